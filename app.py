@@ -1,0 +1,29 @@
+"""Builds the page and serves it: `python app.py [--host H] [--port P] [--share] [--pair NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from playground.models.device import default_pair
+from playground.models.store import ModelStore
+from playground.presets import load_pairs, load_suites
+from playground.ui import page
+
+
+def main() -> None:
+    pairs, problems = load_pairs()
+    suites, more_problems = load_suites()
+    parser = argparse.ArgumentParser(description="Serves the Speculative Decoding Playground.")
+    parser.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free one from 7860)")
+    parser.add_argument("--share", action="store_true", default=None, help="make a public link as well")
+    parser.add_argument("--pair", choices=pairs, help="the pair that is chosen and loaded at first")
+    args = parser.parse_args()
+    default = pairs[args.pair] if args.pair else default_pair(pairs)
+    blocks = page.build(ModelStore(), pairs, default, suites["examples"], problems=problems + more_problems)
+    blocks.launch(server_name=args.host, server_port=args.port, share=args.share, max_file_size="64mb", **page.look())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

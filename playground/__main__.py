@@ -1,0 +1,5 @@
+"""`python -m playground`: the experiments without a browser."""
+
+from playground.cli import main
+
+main()

@@ -1,0 +1,227 @@
+"""The terminal: compare, list the pairs, run the benchmark. It prints what the page would show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from playground.errors import PlaygroundError
+from playground.experiments import events
+from playground.experiments.events import Event
+from playground.presets import Pair
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exits with 0, or with 2 and one sentence on standard error where the user can do something about it."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except PlaygroundError as error:
+        print(f"playground: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m playground", description="Speculative Decoding Playground")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    compare = commands.add_parser("compare", help="one prompt through standard and assisted decoding")
+    compare.set_defaults(command=_compare)
+    _add_models(compare)
+    compare.add_argument("--drafter", help="none, ngram or assistant (default: the pair's)")
+    prompt = compare.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", help="the prompt's text")
+    prompt.add_argument("--prompt-file", type=Path, metavar="F", help="a UTF-8 file; - for standard input")
+    compare.add_argument("--system", default="", help="system prompt")
+    compare.add_argument("--no-chat-template", action="store_true", help="give the prompt to the model as it is")
+    compare.add_argument("--lookahead", type=int, help="tokens to draft a round (default: the pair's)")
+    compare.add_argument("--policy", default="constant", help="constant, heuristic or confidence")
+    compare.add_argument("--confidence-threshold", type=float, default=0.4, help="for the policy confidence")
+    compare.add_argument("--max-new-tokens", type=int, default=128)
+    compare.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    compare.add_argument("--top-p", type=float, default=1.0)
+    compare.add_argument("--top-k", type=int, default=0, help="0 keeps every token")
+    compare.add_argument("--repetition-penalty", type=float, default=1.0)
+    compare.add_argument("--seed", type=int, default=0)
+    compare.add_argument("--json", type=Path, metavar="F", help="write the whole trace there; - for standard output")
+
+    pairs = commands.add_parser("pairs", help="the presets, and which of them this machine can run now")
+    pairs.set_defaults(command=_pairs)
+
+    bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
+    bench.set_defaults(command=_bench)
+    _add_models(bench)
+    bench.add_argument("--runs", type=int, default=5, help="interleaved runs of each side (default: 5)")
+    bench.add_argument("--max-new-tokens", type=int, default=128)
+    bench.add_argument("--only", nargs="+", metavar="PART", help="standard, ngram, assistant, page")
+    bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
+    return parser
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pair", help="a preset's name (default: starter, or on a GPU the best that fits)")
+    parser.add_argument("--target", help="a hub id or a folder, in place of --pair")
+    parser.add_argument("--assistant", help="a hub id or a folder, with --target")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+
+
+def chosen_pair(options: argparse.Namespace) -> Pair:
+    """The pair that --pair, or --target and --assistant, name.
+
+    Raises:
+        PlaygroundError: both were given, or there is no such pair.
+    """
+    from playground.models.memory import default_pair
+    from playground.presets import custom_pair, load_pairs
+
+    if options.target or options.assistant:
+        if options.pair or not options.target:
+            raise PlaygroundError("Give either --pair, or --target with or without --assistant.")
+        return custom_pair(options.target, options.assistant)
+    pairs, _ = load_pairs()
+    if options.pair is None:
+        return default_pair(pairs)
+    if options.pair not in pairs:
+        raise PlaygroundError(f"There is no pair {options.pair!r}. There are: {', '.join(pairs)}.")
+    return pairs[options.pair]
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from playground.experiments.compare import assisted_lane, run
+    from playground.models.store import ModelStore
+    from playground.trace import Request
+    from playground.views import report
+
+    request = Request(
+        prompt=options.prompt if options.prompt is not None else _read(options.prompt_file),
+        system=options.system,
+        chat_template=not options.no_chat_template,
+        max_new_tokens=options.max_new_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        repetition_penalty=options.repetition_penalty,
+        seed=options.seed,
+    )
+    pair = chosen_pair(options)
+    lane = assisted_lane(
+        pair,
+        options.drafter or pair.drafter,
+        options.lookahead or pair.lookahead,
+        options.policy,
+        options.confidence_threshold,
+    )
+    with progress_bar(options.max_new_tokens) as emit:
+        comparison = run(
+            ModelStore(),
+            pair,
+            lane,
+            request,
+            stop=threading.Event(),
+            emit=emit,
+            dtype=options.dtype,
+            device=options.device,
+        )
+    document = json.dumps(comparison.to_json(), indent=1)
+    if options.json == Path("-"):
+        print(document)
+        return
+    if options.json:
+        _write(options.json, document)
+    print(report.table(comparison))
+
+
+def _pairs(options: argparse.Namespace) -> None:
+    from playground.models.device import resolve_device
+    from playground.models.memory import fits
+    from playground.presets import load_pairs
+
+    pairs, problems = load_pairs()
+    device = resolve_device("auto")
+    width = max(map(len, pairs), default=0)
+    for pair in pairs.values():
+        runs, why = fits(pair, device)
+        print(f"{pair.name:<{width}}  {'yes' if runs else 'no ':<3}  {why}")
+        print(f"{'':<{width}}       {pair.title}; drafters: {', '.join(pair.drafters)}")
+        if pair.note:
+            print(f"{'':<{width}}       {pair.note}")
+    for problem in problems:
+        print(f"playground: {problem}", file=sys.stderr)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from playground.experiments import bench
+
+    result = bench.run(
+        chosen_pair(options),
+        runs=options.runs,
+        max_new_tokens=options.max_new_tokens,
+        only=options.only,
+        dtype=options.dtype,
+        device=options.device,
+        say=print,
+    )
+    if options.json:
+        _write(options.json, json.dumps(result, indent=1))
+
+
+class progress_bar:
+    """A context whose value is an `emit`: it draws a run's events as bars on standard error, where that is a
+    terminal."""
+
+    def __init__(self, max_new_tokens: int) -> None:
+        self._total = max_new_tokens
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+
+    def __enter__(self) -> Callable[[Event], None]:
+        self._bars.start()
+        self._task = self._bars.add_task("Starting", total=None)
+        return self._emit
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _emit(self, event: Event) -> None:
+        match event:
+            case events.Progress(label, fraction):
+                self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
+            case events.LaneStarted(_, lane):
+                self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
+            case events.RoundDone(_, round_):
+                self._bars.advance(self._task, len(round_.tokens))
+
+
+def _read(path: Path) -> str:
+    """Raises:
+    PlaygroundError: the file cannot be read, or is no UTF-8 text.
+    """
+    try:
+        return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaygroundError(f"The prompt file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Raises:
+    PlaygroundError: the file cannot be written.
+    """
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise PlaygroundError(f"{path} cannot be written ({error}). Choose another file.") from error

@@ -1,0 +1,58 @@
+"""A causal language model with its KV cache, fed forward and rolled back; target and assistant are both used this
+way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+
+class CachedModel:
+    """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.length = 0
+        self._cache = DynamicCache(config=model.config)
+        self._cache.activate_past_recording()
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def context_limit(self) -> int:
+        """The longest text, in tokens, that the model can take."""
+        return self.model.config.get_text_config(decoder=True).max_position_embeddings
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.config.get_text_config(decoder=True).vocab_size
+
+    @torch.inference_mode()
+    def forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
+        """Feeds the next tokens of the text.
+
+        Args:
+            ids: the tokens behind those that the cache holds.
+            keep: for how many of the last of them logits are wanted.
+
+        Returns:
+            Logits of shape (keep, vocabulary), float32, on the model's device.
+        """
+        logits = self.model(
+            input_ids=torch.tensor([ids], device=self.device),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        ).logits
+        self.length += len(ids)
+        return logits[0].float()
+
+    def keep(self, length: int) -> None:
+        """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
+        is dropped: sliding-window layers shed what has left their window only here."""
+        self._cache.crop(length - self.length)
+        self.length = length

@@ -1,0 +1,1 @@
+"""One file per way of drafting, behind the protocol in base.py."""

@@ -1,0 +1,65 @@
+"""A smaller model of the same vocabulary drafts token by token.
+
+Leviathan et al. 2023 and Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling";
+transformers' `assistant_model`. Greedy requests are drafted by argmax, sampled ones by drawing under the request's own
+settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.sampling import Sampler
+
+
+class AssistantDrafter:
+    """Keeps the assistant's KV cache across rounds, so that each token goes through it once.
+
+    Args:
+        vocab_size: the target's. Two models of one tokenizer may pad their embeddings to different sizes: the
+        assistant's
+            surplus rows can never be drafted, and rows that it lacks have q = 0.
+        eos_ids: tokens behind which drafting is pointless.
+    """
+
+    def __init__(self, assistant: CachedModel, vocab_size: int, sampler: Sampler, eos_ids: Collection[int]) -> None:
+        self._assistant = assistant
+        self._vocab_size = vocab_size
+        self._sampler = sampler
+        self._eos_ids = eos_ids
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        k = min(k, self._assistant.context_limit - len(ids))
+        if k < 1:
+            return NOTHING
+        text, draft, q, distributions = list(ids), [], [], []
+        while len(draft) < k:
+            token, token_q, distribution = self._next(text)
+            text.append(token)
+            draft.append(token)
+            q.append(token_q)
+            distributions.append(distribution)
+            if token in self._eos_ids or token_q < stop_below:
+                break
+        return Draft(draft, q, None if self._sampler.greedy else torch.stack(distributions))
+
+    def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor]:
+        """The token drafted behind `text`, its q, and the (vocabulary,) distribution q is taken from."""
+        logits = self._assistant.forward(text[self._assistant.length :], keep=1)[:, : self._vocab_size]
+        scores = self._sampler.scores(text, logits)
+        if self._sampler.greedy:
+            distribution = scores[0].softmax(dim=-1)
+            q, token = distribution.max(dim=-1)
+            return int(token), float(q), distribution
+        distribution = self._sampler.probabilities(scores)[0]
+        token = self._sampler.draw(distribution)
+        padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))
+        return token, float(distribution[token]), padded
+
+    def commit(self, length: int) -> None:
+        # The last draft token never went through the assistant, so its cache may be shorter than what stands.
+        self._assistant.keep(min(self._assistant.length, length))

@@ -1,0 +1,49 @@
+"""What the loop asks of a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Proposed tokens.
+
+    Attributes:
+        ids: k token ids.
+        q: the drafter's own probability of each, to be shown.
+        probabilities: (k, vocabulary), the distributions that the ids were drawn from. None where they were not drawn
+            but chosen (argmax, lookup): q is then one-hot, and speculative sampling must treat it so to stay exact.
+    """
+
+    ids: list[int]
+    q: list[float]
+    probabilities: torch.Tensor | None = None
+
+
+NOTHING = Draft([], [])
+
+
+class Drafter(Protocol):
+    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds."""
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,
+        where it knows no better, and none behind a token whose q is under `stop_below`."""
+
+    def commit(self, length: int) -> None:
+        """Learns that of the last text and its draft only the first `length` tokens stand."""
+
+
+class NoDrafter:
+    """Standard decoding: nothing is ever drafted."""
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        return NOTHING
+
+    def commit(self, length: int) -> None:
+        pass

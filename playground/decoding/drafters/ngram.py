@@ -1,0 +1,47 @@
+"""Prompt lookup: the last tokens of the text are looked up earlier in it, and what followed there is the draft.
+
+Apoorv Saxena 2023, "Prompt Lookup Decoding"; transformers' `prompt_lookup_num_tokens`. No model, no cost, and no use
+where the text never repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playground.decoding.drafters.base import NOTHING, Draft
+
+
+class NgramDrafter:
+    """Matches the longest of the n-grams of size `longest` down to 1 that has been seen before, at its last occurrence.
+
+    transformers takes the first occurrence; the last one follows what the text is doing now. Where the draft reaches
+    the end of the text it goes on with itself, so that a loop is drafted as long as asked. The index is a dictionary
+    from n-grams to places: looking up costs the same however long the text is.
+    """
+
+    def __init__(self, longest: int = 3) -> None:
+        self._sizes = range(longest, 0, -1)
+        self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> where its last occurrence, before the end, goes on
+        self._indexed = 0
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        self._index(ids)
+        for n in self._sizes:
+            start = self._follows.get(tuple(ids[-n:]))
+            if start is not None:
+                text = list(ids)
+                for i in range(k):
+                    text.append(text[start + i])
+                return Draft(text[len(ids) :], [1.0] * k)
+        return NOTHING
+
+    def _index(self, ids: Sequence[int]) -> None:
+        """Enters every n-gram that something follows: those that end before the text's last token."""
+        for end in range(self._indexed + 1, len(ids)):
+            for n in self._sizes:
+                if n <= end:
+                    self._follows[tuple(ids[end - n : end])] = end
+        self._indexed = len(ids) - 1
+
+    def commit(self, length: int) -> None:
+        pass  # only committed text is ever indexed

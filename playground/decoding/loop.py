@@ -1,0 +1,126 @@
+"""The decode loop. Standard and assisted decoding are this one generator; it yields a Round for each pass of the
+target.
+
+    drafter.propose -> target.forward -> verify -> roll both caches back to what stands
+
+It knows neither how a drafter drafts nor who reads the rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.base import Draft, Drafter
+from playground.decoding.lookahead import Lookahead
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.decoding.verify import Verdict, verify
+from playground.trace import DraftToken, Round, TargetToken
+
+
+def decode(
+    target: CachedModel,
+    drafter: Drafter,
+    lookahead: Lookahead,
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    eos_ids: Collection[int],
+) -> Iterator[Round]:
+    """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
+
+    The first pass is the prefill, and verifies a draft like any other where the drafter has one.
+    """
+    ids = list(prompt_ids)
+    end = len(ids) + max_new_tokens
+    clock = _Clock(target.device)
+    finished = False
+    while not finished and len(ids) < end:
+        # 1. Draft γ tokens, leaving room for the one that the target adds.
+        gamma, start_s = lookahead.tokens, clock()
+        draft = _until_eos(drafter.propose(ids, min(gamma, end - len(ids) - 1), lookahead.stop_below), eos_ids)
+        drafted_s = clock()
+
+        # 2. Verify: one pass over what the cache lacks, which is the prompt or the last token, and the draft.
+        text = ids + draft.ids
+        logits = target.forward(text[target.length :], keep=len(draft.ids) + 1)
+        verdict = verify(draft, sampler.scores(text, logits), sampler)
+        end_s = clock()
+
+        # 3. Commit: both caches keep the text and the accepted draft, and lack the target's own token.
+        n = verdict.accepted
+        target.keep(len(ids) + n)
+        drafter.commit(len(ids) + n)
+        lookahead.update(drafted=len(draft.ids), accepted=n)
+
+        # 4. An end of text can only be the draft's last token, or the target's own.
+        ended_in_draft = n > 0 and draft.ids[n - 1] in eos_ids
+        finished = ended_in_draft or verdict.token in eos_ids
+        drafted, own = _tokens(draft, verdict, None if ended_in_draft else verdict.token, detokenizer)
+        ids += draft.ids[:n] + ([own.id] if own else [])
+
+        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s)
+
+
+class _Clock:
+    """Seconds since it was made, read when the device has done all it was given."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._zero = 0.0
+        self._zero = self()
+
+    def __call__(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        elif self._device.type == "mps":
+            torch.mps.synchronize()
+        return time.perf_counter() - self._zero
+
+
+def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
+    """What a lookup finds may run past an end of text; nothing behind one can be used."""
+    at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
+    if at == len(draft.ids) - 1:
+        return draft
+    probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
+    return Draft(draft.ids[: at + 1], draft.q[: at + 1], probabilities)
+
+
+def _tokens(
+    draft: Draft, verdict: Verdict, own_id: int | None, detokenizer: Detokenizer
+) -> tuple[tuple[DraftToken, ...], TargetToken | None]:
+    """The round's tokens as the trace holds them; the detokenizer moves on by those that stand."""
+    n, k = verdict.accepted, len(draft.ids)
+    pieces = detokenizer.commit(draft.ids[:n])
+    pieces += detokenizer.preview(draft.ids[n:])
+    drafted = []
+    for i, id_ in enumerate(draft.ids):
+        judged = i <= n
+        drafted.append(
+            DraftToken(
+                id=id_,
+                text=pieces[i],
+                special=id_ in detokenizer.special_ids,
+                q=draft.q[i],
+                p=verdict.p[i] if judged else None,
+                margin=verdict.margins[i] if judged else None,
+                decision="accepted" if i < n else "rejected" if judged else "unused",
+            )
+        )
+    if own_id is None:
+        return tuple(drafted), None
+    own = TargetToken(
+        id=own_id,
+        text=detokenizer.commit([own_id])[0],
+        special=own_id in detokenizer.special_ids,
+        p=verdict.token_p,
+        margin=verdict.margins[n],
+        reason="plain" if k == 0 else "bonus" if n == k else "correction",
+    )
+    return tuple(drafted), own

@@ -1,0 +1,63 @@
+"""From logits to scores, probabilities and draws, by transformers' own logits processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from playground.trace import Request
+
+
+class Sampler:
+    """A request's way of choosing tokens: the same for target and drafter, so that q comes from the settings of p.
+
+    Scores are logits after the processors that look at the text (repetition penalty); probabilities are the softmax of
+    the scores after the warpers that look at one row only (temperature, top-k, top-p, in transformers' order). Draws
+    come from one generator, seeded by the request, so that a run repeats.
+    """
+
+    def __init__(self, request: Request, device: torch.device) -> None:
+        self.greedy = request.greedy
+        self.generator = torch.Generator(device).manual_seed(request.seed)
+        self._processors = LogitsProcessorList()
+        self._warpers = LogitsProcessorList()
+        if request.repetition_penalty != 1:
+            self._processors.append(RepetitionPenaltyLogitsProcessor(request.repetition_penalty))
+        if not self.greedy:
+            if request.temperature != 1:
+                self._warpers.append(TemperatureLogitsWarper(request.temperature))
+            if request.top_k:
+                self._warpers.append(TopKLogitsWarper(request.top_k))
+            if request.top_p < 1:
+                self._warpers.append(TopPLogitsWarper(request.top_p))
+
+    def scores(self, ids: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """Args:
+            ids: the text, as long as the last row's: row i of n was computed behind ids[: len(ids) - n + 1 + i].
+            logits: (n, vocabulary).
+
+        Returns:
+            (n, vocabulary).
+        """
+        if not self._processors:
+            return logits
+        text = torch.tensor([ids], device=logits.device)
+        n = len(logits)
+        rows = [self._processors(text[:, : len(ids) - n + 1 + i], logits[i : i + 1]) for i in range(n)]
+        return torch.cat(rows)
+
+    def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
+        """(n, vocabulary) scores to the distributions that tokens are drawn from."""
+        return self._warpers(None, scores).softmax(dim=-1)
+
+    def draw(self, probabilities: torch.Tensor) -> int:
+        """One token id from a (vocabulary,) distribution; it need not be normalised."""
+        return int(torch.multinomial(probabilities, 1, generator=self.generator))

@@ -1,0 +1,90 @@
+"""Token ids to the text that each of them adds, and requests to token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from playground.errors import PlaygroundError
+from playground.trace import Request
+
+REPLACEMENT = "\ufffd"  # what a tokenizer decodes bytes to that do not make a character yet
+WINDOW = 12  # tokens decoded together, so that a piece is what it is in its surroundings
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
+    """The token ids that the target is given for a request.
+
+    Raises:
+        PlaygroundError: the tokenizer has no chat template, or one that refuses the messages; nothing is left of the
+        text.
+    """
+    if not request.chat_template:
+        text = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+        ids = tokenizer(text)["input_ids"]
+    else:
+        if not tokenizer.chat_template:
+            raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
+        messages = [{"role": "user", "content": request.prompt}]
+        if request.system:
+            messages.insert(0, {"role": "system", "content": request.system})
+        try:
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+        except TemplateError as error:
+            raise PlaygroundError(
+                f"The model's chat template refuses these messages ({error}). "
+                "Leave the system prompt empty, or switch the chat template off."
+            ) from error
+    if not ids:
+        raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
+    return list(ids)
+
+
+class Detokenizer:
+    """Turns the tokens of one growing text into pieces that add up to it, whole characters only.
+
+    A byte-level token may end inside a character: its piece is then "", and the token that completes the character
+    carries it. Pieces are differences of a decoded window, since tokens do not decode alone to what they are in a text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self.special_ids = frozenset(tokenizer.all_special_ids) | {
+            id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
+        self._window = self._tail(list(prompt_ids))
+        self._shown = self._decode(self._window)
+        self._held = 0  # tokens in a row whose character is not complete
+
+    def commit(self, ids: Sequence[int]) -> list[str]:
+        """The pieces of `ids`, which are appended to the text."""
+        return [self._append(id_) for id_ in ids]
+
+    def preview(self, ids: Sequence[int]) -> list[str]:
+        """The pieces that `ids` would have at this place; the text stays as it is."""
+        state = list(self._window), self._shown, self._held
+        pieces = self.commit(ids)
+        self._window, self._shown, self._held = state
+        return pieces
+
+    def _append(self, id_: int) -> str:
+        self._window.append(id_)
+        text = self._decode(self._window)
+        whole = text.rstrip(REPLACEMENT) if self._held < WINDOW else text
+        self._held = 0 if whole == text else self._held + 1
+        piece = whole[len(self._shown) :]
+        self._shown += piece
+        if self._held == 0 and len(self._window) > 2 * WINDOW:
+            self._window = self._tail(self._window)
+            self._shown = self._decode(self._window)
+        return piece
+
+    def _tail(self, ids: list[int]) -> list[int]:
+        """The last tokens, from one that begins a character: half a character in front would spoil what follows it."""
+        sizes = range(WINDOW, WINDOW + 4)
+        return next((ids[-n:] for n in sizes if not self._decode(ids[-n:]).startswith(REPLACEMENT)), ids[-WINDOW:])
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False)

@@ -1,0 +1,1 @@
+"""Experiments run lanes and return traces; page and terminal share them."""

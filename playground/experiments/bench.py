@@ -1,0 +1,167 @@
+"""The benchmark: ratios of interleaved runs with their spread, never single times.
+
+Each part runs two ways of doing the same in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
+faster. A noisy machine slows both sides of a pair alike, so the ratios hold where seconds do not.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from playground.decoding.text import encode
+from playground.errors import PlaygroundError
+from playground.experiments.compare import assisted_lane, eos_ids, rounds_of
+from playground.experiments.environment import describe
+from playground.experiments.events import Progress
+from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair, ModelStore
+from playground.presets import Pair, load_suites
+from playground.trace import Lane, Request
+
+ASSISTANT_LAYERS = 6
+LOOKAHEAD = 5
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """`theirs_s / ours_s` of each pair of runs. `identical`: whether the outputs of all runs were the same tokens;
+    None where that is not compared."""
+
+    what: str
+    ratios: tuple[float, ...]
+    identical: bool | None = None
+
+    def __str__(self) -> str:
+        same = {True: ", same tokens", False: ", NOT the same tokens", None: ""}[self.identical]
+        return (
+            f"{self.what}: {statistics.median(self.ratios):.3f} "
+            f"({min(self.ratios):.3f} to {max(self.ratios):.3f}, {len(self.ratios)} interleaved pairs{same})"
+        )
+
+
+def run(
+    pair: Pair,
+    *,
+    runs: int,
+    max_new_tokens: int,
+    only: Collection[str] | None,
+    dtype: str,
+    device: str,
+    say: Callable[[str], None],
+) -> dict:
+    """Runs the parts named in `only` (all without it) and says each result as it comes.
+
+    Returns:
+        The results and the environment, as JSON takes them.
+    """
+    parts = {"standard": _standard, "ngram": _ngram, "assistant": _assistant}
+    unknown = set(only or ()) - parts.keys()
+    if unknown:
+        raise PlaygroundError(f"The benchmark has no part {', '.join(sorted(unknown))}, only {', '.join(parts)}.")
+    models = ModelStore().get(pair, drafter="ngram", dtype=dtype, device=device, progress=lambda step: say(_line(step)))
+    environment = describe(models, Lane("Standard", pair.target))
+    say(f"{environment.device_name}, {environment.device}, {environment.dtype}, {environment.threads} threads")
+    results = []
+    for name, part in parts.items():
+        if not only or name in only:
+            for result in part(models, runs, max_new_tokens):
+                say(str(result))
+                results.append({**dataclasses.asdict(result), "median": statistics.median(result.ratios)})
+    return {"environment": dataclasses.asdict(environment), "results": results}
+
+
+def _standard(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+    lane = Lane("Standard", models.pair.target)
+    return [_against_generate("standard lane against generate()", models, lane, runs, n, {})]
+
+
+def _ngram(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+    lane = assisted_lane(models.pair, "ngram", LOOKAHEAD)
+    options = {"prompt_lookup_num_tokens": LOOKAHEAD}
+    return [_against_generate("n-gram lane against generate(prompt_lookup_num_tokens)", models, lane, runs, n, options)]
+
+
+def _assistant(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+    """With an assistant cut from the target where the pair has none: how much is accepted is beside the point here,
+    both sides draft the same."""
+    assistant = models.assistant or _first_layers(models.target)
+    models = dataclasses.replace(models, assistant=assistant, pair=dataclasses.replace(models.pair, assistant="x"))
+    config = assistant.model.generation_config
+    config.num_assistant_tokens = LOOKAHEAD
+    config.num_assistant_tokens_schedule = "constant"
+    config.assistant_confidence_threshold = 0.0
+    lane = assisted_lane(models.pair, "assistant", LOOKAHEAD)
+    what = f"assistant lane against generate(assistant_model), assistant {assistant.name}"
+    return [_against_generate(what, models, lane, runs, n, {"assistant_model": assistant.model})]
+
+
+def _first_layers(target: LoadedModel) -> LoadedModel:
+    """A model of the target's first layers, norm and head."""
+    config = copy.deepcopy(target.model.config)
+    config.num_hidden_layers = ASSISTANT_LAYERS
+    with torch.device(target.model.device):
+        model = AutoModelForCausalLM.from_config(config, dtype=target.model.dtype)
+    kept = model.state_dict().keys()
+    model.load_state_dict({name: tensor for name, tensor in target.model.state_dict().items() if name in kept})
+    name = f"the target's first {ASSISTANT_LAYERS} layers"
+    return LoadedModel(model.eval(), target.tokenizer, name, name)
+
+
+def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict) -> Ratio:
+    """One example prompt after the other, greedy; the first pair of runs warms up and is not counted."""
+    suites, _ = load_suites()
+    prompts = suites["examples"].prompts
+    requests = [Request(prompt.text, system=prompt.system, max_new_tokens=n) for prompt in prompts]
+    ratios, identical = [], True
+    for i in range(runs + 1):
+        request = requests[i % len(requests)]
+        prompt_ids = encode(models.target.tokenizer, request)
+        ours_s, ours = _timed(models, partial(_ours, models, lane, request, prompt_ids))
+        theirs_s, theirs = _timed(models, partial(_generate, models, request, prompt_ids, options))
+        if i:
+            # Where outputs part at a near-tie their lengths may differ too: it is the time a token that compares.
+            ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours)))
+            identical &= ours == theirs
+    return Ratio(what, tuple(ratios), identical)
+
+
+def _ours(models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> list[int]:
+    rounds = rounds_of(models, lane, request, prompt_ids, request.max_new_tokens)
+    return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def _generate(models: LoadedPair, request: Request, prompt_ids: Sequence[int], options: dict) -> list[int]:
+    ids = torch.tensor([prompt_ids], device=models.target.model.device)
+    out = models.target.model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=request.max_new_tokens,
+        do_sample=False,
+        eos_token_id=sorted(eos_ids(models)),
+        **options,
+    )
+    return out[0, len(prompt_ids) :].tolist()
+
+
+def _timed(models: LoadedPair, work: Callable[[], list[int]]) -> tuple[float, list[int]]:
+    cuda = models.target.model.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    result = work()
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, result
+
+
+def _line(step: Progress) -> str:
+    return step.label if step.fraction is None else f"{step.label}: {step.fraction:.0%}"

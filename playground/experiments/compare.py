@@ -1,0 +1,163 @@
+"""A comparison: the same request through standard decoding and through an assisted lane, one after the other.
+
+Page, terminal and endpoint all call `run`; they differ in what they do with its events.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import Drafter, NoDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.lookahead import lookahead_for
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer, encode
+from playground.errors import PlaygroundError
+from playground.experiments.environment import describe
+from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.models.store import LoadedPair, ModelStore
+from playground.presets import Pair
+from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
+
+DRAFTERS = {"none": "Standard again", "ngram": "Assisted: prompt lookup", "assistant": "Assisted: assistant model"}
+WARM_UP_TOKENS = 64
+WARM_UP_ROUNDS = 4
+
+
+def assisted_lane(
+    pair: Pair, drafter: str, lookahead: int, policy: str = "constant", confidence_threshold: float = 0.4
+) -> Lane:
+    """The lane that is compared with standard decoding. The drafter "none" gives standard decoding once more, which
+    shows how far two equal measurements lie apart.
+
+    Raises:
+        PlaygroundError: a drafter that does not exist, or that the pair lacks.
+    """
+    if drafter not in DRAFTERS:
+        raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(DRAFTERS)}.")
+    if drafter == "assistant" and pair.assistant is None:
+        raise PlaygroundError(
+            f"The pair {pair.name} has no assistant model. Choose the drafter ngram, or a pair with an assistant."
+        )
+    lane = Lane(
+        name=DRAFTERS[drafter],
+        target=pair.target,
+        drafter=drafter,
+        assistant=pair.assistant if drafter == "assistant" else None,
+        lookahead=lookahead,
+        policy=policy,
+        confidence_threshold=confidence_threshold,
+    )
+    lookahead_for(lane)  # a policy that does not exist is refused here, before weights are fetched
+    return lane
+
+
+def run(
+    store: ModelStore,
+    pair: Pair,
+    assisted: Lane,
+    request: Request,
+    *,
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+    dtype: str = "auto",
+    device: str = "auto",
+) -> Comparison | None:
+    """Loads what is missing, warms up, and runs both lanes, telling `emit` what happens. After `stop` is set it ends
+    within one round; None is returned where a lane had no round yet.
+
+    Raises:
+        PlaygroundError: models that cannot be had or do not fit together, a prompt that does not fit, no memory left.
+    """
+    models = store.get(pair, drafter=assisted.drafter, dtype=dtype, device=device, progress=emit)
+    prompt_ids = encode(models.target.tokenizer, request)
+    room = CachedModel(models.target.model).context_limit - len(prompt_ids)
+    if room < 1:
+        raise PlaygroundError(
+            f"The prompt has {len(prompt_ids):,} tokens and the context of {models.target.name} holds "
+            f"{room + len(prompt_ids):,}. Shorten the prompt so that it leaves room for an answer."
+        )
+    lanes = (Lane(name="Standard", target=pair.target), assisted)
+    traces = []
+    out_of_memory = False
+    try:
+        emit(Progress("Warming up"))
+        for lane in lanes:
+            warm_up = rounds_of(models, lane, request, prompt_ids[-WARM_UP_TOKENS:], min(room, WARM_UP_ROUNDS * 4))
+            list(itertools.takewhile(lambda _: not stop.is_set(), itertools.islice(warm_up, WARM_UP_ROUNDS)))
+        for index, lane in enumerate(lanes):
+            if stop.is_set():
+                break
+            emit(LaneStarted(index, lane))
+            rounds: list[Round] = []
+            for round_ in rounds_of(models, lane, request, prompt_ids, min(room, request.max_new_tokens)):
+                rounds.append(round_)
+                emit(RoundDone(index, round_))
+                if stop.is_set():
+                    break
+            finish = _finish(rounds, request, eos_ids(models), room)
+            trace = Trace(lane, request, describe(models, lane), tuple(prompt_ids), tuple(rounds), finish)
+            traces.append(trace)
+            emit(LaneFinished(index, trace))
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        out_of_memory = True
+    if out_of_memory:  # raised out here, so that the error does not hold on to the frames that hold the caches
+        gc.collect()
+        torch.cuda.empty_cache()
+        raise PlaygroundError(
+            f"The device ran out of memory with a prompt of {len(prompt_ids):,} tokens and up to "
+            f"{request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller pair."
+        )
+    if len(traces) < len(lanes):
+        return None
+    comparison = Comparison(tuple(traces))
+    emit(Finished(comparison))
+    return comparison
+
+
+def rounds_of(
+    models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int], max_new_tokens: int
+) -> Iterator[Round]:
+    """The rounds of one lane, decoded as they are asked for."""
+    target = CachedModel(models.target.model)
+    sampler = Sampler(request, models.target.model.device)
+    detokenizer = Detokenizer(models.target.tokenizer, prompt_ids)
+    ends = eos_ids(models)
+    drafter = _drafter(models, lane, target, sampler, ends)
+    return decode(target, drafter, lookahead_for(lane), sampler, detokenizer, prompt_ids, max_new_tokens, ends)
+
+
+def eos_ids(models: LoadedPair) -> frozenset[int]:
+    """The token ids that end a text, by the target's generation config and its tokenizer."""
+    configured = models.target.model.generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(id_ for id_ in [*ids, models.target.tokenizer.eos_token_id] if id_ is not None)
+
+
+def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler, ends: frozenset[int]) -> Drafter:
+    match lane.drafter:
+        case "ngram":
+            return NgramDrafter()
+        case "assistant":
+            return AssistantDrafter(CachedModel(models.assistant.model), target.vocab_size, sampler, ends)
+    return NoDrafter()
+
+
+def _finish(rounds: Sequence[Round], request: Request, ends: frozenset[int], room: int) -> Finish:
+    """Why a lane ended."""
+    tokens = [token.id for round_ in rounds for token in round_.tokens]
+    if tokens[-1] in ends:
+        return "eos"
+    if len(tokens) == request.max_new_tokens:
+        return "length"
+    return "context" if len(tokens) == room else "stopped"

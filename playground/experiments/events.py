@@ -1,0 +1,41 @@
+"""What a running comparison tells whoever watches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playground.trace import Comparison, Lane, Round, Trace
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Something that takes more than a second. `fraction` runs from 0 to 1; None where the end is not known."""
+
+    label: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class LaneStarted:
+    index: int
+    lane: Lane
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    index: int
+    round: Round
+
+
+@dataclass(frozen=True)
+class LaneFinished:
+    index: int
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Finished:
+    comparison: Comparison
+
+
+Event = Progress | LaneStarted | RoundDone | LaneFinished | Finished

@@ -1,0 +1,158 @@
+"""Figures from a trace. Every formula stands here once, with its definition.
+
+Nothing here measures: the clock was read by the worker that decoded, and stands in the rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from playground.trace import Round, Trace
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The figures of one lane.
+
+    Attributes:
+        tokens: new tokens in the output.
+        ttft_s: time to first token, seconds from handing over the prompt's token ids to the end of the first round.
+        total_s: seconds to the end of the last round.
+        tokens_per_s: tokens / total_s, the prompt's prefill included.
+        target_passes: passes of the target, which is the number of rounds.
+        passes_saved: tokens - target_passes; standard decoding needs one pass a token.
+        drafted, accepted: draft tokens proposed and kept.
+        acceptance_rate: accepted / drafted over the whole run (tokens drafted behind a rejection count as drafted);
+            None where nothing was drafted.
+        mean_accepted_length: tokens / target_passes, the target's own token counted, as Spec-Bench does.
+        draft_s, verify_s: seconds spent drafting and in the target, summed over the rounds.
+    """
+
+    tokens: int
+    ttft_s: float | None
+    total_s: float
+    tokens_per_s: float | None
+    target_passes: int
+    passes_saved: int
+    drafted: int
+    accepted: int
+    acceptance_rate: float | None
+    mean_accepted_length: float | None
+    draft_s: float
+    verify_s: float
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """Where two outputs part: the index of the first token that differs, both ids there (None past an output's end),
+    and the gap between the baseline target's two highest logits at that place. A gap near 0 is a near-tie, which
+    rounding in bf16 or fp16 can turn either way; None where the baseline had already ended."""
+
+    index: int
+    token_ids: tuple[int | None, int | None]
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A lane against the baseline. `speedup` is the ratio of their tokens_per_s: above 1, the lane is faster."""
+
+    baseline: str
+    lane: str
+    speedup: float | None
+    identical: bool
+    first_difference: FirstDifference | None
+
+
+def measure(trace: Trace) -> Metrics:
+    return measure_rounds(trace.rounds)
+
+
+def measure_rounds(rounds: Sequence[Round]) -> Metrics:
+    """The figures of the rounds so far; of a lane once it has ended."""
+    tokens = sum(len(round_.tokens) for round_ in rounds)
+    drafted = sum(len(round_.drafted) for round_ in rounds)
+    accepted = sum(len(round_.accepted) for round_ in rounds)
+    total_s = rounds[-1].end_s if rounds else 0.0
+    return Metrics(
+        tokens=tokens,
+        ttft_s=rounds[0].end_s if rounds else None,
+        total_s=total_s,
+        tokens_per_s=tokens / total_s if total_s else None,
+        target_passes=len(rounds),
+        passes_saved=tokens - len(rounds),
+        drafted=drafted,
+        accepted=accepted,
+        acceptance_rate=accepted / drafted if drafted else None,
+        mean_accepted_length=tokens / len(rounds) if rounds else None,
+        draft_s=sum(round_.draft_s for round_ in rounds),
+        verify_s=sum(round_.verify_s for round_ in rounds),
+    )
+
+
+def compare(baseline: Trace, other: Trace) -> Difference:
+    """`other` against `baseline`."""
+    ours, theirs = measure(other).tokens_per_s, measure(baseline).tokens_per_s
+    difference = first_difference(baseline, other)
+    return Difference(
+        baseline=baseline.lane.name,
+        lane=other.lane.name,
+        speedup=ours / theirs if ours and theirs else None,
+        identical=difference is None,
+        first_difference=difference,
+    )
+
+
+def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
+    a, b = baseline.token_ids, other.token_ids
+    if a == b:
+        return None
+    index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    at = lambda ids: ids[index] if index < len(ids) else None  # noqa: E731
+    margin = baseline.tokens[index].margin if index < len(a) else None
+    return FirstDifference(index=index, token_ids=(at(a), at(b)), margin=margin)
+
+
+@dataclass(frozen=True)
+class PlaceAcceptance:
+    """Acceptance at one place in the draft (1 is the first).
+
+    `drafted`: rounds that drafted this place. `reached`: those in which every place before it had been accepted.
+    `accepted`: those in which it was accepted. accepted / reached is the conditional acceptance, accepted / drafted the
+    unconditional one.
+    """
+
+    place: int
+    drafted: int
+    reached: int
+    accepted: int
+
+
+def acceptance_by_place(rounds: Sequence[Round]) -> list[PlaceAcceptance]:
+    longest = max((len(round_.drafted) for round_ in rounds), default=0)
+    places = []
+    for i in range(longest):
+        here = [round_.drafted[i] for round_ in rounds if len(round_.drafted) > i]
+        places.append(
+            PlaceAcceptance(
+                place=i + 1,
+                drafted=len(here),
+                reached=sum(token.decision != "unused" for token in here),
+                accepted=sum(token.decision == "accepted" for token in here),
+            )
+        )
+    return places
+
+
+def token_times(rounds: Sequence[Round]) -> list[float]:
+    """The second at which each output token existed. All tokens of one round share its end."""
+    return [round_.end_s for round_ in rounds for _ in round_.tokens]
+
+
+def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
+    """Seconds between each output token and the one before it. Tokens of one round arrive together, so all but the
+    first of a round have 0."""
+    times = token_times(rounds)
+    return [b - a for a, b in itertools.pairwise(times)]

@@ -1,0 +1,30 @@
+"""Whether an assistant can draft for a target: both must mean the same by every token id."""
+
+from __future__ import annotations
+
+from playground.errors import PlaygroundError
+from playground.models.load import LoadedModel
+
+
+def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
+    """Compares the vocabularies, added tokens included. Embeddings padded to different sizes may differ: ids past the
+    vocabulary mean nothing to either.
+
+    Raises:
+        PlaygroundError: the vocabularies differ; the sentence says in what.
+    """
+    if target.tokenizer is assistant.tokenizer:
+        return
+    ours, theirs = target.tokenizer.get_vocab(), assistant.tokenizer.get_vocab()
+    if ours == theirs:
+        return
+    if len(ours) != len(theirs):
+        what = f"the target's vocabulary has {len(ours):,} tokens and the assistant's {len(theirs):,}"
+    else:
+        token = min((token for token in ours if ours[token] != theirs.get(token)), key=ours.__getitem__)
+        place = f"id {theirs[token]}" if token in theirs else "no id"
+        what = f"the token {token!r} has id {ours[token]} in the target and {place} in the assistant"
+    raise PlaygroundError(
+        f"{assistant.name} cannot draft for {target.name}, because their tokenizers differ: {what}. "
+        "Choose two models of one family."
+    )

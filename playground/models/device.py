@@ -1,0 +1,67 @@
+"""The device and the number format that a model runs in, and how much memory is free there."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+from playground.errors import PlaygroundError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """`name` is "auto" (a GPU where there is one) or what torch calls a device: "cpu", "cuda", "cuda:1", "mps".
+
+    Raises:
+        PlaygroundError: torch does not know the device, or this machine does not have it.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if _mps() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise PlaygroundError(f"{name!r} is not a device. Use auto, cpu, cuda, cuda:1 or mps.") from None
+    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(_mps())}.get(device.type, 0)
+    if (device.index or 0) >= here:
+        raise PlaygroundError(
+            f"This machine has no device {name} that torch {torch.__version__} can use. "
+            "Use auto or cpu, or install the torch build that goes with the device."
+        )
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`name` is "auto", "float32", "bfloat16" or "float16". "auto" is bfloat16 where the device computes in it, and
+    float32 elsewhere; float16 is never chosen by itself, because its range is too small for some models.
+
+    Raises:
+        PlaygroundError: an unknown name.
+    """
+    if name == "auto":
+        return torch.bfloat16 if _has_bfloat16(device) else torch.float32
+    if name not in DTYPES:
+        raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a new model may take on the device. What torch holds but does not use counts as free."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
+    return psutil.virtual_memory().available
+
+
+def gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+def _mps() -> bool:
+    return torch.backends.mps.is_available()
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" or torch.backends.mps.is_macos_or_newer(14, 0)

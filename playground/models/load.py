@@ -1,0 +1,130 @@
+"""Loads one model: from a name to weights in memory, ready to decode.
+
+Safetensors and GGUF only, and never code that came with a model.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
+
+from playground.errors import PlaygroundError
+from playground.experiments.events import Progress
+from playground.models import hub, starter
+from playground.models.device import free_bytes, gigabytes
+from playground.models.weights import Weights, inspect
+
+STARTER = "starter"
+
+
+@dataclass
+class LoadedModel:
+    """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
+    bytes came from."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    weights: str
+
+
+def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
+    """Brings the files of a model to this machine. `name`: "starter", a folder, or an id on the hub.
+
+    Raises:
+        PlaygroundError: there is no such model, or it cannot be had.
+    """
+    if name == STARTER:
+        return starter.fetch(progress)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return inspect(folder, name, f"folder {folder.resolve().name}")
+    if folder.exists():
+        raise PlaygroundError(f"{name} is a file. Type the path of the folder that holds the model.")
+    if name.startswith((".", "~", "/")):
+        raise PlaygroundError(f"There is no folder {name}. Check the path.")
+    return hub.fetch(name, progress)
+
+
+def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable[[Progress], None]) -> LoadedModel:
+    """Fetches the model if need be and loads it.
+
+    Raises:
+        PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own, or is broken.
+    """
+    weights = locate(name, progress)
+    short = starter.NAME if name == STARTER else name if not Path(name).exists() else weights.folder.resolve().name
+    progress(Progress(f"Loading {short}"))
+    disable_progress_bar()
+    gguf = {"gguf_file": weights.gguf} if weights.gguf else {}
+    try:
+        _check_memory(short, weights, dtype, device)
+        tokenizer = AutoTokenizer.from_pretrained(weights.folder, trust_remote_code=False, **gguf)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            weights.folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **(gguf | {"quantization_config": GgufConfig(dequantize=True)} if gguf else {"use_safetensors": True}),
+        )
+        model.to(device)
+    except PlaygroundError:
+        raise
+    except (torch.OutOfMemoryError, MemoryError):
+        raise PlaygroundError(
+            f"The memory of {device} ran out while {short} was loading. Choose a smaller pair, or free some memory."
+        ) from None
+    except Exception as error:
+        # A folder can be broken in any way, and transformers answers with any exception.
+        raise PlaygroundError(_reason(short, error)) from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise PlaygroundError(
+            f"The weights of {short} are incomplete: {len(missing)} are missing, such as {missing[0]}. Without them "
+            "the model would be random. Fetch or save the model again."
+        )
+    return LoadedModel(model.eval(), tokenizer, short, weights.origin)
+
+
+def _check_memory(name: str, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    if weights.gguf:
+        return  # its size once dequantised is not known before it is read
+    needed, free = sum(_bytes_in(path, dtype) for path in weights.folder.glob("*.safetensors")), free_bytes(device)
+    if needed > free:
+        raise PlaygroundError(
+            f"{name} needs {gigabytes(needed)} in {str(dtype).removeprefix('torch.')}, and {device} has "
+            f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
+        )
+
+
+def _bytes_in(path: Path, dtype: torch.dtype) -> int:
+    """What a safetensors file takes once loaded: floating point tensors in `dtype`, others as they are."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    total = 0
+    for key, tensor in header.items():
+        if key != "__metadata__":
+            start, end = tensor["data_offsets"]
+            stored = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}.get(tensor["dtype"])
+            total += (end - start) * dtype.itemsize // stored if stored else end - start
+    return total
+
+
+def _reason(name: str, error: Exception) -> str:
+    text = str(error)
+    if "trust_remote_code" in text:
+        return (
+            f"{name} needs Python code that comes with its weights, and such code is never run here. "
+            "Choose a model whose architecture transformers knows."
+        )
+    if "Unrecognized configuration class" in text:
+        return f"{name} is not a causal language model. Choose a model that writes text from left to right."
+    first = next((line for line in text.splitlines() if line.strip()), "no message")
+    return f"{name} cannot be loaded ({type(error).__name__}: {first}). Check that the folder is whole."

@@ -1,0 +1,155 @@
+"""Presets: model pairs and prompt suites, read from YAML into dataclasses. Knows neither models nor pages."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import yaml
+
+from playground.errors import PlaygroundError
+
+PRESETS = Path(__file__).resolve().parent.parent / "presets"
+DRAFTERS = ("ngram", "assistant")
+DTYPES = ("auto", "float32", "bfloat16")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and the ways of drafting that fit it.
+
+    `target` and `assistant` are ids on the hub, folders, or "starter". `drafter` is the default of `drafters`.
+    `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where it is not known. `note` is one line for
+    the user, or "".
+    """
+
+    name: str
+    title: str
+    target: str
+    drafters: tuple[str, ...]
+    drafter: str
+    lookahead: int
+    size_gb: float
+    assistant: str | None = None
+    dtype: str = "auto"
+    gated: bool = False
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        _expect(self.title.strip(), "title", "some text")
+        _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
+        _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
+        _expect(
+            "assistant" not in self.drafters or self.assistant, "assistant", "the model behind the drafter assistant"
+        )
+        _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
+        _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
+        _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
+        _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One example. `kind` says what it exercises; `system` is the system prompt, or ""."""
+
+    name: str
+    title: str
+    kind: str
+    text: str
+    system: str = ""
+
+    def __post_init__(self) -> None:
+        _expect(self.text.strip(), "text", "the prompt")
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    title: str
+    prompts: tuple[Prompt, ...]
+
+    def __post_init__(self) -> None:
+        _expect(self.prompts, "prompts", "one prompt or more")
+        names = [prompt.name for prompt in self.prompts]
+        _expect(len(set(names)) == len(names), "prompts", "a different name for each prompt")
+
+
+def load_pairs(folder: Path = PRESETS / "pairs") -> tuple[dict[str, Pair], list[str]]:
+    """Every pair in the folder by its file's stem, smallest first, and a sentence for each file that is no pair."""
+    pairs, problems = _load(folder, Pair)
+    return dict(sorted(pairs.items(), key=lambda item: item[1].size_gb)), problems
+
+
+def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], list[str]]:
+    """Every prompt suite in the folder by its file's stem, and a sentence for each file that is no suite."""
+    return _load(folder, Suite)
+
+
+def custom_pair(target: str, assistant: str | None) -> Pair:
+    """A pair of two hub ids or folders that the user typed. Without an assistant only n-gram drafting is left.
+
+    Raises:
+        PlaygroundError: no target was typed.
+    """
+    target, assistant = target.strip(), (assistant or "").strip() or None
+    if not target:
+        raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
+    drafters = ("assistant", "ngram") if assistant else ("ngram",)
+    title = " + ".join(Path(name).name for name in (target, assistant) if name)
+    return Pair("custom", title, target, drafters, drafters[0], lookahead=5, size_gb=0, assistant=assistant)
+
+
+def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:
+    good, problems = {}, []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            good[path.stem] = _read_file(path, kind)
+        except PlaygroundError as error:
+            problems.append(str(error))
+    return good, problems
+
+
+def _read_file(path: Path, kind: type[T]) -> T:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _build(kind, data, "", name=path.stem)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        what = " ".join(str(error).split())
+        raise PlaygroundError(f"The preset {path.name} is not YAML: {what}.") from None
+    except PlaygroundError as error:
+        raise PlaygroundError(f"The preset {path.name}: {error}") from None
+
+
+def _build(kind: type[T], data: Any, where: str, **given: str) -> T:
+    """Makes the dataclass `kind` from a mapping. `where` is the mapping's own key, `given` what is not read from it."""
+    _expect(isinstance(data, dict), where or "the file", "keys with values")
+    prefix = f"{where}." if where else ""
+    hints = {key: hint for key, hint in get_type_hints(kind).items() if key not in given}
+    required = [field.name for field in fields(kind) if field.default is MISSING and field.name in hints]
+    for key in data:
+        _expect(key in hints, f"{prefix}{key}", f"one of the known keys: {', '.join(hints)}")
+    for key in required:
+        _expect(key in data, f"{prefix}{key}", "there, and is missing")
+    return kind(**given, **{key: _value(hints[key], value, f"{prefix}{key}") for key, value in data.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """Checks a value against a type hint of this module's dataclasses; lists become tuples."""
+    if get_origin(hint) is tuple:
+        _expect(isinstance(value, list), where, "a list")
+        return tuple(_value(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if hint is Prompt:
+        return _build(Prompt, value, where)
+    if get_args(hint):  # str | None
+        return None if value is None else _value(str, value, where)
+    allowed = (int, float) if hint is float else hint
+    good = isinstance(value, allowed) and (hint is bool or not isinstance(value, bool))
+    _expect(good, where, {str: "text", bool: "true or false", int: "a whole number", float: "a number"}[hint])
+    return value
+
+
+def _expect(condition: Any, key: str, expected: str) -> None:
+    if not condition:
+        raise PlaygroundError(f"{key} should be {expected}.")

@@ -1,0 +1,239 @@
+"""The controls over the panels, and what their values ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import gradio as gr
+
+from playground.errors import PlaygroundError
+from playground.experiments.compare import assisted_lane
+from playground.presets import Pair, Suite, custom_pair
+from playground.trace import Lane, Request
+
+OWN = "own"
+DRAFTERS = {
+    "ngram": "prompt lookup (n-gram)",
+    "assistant": "assistant model",
+    "none": "none (standard twice)",
+}
+POLICIES = {
+    "constant": "constant",
+    "heuristic": "heuristic (+2 / −1)",
+    "confidence": "confidence threshold",
+}
+MAX_LOOKAHEAD = 16
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The controls' values, in the order of `Controls`; also the arguments of the endpoint."""
+
+    prompt: str
+    pair: str
+    target: str
+    assistant: str
+    drafter: str
+    lookahead: int
+    policy: str
+    confidence_threshold: float
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    seed: int
+    system: str
+    chat_template: bool
+
+    def resolve(self, pairs: dict[str, Pair]) -> tuple[Pair, Lane, Request]:
+        """What to run.
+
+        Raises:
+            PlaygroundError: an unknown pair, or values that cannot be.
+        """
+        if self.pair == OWN:
+            pair = custom_pair(self.target, self.assistant)
+        elif self.pair in pairs:
+            pair = pairs[self.pair]
+        else:
+            raise PlaygroundError(f"There is no pair {self.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
+        lane = assisted_lane(pair, self.drafter, int(self.lookahead), self.policy, float(self.confidence_threshold))
+        if self.seed is None:
+            raise PlaygroundError("The seed is empty. Type a whole number, such as 0.")
+        request = Request(
+            prompt=self.prompt,
+            system=self.system,
+            chat_template=self.chat_template,
+            max_new_tokens=int(self.max_new_tokens),
+            temperature=float(self.temperature),
+            top_p=float(self.top_p),
+            top_k=int(self.top_k),
+            repetition_penalty=float(self.repetition_penalty),
+            seed=int(self.seed),
+        )
+        return pair, lane, request
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The components, one a field of `Asked`, in its order."""
+
+    prompt: gr.Textbox
+    pair: gr.Dropdown
+    target: gr.Textbox
+    assistant: gr.Textbox
+    drafter: gr.Dropdown
+    lookahead: gr.Slider
+    policy: gr.Dropdown
+    confidence_threshold: gr.Slider
+    max_new_tokens: gr.Slider
+    temperature: gr.Slider
+    top_p: gr.Slider
+    top_k: gr.Slider
+    repetition_penalty: gr.Slider
+    seed: gr.Number
+    system: gr.Textbox
+    chat_template: gr.Checkbox
+
+    @property
+    def inputs(self) -> list[gr.components.Component]:
+        return [getattr(self, field.name) for field in fields(Asked)]
+
+
+def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
+    """Lays the controls out, from the pair to the prompt."""
+    with gr.Row(elem_classes="controls"):
+        pair = gr.Dropdown(
+            [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
+            value=default.name,
+            label="Pair",
+            info=default.note or "the target, and what may draft for it",
+            elem_id="pair",
+            min_width=190,
+        )
+        drafter = gr.Dropdown(
+            drafter_choices(default),
+            value=default.drafter,
+            label="Drafter",
+            info="what guesses tokens ahead of the target",
+            elem_id="drafter",
+            min_width=160,
+        )
+        lookahead = gr.Slider(
+            1, MAX_LOOKAHEAD, default.lookahead, step=1, label="Lookahead", info="tokens drafted per round", min_width=160
+        )
+        policy = gr.Dropdown(
+            [(label, name) for name, label in POLICIES.items()],
+            value="constant",
+            label="Lookahead policy",
+            info="how the lookahead changes from round to round",
+            elem_id="policy",
+            min_width=160,
+        )
+        max_new_tokens = gr.Slider(
+            8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut", min_width=160
+        )
+        temperature = gr.Slider(
+            0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled", min_width=160
+        )
+    with gr.Row(visible=default.name == OWN, elem_id="own-models") as own:
+        target = gr.Textbox(
+            label="Target", placeholder="owner/name or a folder", info="an id on the Hugging Face hub, or a folder here"
+        )
+        assistant = gr.Textbox(
+            label="Assistant", placeholder="optional", info="a smaller model with the target's tokenizer; may stay empty"
+        )
+    prompt = gr.Textbox(
+        examples.prompts[0].text,
+        label="Prompt",
+        lines=3,
+        max_lines=12,
+        placeholder="What both lanes are asked",
+        elem_id="prompt",
+    )
+    with gr.Accordion("More settings: sampling, system prompt, chat template", open=False, elem_id="more"):
+        with gr.Row(elem_classes="controls"):
+            top_p = gr.Slider(
+                0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass", min_width=160
+            )
+            top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all", min_width=160)
+            repetition_penalty = gr.Slider(
+                1, 2, 1, step=0.05, label="Repetition penalty", info="1 is none; works in greedy too", min_width=160
+            )
+            seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="the same seed, the same draws", min_width=160)
+            confidence_threshold = gr.Slider(
+                0,
+                1,
+                0.4,
+                step=0.05,
+                label="Confidence threshold",
+                info="the policy of that name stops drafting below this q",
+                min_width=160,
+            )
+        system = gr.Textbox(
+            examples.prompts[0].system, label="System prompt", lines=1, info="given to the chat template; may stay empty"
+        )
+        chat_template = gr.Checkbox(
+            True, label="Chat template", info="wrap the prompt as the model's chats are; off continues the bare text"
+        )
+    pair.input(
+        lambda name: _chosen(pairs, name),
+        inputs=pair,
+        outputs=[pair, drafter, lookahead, own],
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    return Controls(
+        prompt,
+        pair,
+        target,
+        assistant,
+        drafter,
+        lookahead,
+        policy,
+        confidence_threshold,
+        max_new_tokens,
+        temperature,
+        top_p,
+        top_k,
+        repetition_penalty,
+        seed,
+        system,
+        chat_template,
+    )
+
+
+def examples_of(suite: Suite, controls: Controls) -> gr.Examples:
+    """The suite's prompts as buttons that fill in prompt and system prompt."""
+    return gr.Examples(
+        [[prompt.text, prompt.system] for prompt in suite.prompts],
+        [controls.prompt, controls.system],
+        example_labels=[prompt.title for prompt in suite.prompts],
+        label=suite.title,
+        cache_examples=False,
+        api_visibility="private",
+        elem_id="examples",
+    )
+
+
+def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
+    """The drafters of a pair, and of models yet to be named (None), with their labels."""
+    names = (*(pair.drafters if pair else ("ngram", "assistant")), "none")
+    return [(DRAFTERS[name], name) for name in names]
+
+
+def _title(pair: Pair) -> str:
+    return f"{pair.title} (gated)" if pair.gated else pair.title
+
+
+def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, dict, dict, dict]:
+    """What the other controls become when a pair is chosen."""
+    pair = pairs.get(name)
+    return (
+        gr.update(info=pair.note or "the target, and what may draft for it" if pair else "ids or folders below"),
+        gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
+        gr.update(value=pair.lookahead) if pair else gr.skip(),
+        gr.update(visible=pair is None),
+    )

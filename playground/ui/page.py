@@ -1,0 +1,148 @@
+"""The page: what stands where, and which button calls which handler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from playground.experiments import compare
+from playground.presets import Pair, Suite
+from playground.ui import controls, panels
+from playground.ui.events import Compare, Events, Outputs
+from playground.ui.preload import Preload
+
+TITLE = "Speculative Decoding Playground"
+IN_LINE = 64  # how many browsers may wait for the device; those behind see Gradio's own queue
+DAY_S = 86_400
+
+BLUE = gr.themes.Color(
+    "#eef6fc", "#d6eaf7", "#aed6ef", "#7fbde4", "#4aa0d5", "#1d85c2", "#0072b2", "#005f95", "#064d78", "#0a3f62", "#082a42"
+)
+
+
+def build(
+    store: Any,
+    pairs: dict[str, Pair],
+    default: Pair,
+    examples: Suite,
+    *,
+    problems: list[str] | None = None,
+    run: Compare = compare.run,
+) -> gr.Blocks:
+    """The page over a model store. Loading `default` begins here, in the background; `problems` are shown at the top."""
+    events = Events(store, pairs, run)
+    preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+        with gr.Row(elem_id="header"):
+            gr.HTML(f"<h1>{TITLE}</h1><p>One prompt, two lanes, every draft token seen.</p>")
+            model = gr.HTML(elem_id="model")
+        for problem in problems or []:
+            gr.HTML(panels.status(problem, "error"))
+        asked = controls.build(pairs, default, examples)
+        controls.examples_of(examples, asked)
+        with gr.Row(elem_id="actions"):
+            run_button = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=0)
+            stop_button = gr.Button("Stop", interactive=False, elem_id="stop", min_width=80, scale=0)
+            clear_button = gr.Button("Clear", elem_id="clear", min_width=80, scale=0)
+            status = gr.HTML(elem_id="status")
+        outputs = _lay_out_results(status, run_button, stop_button, clear_button)
+        _wire(events, asked, outputs)
+        page.load(
+            lambda: _loading(preload, default),
+            outputs=model,
+            concurrency_limit=None,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+        gr.api(events.compare, api_name="compare", concurrency_limit=IN_LINE)
+    return page
+
+
+def look() -> dict[str, Any]:
+    """How the page looks: arguments for `launch`."""
+    return {
+        "theme": gr.themes.Default(
+            primary_hue=BLUE,
+            secondary_hue=BLUE,
+            neutral_hue=gr.themes.colors.gray,
+            spacing_size=gr.themes.sizes.spacing_sm,
+            radius_size=gr.themes.sizes.radius_sm,
+            text_size=gr.themes.sizes.text_sm,
+            font=("ui-sans-serif", "system-ui", "sans-serif"),
+            font_mono=("ui-monospace", "monospace"),
+        ),
+        "css_paths": panels.ASSETS / "page.css",
+        "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
+        "footer_links": ["api", "settings"],
+    }
+
+
+def _lay_out_results(status: gr.HTML, run: gr.Button, stop: gr.Button, clear: gr.Button) -> Outputs:
+    with gr.Row(elem_id="lanes"):
+        standard = panels.lane_panel("Standard")
+        verdict = gr.HTML(panels.verdict(), elem_id="verdict")
+        assisted = panels.lane_panel("Assisted")
+    panels.legend()
+    with gr.Column(visible=False, elem_id="charts") as charts:
+        with gr.Row():
+            race = gr.Plot(show_label=False, container=False, min_width=300)
+            acceptance = gr.Plot(show_label=False, container=False, min_width=300)
+        with gr.Row():
+            rounds = gr.Plot(show_label=False, container=False, min_width=300)
+            gaps = gr.Plot(show_label=False, container=False, min_width=300)
+    details = gr.HTML(elem_id="details")
+    with gr.Row(elem_id="files"):
+        save = gr.DownloadButton("Save trace", interactive=False, elem_id="save", min_width=120, scale=0)
+        open_ = gr.UploadButton(
+            "Open trace", type="binary", file_types=[".json"], elem_id="open", min_width=120, scale=0
+        )
+        gr.HTML("<p>A trace is the whole comparison as one JSON file; opening one loads no model.</p>")
+    return Outputs(
+        status=status,
+        head_0=standard.head,
+        head_1=assisted.head,
+        log_0=standard.log,
+        log_1=assisted.log,
+        verdict=verdict,
+        details=details,
+        race=race,
+        rounds=rounds,
+        gaps=gaps,
+        acceptance=acceptance,
+        charts=charts,
+        run=run,
+        stop=stop,
+        clear=clear,
+        save=save,
+        open=open_,
+    )
+
+
+def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
+    private = {"api_visibility": "private", "show_progress": "hidden"}
+
+    def run(request: gr.Request, *values: Any) -> Iterator[dict]:
+        yield from events.run(outputs, request.session_hash, *values)
+
+    def stop(request: gr.Request) -> None:
+        events.stop(request.session_hash)
+
+    outputs.run.click(run, asked.inputs, outputs.all, concurrency_limit=IN_LINE, trigger_mode="once", **private)
+    outputs.stop.click(stop, queue=False, **private)
+    outputs.clear.click(lambda: {**events.clear(outputs), asked.prompt: ""}, None, [*outputs.all, asked.prompt], **private)
+    outputs.open.upload(lambda data: events.open(outputs, data), outputs.open, outputs.all, **private)
+
+
+def _loading(preload: Preload, default: Pair) -> Iterator[str]:
+    """How far the default pair is, until it is there."""
+    while not preload.done:
+        yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
+        time.sleep(0.25)
+    if preload.error:
+        yield panels.status(preload.error, "error")
+    else:
+        yield f'<div class="status"><span>{escape(default.title)} is ready</span></div>'

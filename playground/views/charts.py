@@ -1,0 +1,166 @@
+"""A comparison as Plotly figures. Each figure is computed from the rounds alone.
+
+Figures carry dark text on white, so that a saved image stands by itself; on the page the style sheet lends them the
+theme's own colours. The standard lane is grey everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from playground import metrics
+from playground.trace import Comparison, Round, Trace
+
+STANDARD = "#808080"
+ASSISTED = "#0072B2"  # this and the next: Okabe and Ito's set
+DRAFTING = "#D55E00"
+INK = "#1f2328"
+GRID = "#d0d7de"
+
+
+def config(name: str) -> dict[str, Any]:
+    """Plotly's settings beside a figure: a camera alone in the bar, which saves `name`.png."""
+    return {
+        "displaylogo": False,
+        "displayModeBar": True,
+        "modeBarButtons": [["toImage"]],
+        "toImageButtonOptions": {"filename": name, "format": "png", "scale": 2, "width": 900, "height": 480},
+    }
+
+
+def race(comparison: Comparison) -> go.Figure:
+    """Tokens over time, one step line a lane: flat while a pass runs, up by what it brought."""
+    figure = _figure("The race", "tokens that exist, over the time since the prompt was handed over", "seconds", "tokens")
+    for trace, color in zip(comparison.lanes[:2], (STANDARD, ASSISTED), strict=True):
+        times = [0.0] + [round_.end_s for round_ in trace.rounds]
+        counts = [0]
+        for round_ in trace.rounds:
+            counts.append(counts[-1] + len(round_.tokens))
+        figure.add_scatter(
+            x=times,
+            y=counts,
+            name=trace.lane.name,
+            mode="lines",
+            line={"color": color, "width": 2.5, "shape": "hv"},
+            hovertemplate="%{y} tokens after %{x:.2f} s",
+        )
+    return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero").update_layout(hovermode="x")
+
+
+def rounds(trace: Trace) -> go.Figure:
+    """Where each round's time went: drafting and verifying, stacked."""
+    figure = _figure(
+        "Time per round", f"{trace.lane.name}; round 1 includes the prompt's prefill", "round", "milliseconds"
+    )
+    if not trace.rounds:
+        return _empty(figure, "No round was run.")
+    kept = [f"{len(r.accepted)} of {len(r.drafted)} draft tokens accepted" for r in trace.rounds]
+    for name, seconds, color in (
+        ("verifying (target)", [r.verify_s for r in trace.rounds], ASSISTED),
+        ("drafting", [r.draft_s for r in trace.rounds], DRAFTING),
+    ):
+        figure.add_bar(
+            x=list(range(1, len(trace.rounds) + 1)),
+            y=[1000 * s for s in seconds],
+            name=name,
+            marker={"color": color, "line": {"width": 0}},
+            customdata=kept,
+            hovertemplate="%{y:.1f} ms " + name + "<br>%{customdata}<extra>round %{x}</extra>",
+        )
+    figure.update_layout(barmode="stack", bargap=0.15 if len(trace.rounds) < 60 else 0)
+    return _clip_prefill(figure, trace.rounds)
+
+
+def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
+    """A long prompt's first round would flatten all others: it may leave the picture, and says so."""
+    first, *others = [1000 * (r.draft_s + r.verify_s) for r in rounds]
+    if others and first > 3 * max(others):
+        figure.update_yaxes(range=[0, 1.5 * max(others)])
+        figure.add_annotation(
+            x=1, y=1, xref="x", yref="paper", text=f"round 1: {first:,.0f} ms", showarrow=False, xanchor="left", xshift=6
+        )
+    return figure
+
+
+def gaps(comparison: Comparison) -> go.Figure:
+    """The distribution of the time between tokens."""
+    figure = _figure("Time between tokens", "", "milliseconds since the token before", "% of tokens")
+    lanes = [[1000 * s for s in metrics.inter_token_latencies(trace.rounds)] for trace in comparison.lanes[:2]]
+    longest = max((max(gaps) for gaps in lanes if gaps), default=0.0)
+    if not longest:
+        return _empty(figure, "It takes two rounds to have a time between them.")
+    together = sum(gap == 0 for gap in lanes[1])
+    figure.update_layout(
+        title_subtitle_text=f"tokens of one round arrive together: {together} of {len(lanes[1])} assisted gaps are 0 ms"
+    )
+    width = longest / 24
+    for trace, values, color, shape in zip(comparison.lanes[:2], lanes, (STANDARD, ASSISTED), ("", "/"), strict=True):
+        figure.add_histogram(
+            x=values,
+            name=trace.lane.name,
+            xbins={"start": 0, "end": longest + width, "size": width},
+            histnorm="percent",
+            marker={"color": color, "pattern": {"shape": shape, "size": 5, "fgcolor": "white", "fgopacity": 0.5}},
+            hovertemplate="%{y:.1f} % of tokens came %{x} ms after the one before",
+        )
+    return figure.update_layout(barmode="group", bargap=0.12, bargroupgap=0)
+
+
+def acceptance(trace: Trace) -> go.Figure:
+    """Acceptance by place in the draft, conditional and unconditional."""
+    figure = _figure("Acceptance by place in the draft", trace.lane.name, "place in the draft", "% accepted")
+    places = metrics.acceptance_by_place(trace.rounds)
+    if not places:
+        return _empty(figure, "Nothing was drafted.")
+    for name, totals, opacity, shape, meaning in (
+        ("once reached", [p.reached for p in places], 1.0, "", "rounds that accepted every place before it"),
+        ("of all drafts", [p.drafted for p in places], 0.55, "/", "rounds that drafted this place"),
+    ):
+        figure.add_bar(
+            x=[p.place for p in places],
+            y=[100 * p.accepted / total if total else None for p, total in zip(places, totals, strict=True)],
+            name=name,
+            marker={"color": ASSISTED, "opacity": opacity, "pattern": {"shape": shape, "size": 5}},
+            customdata=[[p.accepted, total] for p, total in zip(places, totals, strict=True)],
+            hovertemplate="%{y:.0f} %: accepted in %{customdata[0]} of %{customdata[1]} "
+            + meaning
+            + "<extra>place %{x}</extra>",
+        )
+    figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.06)
+    return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(places) <= 16 else None)
+
+
+def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:
+    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
+    return go.Figure(
+        layout={
+            "template": "none",
+            "title": {
+                "text": title,
+                "subtitle": {"text": subtitle, "font": {"size": 12}},
+                "font": {"size": 15, "weight": 600},
+                "x": 0,
+                "xref": "paper",
+                "y": 0.97,
+                "yanchor": "top",
+            },
+            "font": {"family": "ui-sans-serif, system-ui, sans-serif", "size": 12, "color": INK},
+            "paper_bgcolor": "white",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "height": 320,
+            "margin": {"l": 48, "r": 12, "t": 84, "b": 44},
+            "showlegend": True,
+            "legend": {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"},
+            "hoverlabel": {"bgcolor": INK, "font": {"color": "white"}, "align": "left"},
+            "xaxis": {**axis, "title": {"text": x, "standoff": 8}, "showgrid": False},
+            "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
+        }
+    )
+
+
+def _empty(figure: go.Figure, sentence: str) -> go.Figure:
+    figure.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 14})
+    return figure.update_xaxes(visible=False).update_yaxes(visible=False)

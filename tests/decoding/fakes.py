@@ -1,0 +1,89 @@
+"""Models with known distributions, for tests that need to know what must come out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import torch
+
+from playground.decoding.drafters.base import NOTHING, Draft
+
+Law = Callable[[Sequence[int]], torch.Tensor]  # text -> (vocabulary,) logits
+
+
+def random_law(seed: int, vocab_size: int, spread: float = 1.5) -> Law:
+    """Logits that depend on the last two tokens only, the same on every call."""
+
+    def law(ids: Sequence[int]) -> torch.Tensor:
+        rng = random.Random(f"{seed} {list(ids[-2:])}")
+        return torch.tensor([rng.gauss(0, spread) for _ in range(vocab_size)])
+
+    return law
+
+
+def counting_law(vocab_size: int) -> Law:
+    """Always continues n with n + 1, round and round, with a clear margin."""
+
+    def law(ids: Sequence[int]) -> torch.Tensor:
+        logits = torch.zeros(vocab_size)
+        logits[(ids[-1] + 1) % vocab_size] = 5.0
+        return logits
+
+    return law
+
+
+class FakeModel:
+    """CachedModel's interface over a law. Counts its passes and refuses to be fed a text that its cache does not
+    hold."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, law: Law, vocab_size: int, context_limit: int = 10_000) -> None:
+        self.law, self.vocab_size, self.context_limit = law, vocab_size, context_limit
+        self.text: list[int] = []
+        self.passes = 0
+        self.fed = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+    def forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
+        assert 1 <= keep <= len(ids)
+        self.passes += 1
+        self.fed += len(ids)
+        self.text += ids
+        ends = range(len(self.text) - keep + 1, len(self.text) + 1)
+        return torch.stack([self.law(self.text[:end]) for end in ends])
+
+    def keep(self, length: int) -> None:
+        assert length <= self.length
+        del self.text[length:]
+
+
+class ScriptedDrafter:
+    """Drafts what a function of the text says, as a lookup would (q is one-hot)."""
+
+    def __init__(self, script: Callable[[Sequence[int], int], list[int]]) -> None:
+        self.script = script
+        self.committed: list[int] = []
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        draft = self.script(ids, k)
+        return Draft(draft, [1.0] * len(draft)) if draft else NOTHING
+
+    def commit(self, length: int) -> None:
+        self.committed.append(length)
+
+
+class NumberTokenizer:
+    """Token n is the text "n "; just what Detokenizer needs."""
+
+    all_special_ids = ()
+
+    def __init__(self) -> None:
+        self.added_tokens_decoder = {}
+
+    def decode(self, ids: Sequence[int], **_: object) -> str:
+        return "".join(f"{id_} " for id_ in ids)

@@ -1,0 +1,147 @@
+"""The engine on transformers' real model classes and caches, against transformers' own `generate()`, in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.trace import Request
+from tests.decoding.fakes import NumberTokenizer
+
+V = 40
+SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
+ENDS = dict(eos_token_id=V - 1, bos_token_id=0, pad_token_id=0)
+
+
+def llama(seed: int, layers: int):
+    torch.manual_seed(seed)
+    config = LlamaConfig(**SIZES, **ENDS, num_hidden_layers=layers, initializer_range=0.4)
+    return LlamaForCausalLM(config).eval()
+
+
+def gemma(seed: int, layers: int):
+    """A sliding-window model whose window (6) is far shorter than the texts here."""
+    torch.manual_seed(seed)
+    config = Gemma3TextConfig(
+        **SIZES,
+        **ENDS,
+        head_dim=8,
+        num_hidden_layers=layers,
+        sliding_window=6,
+        layer_types=["sliding_attention", "full_attention"] * (layers // 2) + ["sliding_attention"] * (layers % 2),
+        query_pre_attn_scalar=8,
+        initializer_range=0.4,
+    )
+    return Gemma3ForCausalLM(config).eval()
+
+
+FAMILIES = {"llama": llama, "gemma": gemma}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def models(request):
+    build = FAMILIES[request.param]
+    return build(0, 2), build(1, 1)
+
+
+def run(models, drafter: str, prompt: list[int], lookahead: int = 4, max_new_tokens: int = 24, **sampling):
+    target, assistant = models
+    sampler = Sampler(Request("x", **sampling), target.device)
+    cached = CachedModel(target)
+    ends = {V - 1}
+    way = {
+        "none": NoDrafter,
+        "ngram": NgramDrafter,
+        "assistant": lambda: AssistantDrafter(CachedModel(assistant), V, sampler, ends),
+        "itself": lambda: AssistantDrafter(CachedModel(target), V, sampler, ends),
+    }[drafter]()
+    detokenizer = Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(cached, way, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+
+
+def ids_of(rounds):
+    return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def prompts(n: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 20, (n,), generator=generator).tolist()
+    return [torch.randint(1, V - 1, (length,), generator=generator).tolist() for length in lengths]
+
+
+def generated(model, prompt: list[int], **options) -> list[int]:
+    ids = torch.tensor([prompt])
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, eos_token_id=V - 1, **options
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant", "itself"])
+def test_greedy_equals_generate_token_for_token(models, drafter):
+    for prompt in prompts(20):
+        assert ids_of(run(models, drafter, prompt)) == generated(models[0], prompt)
+
+
+def test_a_target_that_drafts_for_itself_is_always_accepted(models):
+    rounds = run(models, "itself", [3, 1, 4], lookahead=5, max_new_tokens=30)
+    decisions = {token.decision for round_ in rounds for token in round_.drafted}
+    assert decisions == {"accepted"}
+    assert len(rounds) == -(-len(ids_of(rounds)) // 6)
+
+
+def test_sampling_with_the_target_as_its_own_assistant_is_always_accepted(models):
+    """p and q come from the same settings: were either processed differently, some tokens would be rejected."""
+    rounds = run(models, "itself", [3, 1, 4], temperature=0.8, top_k=7, top_p=0.9, repetition_penalty=1.2)
+    drafted = [token for round_ in rounds for token in round_.drafted]
+    kept = sum(token.decision == "accepted" for token in drafted)
+    assert kept >= len(drafted) - 1  # a rounding error may turn one draw in thousands
+    assert all(token.p == pytest.approx(token.q, rel=1e-3) for token in drafted if token.decision == "accepted")
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "assistant"])
+def test_no_more_rounds_than_transformers_needs_passes(models, drafter, monkeypatch):
+    target, assistant = models
+    assistant.generation_config.num_assistant_tokens = 4
+    assistant.generation_config.num_assistant_tokens_schedule = "constant"
+    assistant.generation_config.assistant_confidence_threshold = 0.0
+    options = {"prompt_lookup_num_tokens": 4} if drafter == "ngram" else {"assistant_model": assistant}
+    ours = theirs = 0
+    passes = []
+    forward = type(target).forward
+
+    def counted(self, *args, **kwargs):
+        passes.append(self is target)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(target), "forward", counted)
+    for prompt in prompts(10):
+        ours += len(run(models, drafter, prompt))
+        passes.clear()
+        generated(target, prompt, **options)
+        theirs += sum(passes)
+    assert ours <= theirs
+
+
+def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(models):
+    target = models[0]
+    text = prompts(1)[0] * 3 + list(range(1, 12))
+    cached = CachedModel(target)
+    cached.forward(text[:9], keep=1)
+    cached.keep(9)
+    cached.forward([*text[9:11], 7, 7, 7], keep=4)
+    cached.keep(11)
+    cached.forward([*text[11:20], 5, 5], keep=1)
+    cached.keep(20)
+    logits = cached.forward(text[20:], keep=3)
+    fresh = CachedModel(target).forward(text, keep=3)
+    torch.testing.assert_close(logits, fresh, rtol=1e-4, atol=1e-4)

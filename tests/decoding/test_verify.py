@@ -1,0 +1,137 @@
+"""Speculative sampling leaves the target's distribution unchanged: tested by statistics, with wrong rules that must
+fail."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import Draft, NoDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.decoding.verify import greedy_match, speculative_sampling
+from playground.trace import Request
+from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
+
+V = 5
+DRAWS = 20_000
+CPU = torch.device("cpu")
+
+
+def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor | None, drafted: int | None, rule=speculative_sampling):
+    """Counts of the first token that comes out of one draft of two tokens. `p`: (3, V), `q`: (2, V) or one-hot."""
+    sampler = Sampler(Request("x", temperature=1.0, seed=5), CPU)
+    counts = [0] * p.shape[1]
+    for _ in range(DRAWS):
+        ids = [drafted, drafted] if q is None else [sampler.draw(q[0]), sampler.draw(q[1])]
+        draft = Draft(ids, [1.0, 1.0], q)
+        n, token = rule(draft, p, p[range(2), ids], sampler)
+        counts[ids[0] if n else token] += 1
+    return counts
+
+
+def agrees(counts: list[int], p: torch.Tensor) -> bool:
+    """Whether the counts could be draws from p (chi-square at 0.001); tokens of probability 0 must never come out."""
+    possible = p > 0
+    if any(count for count, ok in zip(counts, possible, strict=True) if not ok):
+        return False
+    observed = [count for count, ok in zip(counts, possible, strict=True) if ok]
+    expected = (p[possible].double() / p[possible].double().sum() * sum(observed)).tolist()
+    return len(observed) < 2 or chisquare(observed, expected).pvalue > 0.001
+
+
+def distributions(seed: int, rows: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, V, generator=generator).mul(1.2).softmax(-1)
+
+
+P = distributions(0, 3)
+DISJOINT = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "drafted"),
+    [
+        pytest.param(P, distributions(1, 2), None, id="sometimes agrees"),
+        pytest.param(P, P[:2], None, id="always agrees"),
+        pytest.param(DISJOINT[[0, 0, 0]], DISJOINT[[1, 1]], None, id="never agrees"),
+        pytest.param(P, None, 2, id="one-hot"),
+        pytest.param(DISJOINT[[0, 0, 0]], None, 4, id="one-hot on an impossible token"),
+    ],
+)
+def test_the_targets_distribution_comes_out(p, q, drafted):
+    assert agrees(law_of_first_tokens(p, q, drafted), p[0])
+
+
+def test_agreement_shows_in_acceptance():
+    sampler = Sampler(Request("x", temperature=1.0), CPU)
+    same = [speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, P[range(2), [1, 2]], sampler)[0] for _ in range(200)]
+    never = DISJOINT[[0, 0, 0]]
+    none = [speculative_sampling(Draft([4, 4], [1, 1]), never, never[range(2), [4, 4]], sampler)[0] for _ in range(200)]
+    assert set(same) == {2}
+    assert set(none) == {0}
+
+
+def test_wrong_rules_are_caught():
+    def argmax_draft_with_its_softmax_as_q(draft, p, p_drafted, sampler):
+        # What transformers 5.22 does with a drafter that drafts greedily: q is not one-hot there.
+        wrong = Draft(draft.ids, draft.q, distributions(1, 2))
+        return speculative_sampling(wrong, p, p_drafted, sampler)
+
+    def no_residual(draft, p, p_drafted, sampler):
+        n, token = speculative_sampling(draft, p, p_drafted, sampler)
+        return n, token if n == 2 else sampler.draw(p[n])
+
+    drafted = int(distributions(1, 2)[0].argmax())
+    assert not agrees(law_of_first_tokens(P, None, drafted, argmax_draft_with_its_softmax_as_q), P[0])
+    assert not agrees(law_of_first_tokens(P, distributions(1, 2), None, no_residual), P[0])
+
+
+@given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), min_size=9, max_size=9))
+def test_greedy_match_is_the_longest_common_prefix(draft, choices):
+    n = greedy_match(draft, choices)
+    assert draft[:n] == choices[:n]
+    assert n == len(draft) or draft[n] != choices[n]
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
+@pytest.mark.parametrize(
+    "sampling",
+    [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=3, repetition_penalty=1.5)],
+    ids=str,
+)
+def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
+    """Three tokens behind a prompt, against the exact probability of each of the V^3 continuations."""
+    vocab, prompt, length = 3, [0, 1, 0, 2, 0, 1], 3
+    target_law, assistant_law = random_law(1, vocab), random_law(2, vocab)
+    request = Request("x", seed=3, **sampling)
+    sampler = Sampler(request, CPU)
+
+    def probability(text: tuple[int, ...]) -> float:
+        p = 1.0
+        for i in range(length):
+            before = prompt + list(text[:i])
+            p *= float(sampler.probabilities(sampler.scores(before, target_law(before)[None]))[0, text[i]])
+        return p
+
+    texts = list(itertools.product(range(vocab), repeat=length))
+    counts = dict.fromkeys(texts, 0)
+    for _ in range(2_500):
+        way = {
+            "none": NoDrafter,
+            "ngram": NgramDrafter,
+            "assistant": lambda: AssistantDrafter(FakeModel(assistant_law, vocab), vocab, sampler, ()),
+        }[drafter]()
+        detokenizer = Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(FakeModel(target_law, vocab), way, Constant(2), sampler, detokenizer, prompt, length, ())
+        counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
+    assert agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))

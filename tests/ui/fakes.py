@@ -1,0 +1,162 @@
+"""A comparison without a model: the same events as `playground.experiments.compare.run`, from a fixed text."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+
+from playground.errors import PlaygroundError
+from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.presets import Pair, Prompt, Suite
+from playground.trace import Comparison, DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
+
+TEXT = (
+    "TCP and UDP both carry packets, but only TCP promises **order**.\n\n"
+    "1. TCP: a handshake, acknowledgements, retransmission.\n"
+    "2. UDP: none of these; <script>alert('no')</script> & {{ value }} ${value} are text.\n\n"
+    "தமிழில்: நம்பகமான இணைப்பு வேண்டுமெனில் TCP சிறந்தது. 👩‍🔬🙂 العربية من اليمين إلى اليسار، ثم QUIC.\n"
+    "\tA-very-long-word-without-any-space-" + "x" * 120 + " ends here.\n"
+)
+PASS_S = 0.04
+DRAFT_S = 0.004
+LOOKAHEAD = 4
+
+PAIR = Pair(
+    name="fake",
+    title="Fake pair",
+    target="fake-target",
+    assistant="fake-assistant",
+    drafters=("ngram", "assistant"),
+    drafter="ngram",
+    lookahead=LOOKAHEAD,
+    dtype="auto",
+    size_gb=0.1,
+    gated=False,
+    note="Nothing is decoded here.",
+)
+SUITE = Suite(
+    name="examples",
+    title="Examples",
+    prompts=(
+        Prompt(name="transport", title="TCP, UDP, QUIC", kind="comparison", text="Compare TCP, UDP and QUIC."),
+        Prompt(name="speed", title="Average speed", kind="math", text="A train …", system="Answer step by step."),
+    ),
+)
+ENVIRONMENT = Environment(
+    playground="0.1.0",
+    python="3.11.2",
+    torch="2.13.0",
+    transformers="5.22.2",
+    platform="Linux",
+    device="cpu",
+    device_name="Fake CPU",
+    dtype="bfloat16",
+    threads=2,
+    weights=("fake weights <b>1</b>",),
+    created="2026-01-01T00:00:00+00:00",
+)
+
+
+def pieces(limit: int) -> list[str]:
+    """The text as tokens: words and characters; every emoji takes two tokens, the first of which shows nothing."""
+    split = re.findall(r" ?\w{1,9}|\s|[^\w\s]", TEXT)
+    whole = [part for piece in split for part in (("", piece) if ord(piece[-1]) > 0xFFFF else (piece,))]
+    repeated = whole * (limit // len(whole) + 1)
+    return repeated[:limit]
+
+
+def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Round]:
+    """Rounds of a lane over the text; a drafting lane is right a varying number of times in a row."""
+    text = text or pieces(limit)
+    at, now, number = 0, 0.0, 0
+    while at < len(text):
+        number += 1
+        room = len(text) - at
+        asked = 0 if lane.drafter == "none" else min(lane.lookahead, room - 1)
+        good = min(asked, (number * 7) % (lane.lookahead + 2))
+        drafted = tuple(
+            DraftToken(
+                id=_id(text[at + i]) if i < good else 7,
+                text=text[at + i] if i < good else " nay",
+                special=False,
+                q=1.0,
+                p=0.9 if i < good else 0.02 if i == good else None,
+                margin=3.5 if i <= good else None,
+                decision="accepted" if i < good else "rejected" if i == good else "unused",
+            )
+            for i in range(asked)
+        )
+        reason = "plain" if not asked else "bonus" if good == asked else "correction"
+        target = TargetToken(_id(text[at + good]), text[at + good], False, 0.8, 1.25, reason)
+        start, draft_s = now, DRAFT_S * asked
+        now += draft_s + PASS_S * (2 if number == 1 else 1)
+        yield Round(asked, drafted, target, start, draft_s, now - start - draft_s, now)
+        at += good + 1
+
+
+def lanes(lookahead: int = LOOKAHEAD, drafter: str = "ngram") -> tuple[Lane, Lane]:
+    return (
+        Lane("Standard", PAIR.target, lookahead=lookahead),
+        Lane("Assisted: prompt lookup", PAIR.target, drafter=drafter, lookahead=lookahead),
+    )
+
+
+def comparison(tokens: int = 60, **request) -> Comparison:
+    asked = Request(**{"prompt": "Compare TCP and UDP.", "max_new_tokens": tokens, **request})
+    return Comparison(
+        tuple(Trace(lane, asked, ENVIRONMENT, (1, 2, 3), tuple(rounds(lane, tokens)), "length") for lane in lanes())
+    )
+
+
+def run(
+    store: object,
+    pair: Pair,
+    assisted: Lane,
+    request: Request,
+    *,
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+    dtype: str = "auto",
+    device: str = "auto",
+) -> Comparison | None:
+    """As `compare.run`, in the rounds' own time. A prompt that says "fail" or "crash" does; `{…}` echoes the prompt."""
+    emit(Progress("Warming up", 0.5))
+    time.sleep(0.2)
+    if "fail" in request.prompt:
+        raise PlaygroundError("The device ran out of memory <b>here</b>. Ask for fewer tokens.")
+    if "crash" in request.prompt:
+        raise ZeroDivisionError("a bug")
+    text = [request.prompt[i : i + 3] for i in range(0, len(request.prompt), 3)] if "echo" in request.prompt else None
+    traces = []
+    for index, lane in enumerate((Lane("Standard", pair.target), assisted)):
+        emit(LaneStarted(index, lane))
+        done = []
+        for round_ in rounds(lane, request.max_new_tokens, text):
+            time.sleep(round_.end_s - round_.start_s)
+            done.append(round_)
+            emit(RoundDone(index, round_))
+            if stop.is_set():
+                break
+        finish = "stopped" if stop.is_set() else "length"
+        traces.append(Trace(lane, request, ENVIRONMENT, (1, 2, 3), tuple(done), finish))
+        emit(LaneFinished(index, traces[-1]))
+        if stop.is_set() and index == 0:
+            return None
+    emit(Finished(Comparison(tuple(traces))))
+    return Comparison(tuple(traces))
+
+
+class Store:
+    """Loads nothing, visibly."""
+
+    def get(self, pair: Pair, *, drafter: str, dtype="auto", device="auto", progress=lambda _: None) -> None:
+        for i in range(5):
+            progress(Progress("Loading fake weights", i / 5))
+            time.sleep(0.1)
+
+
+def _id(piece: str) -> int:
+    return zlib.crc32(piece.encode()) % 50_000
