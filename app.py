@@ -16,7 +16,9 @@ def main() -> None:
     suites, more_problems = load_suites()
     parser = argparse.ArgumentParser(description="Serves the Speculative Decoding Playground.")
     parser.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, else 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free one from 7860)")
+    parser.add_argument(
+        "--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free one from 7860)"
+    )
     parser.add_argument("--share", action="store_true", default=None, help="make a public link as well")
     parser.add_argument("--pair", choices=pairs, help="the pair that is chosen and loaded at first")
     args = parser.parse_args()

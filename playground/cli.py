@@ -113,11 +113,12 @@ def _compare(options: argparse.Namespace) -> None:
         repetition_penalty=options.repetition_penalty,
         seed=options.seed,
     )
+    _check_writable(options.json)
     pair = chosen_pair(options)
     lane = assisted_lane(
         pair,
         options.drafter or pair.drafter,
-        options.lookahead or pair.lookahead,
+        pair.lookahead if options.lookahead is None else options.lookahead,
         options.policy,
         options.confidence_threshold,
     )
@@ -162,6 +163,7 @@ def _pairs(options: argparse.Namespace) -> None:
 def _bench(options: argparse.Namespace) -> None:
     from playground.experiments import bench
 
+    _check_writable(options.json)
     result = bench.run(
         chosen_pair(options),
         runs=options.runs,
@@ -215,6 +217,18 @@ def _read(path: Path) -> str:
         return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PlaygroundError(f"The prompt file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
+
+
+def _check_writable(path: Path | None) -> None:
+    """Before a long run, not behind it.
+
+    Raises:
+        PlaygroundError: there is no folder to write into.
+    """
+    if path and not path.parent.is_dir():
+        raise PlaygroundError(
+            f"There is no folder {path.parent} to write {path.name} into. Make it, or choose another."
+        )
 
 
 def _write(path: Path, text: str) -> None:

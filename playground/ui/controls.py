@@ -110,7 +110,6 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
             label="Pair",
             info=default.note or "the target, and what may draft for it",
             elem_id="pair",
-            min_width=190,
         )
         drafter = gr.Dropdown(
             drafter_choices(default),
@@ -118,10 +117,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
             label="Drafter",
             info="what guesses tokens ahead of the target",
             elem_id="drafter",
-            min_width=160,
         )
-        lookahead = gr.Slider(
-            1, MAX_LOOKAHEAD, default.lookahead, step=1, label="Lookahead", info="tokens drafted per round", min_width=160
+        lookahead = _slider(
+            1, MAX_LOOKAHEAD, default.lookahead, step=1, label="Lookahead", info="tokens drafted per round"
         )
         policy = gr.Dropdown(
             [(label, name) for name, label in POLICIES.items()],
@@ -129,20 +127,17 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
             label="Lookahead policy",
             info="how the lookahead changes from round to round",
             elem_id="policy",
-            min_width=160,
         )
-        max_new_tokens = gr.Slider(
-            8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut", min_width=160
-        )
-        temperature = gr.Slider(
-            0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled", min_width=160
-        )
+        max_new_tokens = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
+        temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
     with gr.Row(visible=default.name == OWN, elem_id="own-models") as own:
         target = gr.Textbox(
             label="Target", placeholder="owner/name or a folder", info="an id on the Hugging Face hub, or a folder here"
         )
         assistant = gr.Textbox(
-            label="Assistant", placeholder="optional", info="a smaller model with the target's tokenizer; may stay empty"
+            label="Assistant",
+            placeholder="optional",
+            info="a smaller model with the target's tokenizer; may stay empty",
         )
     prompt = gr.Textbox(
         examples.prompts[0].text,
@@ -154,25 +149,25 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
     )
     with gr.Accordion("More settings: sampling, system prompt, chat template", open=False, elem_id="more"):
         with gr.Row(elem_classes="controls"):
-            top_p = gr.Slider(
-                0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass", min_width=160
+            top_p = _slider(0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass")
+            top_k = _slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all")
+            repetition_penalty = _slider(
+                1, 2, 1, step=0.05, label="Repetition penalty", info="1 is none; works in greedy too"
             )
-            top_k = gr.Slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all", min_width=160)
-            repetition_penalty = gr.Slider(
-                1, 2, 1, step=0.05, label="Repetition penalty", info="1 is none; works in greedy too", min_width=160
-            )
-            seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="the same seed, the same draws", min_width=160)
-            confidence_threshold = gr.Slider(
+            seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="the same seed, the same draws")
+            confidence_threshold = _slider(
                 0,
                 1,
                 0.4,
                 step=0.05,
                 label="Confidence threshold",
                 info="the policy of that name stops drafting below this q",
-                min_width=160,
             )
         system = gr.Textbox(
-            examples.prompts[0].system, label="System prompt", lines=1, info="given to the chat template; may stay empty"
+            examples.prompts[0].system,
+            label="System prompt",
+            lines=1,
+            info="given to the chat template; may stay empty",
         )
         chat_template = gr.Checkbox(
             True, label="Chat template", info="wrap the prompt as the model's chats are; off continues the bare text"
@@ -222,6 +217,10 @@ def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     """The drafters of a pair, and of models yet to be named (None), with their labels."""
     names = (*(pair.drafters if pair else ("ngram", "assistant")), "none")
     return [(DRAFTERS[name], name) for name in names]
+
+
+def _slider(low: float, high: float, value: float, *, step: float, label: str, info: str) -> gr.Slider:
+    return gr.Slider(low, high, value, step=step, label=label, info=info, buttons=[])
 
 
 def _title(pair: Pair) -> str:

@@ -48,7 +48,6 @@ class Outputs:
     rounds: gr.Plot
     gaps: gr.Plot
     acceptance: gr.Plot
-    charts: gr.Column
     run: gr.Button
     stop: gr.Button
     clear: gr.Button
@@ -76,7 +75,7 @@ class Events:
     def run(self, outputs: Outputs, session: str, *values: Any) -> Iterator[dict]:
         """Streams one comparison to the page."""
         screen = Screen("waiting")
-        yield outputs.named({**screen.changes(), **_buttons(running=True), "charts": gr.update(visible=False)})
+        yield outputs.named({**screen.changes(), **_buttons(running=True), **_saved(None, outputs)})
         run, error = None, ""
         try:
             run = self._start(Asked(*values))
@@ -170,10 +169,10 @@ def _buttons(*, running: bool) -> dict[str, Any]:
 
 
 def _saved(comparison: Comparison | None, outputs: Outputs) -> dict[str, Any]:
-    """The charts, and the trace as a file to save: there where there is a comparison."""
+    """The trace as a file to save, where there is one."""
     if comparison is None:
-        return {"charts": gr.update(visible=False), "save": gr.update(value=None, interactive=False)}
+        return {"save": gr.update(value=None, interactive=False)}
     lane = comparison.lanes[1].lane
     name = f"trace-{lane.target}-{lane.drafter}.json".replace("/", "-")
     path = save_bytes_to_cache(json.dumps(comparison.to_json()).encode(), name, outputs.save.GRADIO_CACHE)
-    return {"charts": gr.update(visible=True), "save": gr.update(value=path, interactive=True)}
+    return {"save": gr.update(value=path, interactive=True)}

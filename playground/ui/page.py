@@ -20,7 +20,17 @@ IN_LINE = 64  # how many browsers may wait for the device; those behind see Grad
 DAY_S = 86_400
 
 BLUE = gr.themes.Color(
-    "#eef6fc", "#d6eaf7", "#aed6ef", "#7fbde4", "#4aa0d5", "#1d85c2", "#0072b2", "#005f95", "#064d78", "#0a3f62", "#082a42"
+    "#eef6fc",
+    "#d6eaf7",
+    "#aed6ef",
+    "#7fbde4",
+    "#4aa0d5",
+    "#1d85c2",
+    "#0072b2",
+    "#005f95",
+    "#064d78",
+    "#0a3f62",
+    "#082a42",
 )
 
 
@@ -33,7 +43,7 @@ def build(
     problems: list[str] | None = None,
     run: Compare = compare.run,
 ) -> gr.Blocks:
-    """The page over a model store. Loading `default` begins here, in the background; `problems` are shown at the top."""
+    """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top."""
     events = Events(store, pairs, run)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
@@ -42,17 +52,14 @@ def build(
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked = controls.build(pairs, default, examples)
-        controls.examples_of(examples, asked)
-        with gr.Row(elem_id="actions"):
-            run_button = gr.Button("Run", variant="primary", elem_id="run", min_width=110, scale=0)
-            stop_button = gr.Button("Stop", interactive=False, elem_id="stop", min_width=80, scale=0)
-            clear_button = gr.Button("Clear", elem_id="clear", min_width=80, scale=0)
-            status = gr.HTML(elem_id="status")
-        outputs = _lay_out_results(status, run_button, stop_button, clear_button)
+        asked, outputs = _lay_out(pairs, default, examples)
         _wire(events, asked, outputs)
+
+        def loading() -> Iterator[str]:
+            yield from _loading(preload, default)
+
         page.load(
-            lambda: _loading(preload, default),
+            loading,
             outputs=model,
             concurrency_limit=None,
             show_progress="hidden",
@@ -81,13 +88,24 @@ def look() -> dict[str, Any]:
     }
 
 
-def _lay_out_results(status: gr.HTML, run: gr.Button, stop: gr.Button, clear: gr.Button) -> Outputs:
+def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Suite) -> tuple[controls.Controls, Outputs]:
+    asked = controls.build(pairs, default, examples)
+    controls.examples_of(examples, asked)
+    with gr.Row(elem_id="actions"):
+        run = gr.Button("Run", variant="primary", size="md", elem_id="run", min_width=110, scale=0)
+        stop = gr.Button("Stop", interactive=False, size="md", elem_id="stop", min_width=70, scale=0)
+        clear = gr.Button("Clear", size="md", elem_id="clear", min_width=70, scale=0)
+        status = gr.HTML(elem_id="status")
+        save = gr.DownloadButton("Save trace", interactive=False, size="md", elem_id="save", min_width=100, scale=0)
+        open_ = gr.UploadButton(
+            "Open trace", type="binary", file_types=[".json"], size="md", elem_id="open", min_width=100, scale=0
+        )
     with gr.Row(elem_id="lanes"):
         standard = panels.lane_panel("Standard")
         verdict = gr.HTML(panels.verdict(), elem_id="verdict")
         assisted = panels.lane_panel("Assisted")
     panels.legend()
-    with gr.Column(visible=False, elem_id="charts") as charts:
+    with gr.Column(elem_id="charts"):
         with gr.Row():
             race = gr.Plot(show_label=False, container=False, min_width=300)
             acceptance = gr.Plot(show_label=False, container=False, min_width=300)
@@ -95,13 +113,7 @@ def _lay_out_results(status: gr.HTML, run: gr.Button, stop: gr.Button, clear: gr
             rounds = gr.Plot(show_label=False, container=False, min_width=300)
             gaps = gr.Plot(show_label=False, container=False, min_width=300)
     details = gr.HTML(elem_id="details")
-    with gr.Row(elem_id="files"):
-        save = gr.DownloadButton("Save trace", interactive=False, elem_id="save", min_width=120, scale=0)
-        open_ = gr.UploadButton(
-            "Open trace", type="binary", file_types=[".json"], elem_id="open", min_width=120, scale=0
-        )
-        gr.HTML("<p>A trace is the whole comparison as one JSON file; opening one loads no model.</p>")
-    return Outputs(
+    return asked, Outputs(
         status=status,
         head_0=standard.head,
         head_1=assisted.head,
@@ -113,7 +125,6 @@ def _lay_out_results(status: gr.HTML, run: gr.Button, stop: gr.Button, clear: gr
         rounds=rounds,
         gaps=gaps,
         acceptance=acceptance,
-        charts=charts,
         run=run,
         stop=stop,
         clear=clear,
@@ -133,7 +144,9 @@ def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
 
     outputs.run.click(run, asked.inputs, outputs.all, concurrency_limit=IN_LINE, trigger_mode="once", **private)
     outputs.stop.click(stop, queue=False, **private)
-    outputs.clear.click(lambda: {**events.clear(outputs), asked.prompt: ""}, None, [*outputs.all, asked.prompt], **private)
+    outputs.clear.click(
+        lambda: {**events.clear(outputs), asked.prompt: ""}, None, [*outputs.all, asked.prompt], **private
+    )
     outputs.open.upload(lambda data: events.open(outputs, data), outputs.open, outputs.all, **private)
 
 

@@ -27,7 +27,8 @@ LEGEND = """
   <ul aria-label="Legend of the token marks">
     <li><span class="tok plain">plain</span> the target's own</li>
     <li><span class="tok accepted">accepted</span> draft token kept</li>
-    <li><span class="tok rejected">rejected</span> draft token dropped, <span class="tok unused">never judged</span></li>
+    <li><span class="tok rejected">rejected</span> draft token dropped</li>
+    <li><span class="tok unused">unused</span> dropped behind it, never judged</li>
     <li><span class="tok correction">correction</span> the target's, in its place</li>
     <li><span class="tok bonus">bonus</span> after a fully accepted draft</li>
   </ul>
@@ -35,8 +36,8 @@ LEGEND = """
     <label><input type="checkbox" name="hide-rejected"> Hide rejected tokens</label>
     <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
   </div>
-  <p>Hover a token, or focus it and use the arrow keys, to see its round, probabilities and fate. The lanes run one after
-  the other on the one device, so that neither slows the other.</p>
+  <p>Hover a token, or focus it and use the arrow keys, to see its round, its probabilities and what became of it.
+  The lanes share one device: they run one after the other, so that neither slows the other.</p>
 </div>
 """
 
@@ -50,13 +51,12 @@ class LanePanel:
 def lane_panel(name: str) -> LanePanel:
     """One lane's figures over its tokens. `log` takes the text that `views.tokens` makes."""
     with gr.Column(min_width=300, elem_classes="lane", scale=10):
-        head_ = gr.HTML(head(name), elem_classes="lane-head")
+        head_ = gr.HTML(head(name))
         log = gr.HTML(
             "",
             html_template=f'<div class="tokens" role="log" aria-live="off" aria-label="{escape(name)}, output"></div>',
             js_on_load=(ASSETS / "tokens.js").read_text(encoding="utf-8"),
             apply_default_css=False,
-            elem_classes="lane-log",
         )
     return LanePanel(head_, log)
 
@@ -74,7 +74,7 @@ def head(name: str, state: str = "", figures: list[Figure] | None = None) -> str
         for f in figures or []
     )
     chip = f'<span class="chip {escape(state)}">{escape(state)}</span>' if state else ""
-    return f'<div class="title"><h2>{escape(name)}</h2>{chip}</div><dl class="figures">{cells}</dl>'
+    return f'<div class="lane-head"><h2>{escape(name)}{chip}</h2><dl class="figures">{cells}</dl></div>'
 
 
 def verdict(figure: str = NO_FIGURE, meaning: str = "speed-up: assisted ÷ standard", sentences: tuple = ()) -> str:
@@ -84,7 +84,7 @@ def verdict(figure: str = NO_FIGURE, meaning: str = "speed-up: assisted ÷ stand
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:
-    """One line on what is going on; `kind` is "", "busy" (with a bar, which moves where no fraction is known) or "error"."""
+    """One line on what is going on. `kind` is "", "error", or "busy": with a bar, sweeping where no fraction is known."""
     if not sentence:
         return ""
     bar = ""

@@ -43,7 +43,7 @@ class Screen:
         self.comparison: Comparison | None = None
         self._changed: dict[str, Any] = {}
         self._heads_due: dict[int, float] = {}
-        self._show(status="", verdict=panels.verdict(), details="")
+        self._show(status="", verdict=panels.verdict(), details="", race=None, rounds=None, gaps=None, acceptance=None)
         for index in range(len(self.lanes)):
             self._show_head(index)
             self._show_log(index)

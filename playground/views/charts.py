@@ -33,7 +33,7 @@ def config(name: str) -> dict[str, Any]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat while a pass runs, up by what it brought."""
-    figure = _figure("The race", "tokens that exist, over the time since the prompt was handed over", "seconds", "tokens")
+    figure = _figure("The race", "tokens there are, by time since the prompt went in", "seconds", "tokens")
     for trace, color in zip(comparison.lanes[:2], (STANDARD, ASSISTED), strict=True):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]
@@ -52,9 +52,7 @@ def race(comparison: Comparison) -> go.Figure:
 
 def rounds(trace: Trace) -> go.Figure:
     """Where each round's time went: drafting and verifying, stacked."""
-    figure = _figure(
-        "Time per round", f"{trace.lane.name}; round 1 includes the prompt's prefill", "round", "milliseconds"
-    )
+    figure = _figure("Time per round", "assisted lane; round 1 includes the prefill", "round", "milliseconds")
     if not trace.rounds:
         return _empty(figure, "No round was run.")
     kept = [f"{len(r.accepted)} of {len(r.drafted)} draft tokens accepted" for r in trace.rounds]
@@ -80,22 +78,27 @@ def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
     if others and first > 3 * max(others):
         figure.update_yaxes(range=[0, 1.5 * max(others)])
         figure.add_annotation(
-            x=1, y=1, xref="x", yref="paper", text=f"round 1: {first:,.0f} ms", showarrow=False, xanchor="left", xshift=6
+            x=1,
+            y=1,
+            xref="x",
+            yref="paper",
+            text=f"round 1: {first:,.0f} ms",
+            showarrow=False,
+            xanchor="left",
+            xshift=6,
         )
     return figure
 
 
 def gaps(comparison: Comparison) -> go.Figure:
     """The distribution of the time between tokens."""
-    figure = _figure("Time between tokens", "", "milliseconds since the token before", "% of tokens")
     lanes = [[1000 * s for s in metrics.inter_token_latencies(trace.rounds)] for trace in comparison.lanes[:2]]
+    together = sum(gap == 0 for gap in lanes[1])
+    subtitle = f"a round's tokens arrive together: {together} of {len(lanes[1])} gaps are 0 ms"
+    figure = _figure("Time between tokens", subtitle, "milliseconds since the token before", "% of tokens")
     longest = max((max(gaps) for gaps in lanes if gaps), default=0.0)
     if not longest:
         return _empty(figure, "It takes two rounds to have a time between them.")
-    together = sum(gap == 0 for gap in lanes[1])
-    figure.update_layout(
-        title_subtitle_text=f"tokens of one round arrive together: {together} of {len(lanes[1])} assisted gaps are 0 ms"
-    )
     width = longest / 24
     for trace, values, color, shape in zip(comparison.lanes[:2], lanes, (STANDARD, ASSISTED), ("", "/"), strict=True):
         figure.add_histogram(
@@ -103,7 +106,7 @@ def gaps(comparison: Comparison) -> go.Figure:
             name=trace.lane.name,
             xbins={"start": 0, "end": longest + width, "size": width},
             histnorm="percent",
-            marker={"color": color, "pattern": {"shape": shape, "size": 5, "fgcolor": "white", "fgopacity": 0.5}},
+            marker={"color": color, "pattern": {"shape": shape, "size": 5, "fillmode": "overlay"}},
             hovertemplate="%{y:.1f} % of tokens came %{x} ms after the one before",
         )
     return figure.update_layout(barmode="group", bargap=0.12, bargroupgap=0)
@@ -111,7 +114,7 @@ def gaps(comparison: Comparison) -> go.Figure:
 
 def acceptance(trace: Trace) -> go.Figure:
     """Acceptance by place in the draft, conditional and unconditional."""
-    figure = _figure("Acceptance by place in the draft", trace.lane.name, "place in the draft", "% accepted")
+    figure = _figure("Acceptance by place", "of draft tokens in the assisted lane", "place in the draft", "% accepted")
     places = metrics.acceptance_by_place(trace.rounds)
     if not places:
         return _empty(figure, "Nothing was drafted.")
@@ -139,9 +142,8 @@ def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:
         layout={
             "template": "none",
             "title": {
-                "text": title,
-                "subtitle": {"text": subtitle, "font": {"size": 12}},
-                "font": {"size": 15, "weight": 600},
+                "text": f"<b>{title}</b><br><span style='font-size:12px'>{subtitle}</span>",
+                "font": {"size": 14},
                 "x": 0,
                 "xref": "paper",
                 "y": 0.97,
@@ -151,12 +153,19 @@ def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:
             "paper_bgcolor": "white",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "height": 320,
-            "margin": {"l": 48, "r": 12, "t": 84, "b": 44},
+            "margin": {"l": 48, "r": 12, "t": 76, "b": 44},
             "showlegend": True,
-            "legend": {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"},
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "y": 1.01,
+                "yanchor": "bottom",
+                "bgcolor": "rgba(0,0,0,0)",
+                "traceorder": "normal",
+            },
             "hoverlabel": {"bgcolor": INK, "font": {"color": "white"}, "align": "left"},
-            "xaxis": {**axis, "title": {"text": x, "standoff": 8}, "showgrid": False},
-            "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
+            "xaxis": {**axis, "title": {"text": x, "standoff": 8, "font": {"size": 12}}, "showgrid": False},
+            "yaxis": {**axis, "title": {"text": y, "standoff": 8, "font": {"size": 12}}},
         }
     )
 

@@ -1,0 +1,44 @@
+"""Rounds and traces made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playground.trace import DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
+
+ENVIRONMENT = Environment(
+    playground="0",
+    python="3",
+    torch="2",
+    transformers="5",
+    platform="test",
+    device="cpu",
+    device_name="a test's CPU",
+    dtype="float32",
+    threads=1,
+    weights=("made by hand",),
+    created="2026-01-01T00:00:00+00:00",
+)
+
+
+def plain_round(id_: int, *, margin: float = 0.5, start_s: float = 0.0, verify_s: float = 0.1) -> Round:
+    own = TargetToken(id_, f"{id_} ", False, 0.9, margin, "plain")
+    return Round(1, (), own, start_s, 0.0, verify_s, start_s + verify_s)
+
+
+def drafted_round(
+    ids: Sequence[int], *, accepted: int, own: int, start_s: float = 0.0, draft_s: float = 0.1, verify_s: float = 0.1
+) -> Round:
+    decisions = ["accepted"] * accepted + ["rejected"] + ["unused"] * len(ids)
+    drafted = tuple(
+        DraftToken(id_, f"{id_} ", False, 0.8, *((None, None) if decision == "unused" else (0.7, 0.5)), decision)
+        for id_, decision in zip(ids, decisions, strict=False)
+    )
+    reason = "bonus" if accepted == len(ids) else "correction"
+    target = TargetToken(own, f"{own} ", False, 0.9, 0.5, reason)
+    return Round(len(ids), drafted, target, start_s, draft_s, verify_s, start_s + draft_s + verify_s)
+
+
+def trace(rounds: Sequence[Round], drafter: str = "none", **request) -> Trace:
+    lane = Lane("Standard" if drafter == "none" else "Assisted", target="t", drafter=drafter)
+    return Trace(lane, Request("a prompt", **request), ENVIRONMENT, (1, 2), tuple(rounds), "length")

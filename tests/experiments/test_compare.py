@@ -1,0 +1,161 @@
+"""A comparison from request to trace, on tiny models with transformers' own classes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from playground import metrics
+from playground.errors import PlaygroundError
+from playground.experiments.compare import assisted_lane, run
+from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair
+from playground.presets import Pair
+from playground.trace import Request, load
+
+PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")
+
+
+class TinyStore:
+    """ModelStore's `get` over models that are already there."""
+
+    def __init__(self, target: LoadedModel, assistant: LoadedModel) -> None:
+        self.target, self.assistant = target, assistant
+
+    def get(self, pair, *, drafter, dtype, device, progress):
+        progress(Progress("Loading tiny"))
+        return LoadedPair(pair, self.target, self.assistant)
+
+
+@pytest.fixture(scope="module")
+def store(tiny_llama, tiny_tokenizer):
+    torch.manual_seed(1)
+    config = LlamaConfig(**{**tiny_llama.config.to_dict(), "num_hidden_layers": 1})
+    assistant = LlamaForCausalLM(config).eval()
+    return TinyStore(
+        LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "random"),
+        LoadedModel(assistant, tiny_tokenizer, "tinier", "random"),
+    )
+
+
+def compared(store, drafter="ngram", stop=None, lookahead=4, **request):
+    events = []
+    lane = assisted_lane(PAIR, drafter, lookahead)
+    request = Request(**{"prompt": "The lighthouse counts the waves", "max_new_tokens": 24, **request})
+    comparison = run(store, PAIR, lane, request, stop=stop or threading.Event(), emit=events.append)
+    return comparison, events
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
+def test_both_lanes_run_one_after_the_other_and_agree(store, drafter):
+    comparison, events = compared(store, drafter)
+    kinds = [type(event) for event in events if not isinstance(event, Progress)]
+    rounds = [len(lane.rounds) for lane in comparison.lanes]
+    assert kinds == [
+        *[LaneStarted, *[RoundDone] * rounds[0], LaneFinished],
+        *[LaneStarted, *[RoundDone] * rounds[1], LaneFinished],
+        Finished,
+    ]
+    assert metrics.compare(*comparison.lanes).identical
+    assert [lane.lane.drafter for lane in comparison.lanes] == ["none", drafter]
+    for lane in comparison.lanes:
+        decoded = store.target.tokenizer.decode(lane.token_ids, skip_special_tokens=True)
+        assert lane.text == decoded.rstrip("\ufffd"), "all but half a character at the end"
+
+
+def test_the_events_and_the_trace_say_the_same(store):
+    comparison, events = compared(store, "assistant")
+    for index, lane in enumerate(comparison.lanes):
+        assert lane.rounds == tuple(e.round for e in events if isinstance(e, RoundDone) and e.index == index)
+    assert events[-1].comparison is comparison
+
+
+def test_the_trace_survives_its_file(store):
+    import json
+
+    comparison, _ = compared(store, "assistant", temperature=0.8, top_p=0.9, top_k=5)
+    assert load(json.dumps(comparison.to_json())) == comparison
+
+
+def test_a_seeded_sampled_run_repeats(store):
+    sampled = dict(drafter="assistant", temperature=1.0, seed=11)
+    once, again = compared(store, **sampled)[0], compared(store, **sampled)[0]
+    assert [lane.token_ids for lane in once.lanes] == [lane.token_ids for lane in again.lanes]
+
+
+@pytest.mark.parametrize("prompt", ["a", "\x00\x1b", "<script>alert(1)</script>", "{{ x }} ${y}", "مرحبا", "🙂"])
+def test_odd_prompts_run(store, prompt):
+    comparison, _ = compared(store, prompt=prompt, chat_template=False, max_new_tokens=6)
+    assert len(comparison.lanes[0].tokens) == 6
+
+
+def test_a_prompt_of_one_token_runs(store):
+    comparison, _ = compared(store, "assistant", prompt="a", chat_template=False, max_new_tokens=6)
+    assert len(comparison.lanes[0].prompt_ids) == 1
+    assert metrics.compare(*comparison.lanes).identical
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "assistant"])
+def test_the_context_limit_ends_the_text(store, drafter):
+    prompt = "a" * 250
+    comparison, _ = compared(store, drafter, prompt=prompt, chat_template=False)
+    for lane in comparison.lanes:
+        assert len(lane.prompt_ids) + len(lane.tokens) == 256
+        assert lane.finish == "context"
+
+
+def test_a_prompt_that_fills_the_context_is_refused_before_anything_runs(store):
+    with pytest.raises(PlaygroundError, match=r"1,000,000 tokens.*holds 256"):
+        compared(store, prompt="\x00" * 1_000_000, chat_template=False)
+
+
+def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
+    stop = threading.Event()
+    events = []
+
+    def emit(event):
+        events.append(event)
+        if isinstance(event, RoundDone) and event.index == 1:
+            stop.set()
+
+    lane = assisted_lane(PAIR, "ngram", 4)
+    request = Request("The lighthouse", max_new_tokens=24)
+    comparison = run(store, PAIR, lane, request, stop=stop, emit=emit)
+    assert [lane.finish for lane in comparison.lanes] == ["length", "stopped"]
+    assert len(comparison.lanes[1].rounds) == 1
+
+
+def test_stop_in_the_first_lane_gives_no_comparison(store):
+    stop = threading.Event()
+    events = []
+
+    def emit(event):
+        events.append(event)
+        if isinstance(event, RoundDone):
+            stop.set()
+
+    assert run(store, PAIR, assisted_lane(PAIR, "ngram", 4), Request("x"), stop=stop, emit=emit) is None
+    assert [event.trace.finish for event in events if isinstance(event, LaneFinished)] == ["stopped"]
+
+
+def test_out_of_memory_is_a_sentence_and_the_next_run_works(store, monkeypatch):
+    def no_memory(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LlamaForCausalLM, "forward", no_memory)
+        with pytest.raises(PlaygroundError, match=r"ran out of memory.*fewer tokens"):
+            compared(store)
+    assert compared(store)[0] is not None
+
+
+def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
+    with pytest.raises(PlaygroundError, match="'medusa'"):
+        assisted_lane(PAIR, "medusa", 4)
+    alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
+    with pytest.raises(PlaygroundError, match="no assistant"):
+        assisted_lane(alone, "assistant", 4)

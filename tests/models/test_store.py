@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from playground.errors import PlaygroundError
+from playground.models import store
+from playground.models.load import load
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+
+
+@pytest.fixture
+def folders(tmp_path, tiny_llama: LlamaForCausalLM, tiny_tokenizer) -> list[str]:
+    """Three models of one tokenizer."""
+    for name in "abc":
+        tiny_llama.save_pretrained(tmp_path / name)
+        tiny_tokenizer.save_pretrained(tmp_path / name)
+    return [str(tmp_path / name) for name in "abc"]
+
+
+@pytest.fixture
+def loads(monkeypatch) -> list[str]:
+    """The folders that were loaded, by name and in order."""
+    names = []
+
+    def counted(name, *args):
+        names.append(Path(name).name)
+        return load(name, *args)
+
+    monkeypatch.setattr(store, "load", counted)
+    return names
+
+
+def get(models: ModelStore, target: str, assistant: str | None, drafter: str, dtype: str = "float32"):
+    pair = custom_pair(target, assistant)
+    return models.get(pair, drafter=drafter, dtype=dtype, device="cpu", progress=lambda step: None)
+
+
+def test_a_second_run_loads_nothing(folders, loads):
+    models = ModelStore()
+    first, second = (get(models, folders[0], folders[1], "assistant") for _ in range(2))
+    assert loads == ["a", "b"]
+    assert second.target is first.target and second.assistant is first.assistant
+
+
+def test_the_assistant_is_loaded_only_for_its_drafter(folders, loads):
+    models = ModelStore()
+    assert get(models, folders[0], folders[1], "ngram").assistant is None
+    assert loads == ["a"]
+    get(models, folders[0], folders[1], "assistant")
+    assert loads == ["a", "b"]
+    get(models, folders[0], folders[1], "ngram")
+    get(models, folders[0], folders[1], "assistant")
+    assert loads == ["a", "b"], "a change of drafter within the pair frees nothing"
+
+
+def test_another_pair_takes_the_place_of_the_first(folders):
+    models = ModelStore()
+    get(models, folders[0], folders[1], "assistant")
+    kept, freed = (weakref.ref(models._models[(name, torch.float32, torch.device("cpu"))]) for name in folders[:2])
+    get(models, folders[0], folders[2], "assistant")
+    gc.collect()
+    assert kept() is not None and freed() is None
+
+
+def test_another_dtype_is_another_model(folders, loads):
+    models = ModelStore()
+    get(models, folders[0], None, "ngram")
+    assert get(models, folders[0], None, "ngram", "bfloat16").target.model.dtype == torch.bfloat16
+    assert loads == ["a", "a"]
+
+
+def test_a_model_that_drafts_for_itself_is_loaded_once(folders, loads):
+    pair = get(ModelStore(), folders[0], folders[0], "assistant")
+    assert pair.assistant is pair.target
+    assert loads == ["a"]
+
+
+def test_two_threads_load_once(folders, loads):
+    models = ModelStore()
+    threads = [threading.Thread(target=get, args=(models, folders[0], None, "ngram")) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == ["a"]
+
+
+def test_a_pair_without_an_assistant_cannot_draft_with_one(folders):
+    with pytest.raises(PlaygroundError, match="no assistant"):
+        get(ModelStore(), folders[0], None, "assistant")
+
+
+def test_another_tokenizer_is_refused_and_the_target_still_serves(folders, loads, tiny_tokenizer):
+    other = PreTrainedTokenizerFast.from_pretrained(folders[1])
+    other.add_tokens(["<|extra|>"])
+    other.save_pretrained(folders[1])
+    models = ModelStore()
+    for _ in range(2):
+        with pytest.raises(PlaygroundError, match="tokenizers differ"):
+            get(models, folders[0], folders[1], "assistant")
+    get(models, folders[0], folders[1], "ngram")
+    assert loads == ["a", "b"]
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_store_usable(folders, tmp_path):
+    models = ModelStore()
+    with pytest.raises(PlaygroundError):
+        get(models, str(tmp_path), None, "ngram")
+    assert get(models, folders[0], None, "ngram").target.name == "a"

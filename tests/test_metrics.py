@@ -1,0 +1,71 @@
+"""Every figure against rounds that can be counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground import metrics
+from playground.metrics import PlaceAcceptance
+from tests.examples import drafted_round, plain_round, trace
+
+# 2 of 3 accepted, a correction | all 2 accepted, a bonus | plain | first of 3 rejected
+ROUNDS = (
+    drafted_round([1, 2, 9], accepted=2, own=3, start_s=0.0, draft_s=0.1, verify_s=0.4),
+    drafted_round([4, 5], accepted=2, own=6, start_s=0.6, draft_s=0.1, verify_s=0.3),
+    plain_round(7, start_s=1.0, verify_s=0.2),
+    drafted_round([9, 9, 9], accepted=0, own=8, start_s=1.5, draft_s=0.1, verify_s=0.4),
+)
+
+
+def test_the_figures_of_a_lane():
+    m = metrics.measure_rounds(ROUNDS)
+    assert (m.tokens, m.target_passes, m.passes_saved) == (8, 4, 4)
+    assert (m.drafted, m.accepted) == (8, 4)
+    assert m.acceptance_rate == pytest.approx(4 / 8)
+    assert m.mean_accepted_length == pytest.approx(8 / 4)
+    assert (m.ttft_s, m.total_s) == (pytest.approx(0.5), pytest.approx(2.0))
+    assert m.tokens_per_s == pytest.approx(8 / 2.0)
+    assert (m.draft_s, m.verify_s) == (pytest.approx(0.3), pytest.approx(1.3))
+
+
+def test_a_lane_that_drafted_nothing_has_no_acceptance_rate():
+    m = metrics.measure_rounds((plain_round(1), plain_round(2)))
+    assert m.acceptance_rate is None
+    assert m.mean_accepted_length == 1
+
+
+def test_a_lane_without_rounds_has_no_speed():
+    m = metrics.measure_rounds(())
+    assert m.ttft_s is None and m.tokens_per_s is None and m.mean_accepted_length is None
+
+
+def test_acceptance_by_place_tells_reached_from_drafted():
+    assert metrics.acceptance_by_place(ROUNDS) == [
+        PlaceAcceptance(place=1, drafted=3, reached=3, accepted=2),
+        PlaceAcceptance(place=2, drafted=3, reached=2, accepted=2),
+        PlaceAcceptance(place=3, drafted=2, reached=1, accepted=0),
+    ]
+
+
+def test_tokens_of_one_round_arrive_together():
+    assert metrics.token_times(ROUNDS) == pytest.approx([0.5] * 3 + [1.0] * 3 + [1.2] + [2.0])
+    assert metrics.inter_token_latencies(ROUNDS) == pytest.approx([0, 0, 0.5, 0, 0, 0.2, 0.8])
+
+
+def test_lanes_with_the_same_tokens_are_identical_however_they_came():
+    standard = trace([plain_round(id_, start_s=i, verify_s=1.0) for i, id_ in enumerate([1, 2, 3, 4, 5, 6, 7, 8])])
+    difference = metrics.compare(standard, trace(ROUNDS, drafter="ngram"))
+    assert difference.identical and difference.first_difference is None
+    assert difference.speedup == pytest.approx((8 / 2.0) / (8 / 8.0))
+
+
+def test_the_first_difference_names_place_tokens_and_the_baselines_margin():
+    standard = trace([plain_round(1), plain_round(2, margin=0.25), plain_round(3)])
+    other = trace([plain_round(1), plain_round(5)])
+    assert metrics.first_difference(standard, other) == metrics.FirstDifference(1, (2, 5), 0.25)
+
+
+def test_an_output_that_ends_early_differs_where_it_ends():
+    long, short = trace([plain_round(1), plain_round(2)]), trace([plain_round(1)])
+    assert metrics.first_difference(long, short) == metrics.FirstDifference(1, (2, None), 0.5)
+    assert metrics.first_difference(short, long) == metrics.FirstDifference(1, (None, 2), None)

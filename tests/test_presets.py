@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from playground.errors import PlaygroundError
+from playground.presets import PRESETS, custom_pair, load_pairs, load_suites
+
+PAIR = {
+    "title": "T",
+    "target": "owner/name",
+    "assistant": "owner/small",
+    "drafters": "[assistant, ngram]",
+    "drafter": "assistant",
+    "lookahead": "5",
+    "size_gb": "1.5",
+}
+
+
+def write(folder: Path, name: str, changes: dict[str, str | None]) -> None:
+    keys = {key: value for key, value in {**PAIR, **changes}.items() if value is not None}
+    (folder / name).write_text("".join(f"{key}: {value}\n" for key, value in keys.items()), encoding="utf-8")
+
+
+def test_every_shipped_pair_is_good():
+    pairs, problems = load_pairs()
+    assert problems == []
+    assert set(pairs) == {path.stem for path in (PRESETS / "pairs").iterdir()}
+    assert next(iter(pairs)) == "starter", "the smallest comes first"
+    assert pairs["starter"].drafter == "ngram"
+    assert pairs["smollm2-360m"].assistant == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert [pair.name for pair in pairs.values() if pair.gated] == ["llama-3.1-8b"]
+    assert all("\n" not in pair.note for pair in pairs.values())
+
+
+def test_every_key_of_a_shipped_pair_is_explained():
+    for path in (PRESETS / "pairs").iterdir():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for above, line in zip(["", *lines], lines, strict=False):
+            assert line.startswith("#") or above.startswith("#"), f"{path.name}: {line}"
+
+
+def test_the_shipped_suite_covers_the_five_kinds():
+    suites, problems = load_suites()
+    assert problems == []
+    assert [prompt.kind for prompt in suites["examples"].prompts] == [
+        "technical comparison",
+        "step-by-step math",
+        "logic",
+        "translation and grammar",
+        "constrained writing",
+    ]
+    assert "\n2. Asha" in suites["examples"].prompts[2].text, "each premise stands on a line of its own"
+
+
+def test_optional_keys_have_defaults(tmp_path):
+    write(tmp_path, "mine.yaml", {"assistant": None, "drafters": "[ngram]", "drafter": "ngram"})
+    pair = load_pairs(tmp_path)[0]["mine"]
+    assert (pair.assistant, pair.dtype, pair.gated, pair.note) == (None, "auto", False, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "expected"),
+    [
+        ({"colour": "red"}, "colour", "known keys"),
+        ({"target": None}, "target", "missing"),
+        ({"title": "[a, b]"}, "title", "text"),
+        ({"title": "' '"}, "title", "text"),
+        ({"lookahead": "five"}, "lookahead", "whole number"),
+        ({"lookahead": "true"}, "lookahead", "whole number"),
+        ({"lookahead": "17"}, "lookahead", "from 1 to 16"),
+        ({"size_gb": "big"}, "size_gb", "number"),
+        ({"size_gb": "-1"}, "size_gb", "0 or more"),
+        ({"gated": "'no'"}, "gated", "true or false"),
+        ({"drafters": "ngram"}, "drafters", "list"),
+        ({"drafters": "[ngram, 3]"}, "drafters[1]", "text"),
+        ({"drafters": "[eagle]", "drafter": "eagle"}, "drafters", "ngram, assistant"),
+        ({"drafters": "[ngram]"}, "drafter", "one of this pair's drafters (ngram)"),
+        ({"assistant": "null"}, "assistant", "model"),
+        ({"dtype": "int4"}, "dtype", "auto, float32, bfloat16"),
+        ({"title": "'unclosed"}, "not YAML", "line"),
+        ({"title": "!!python/object/apply:os.getcwd []"}, "not YAML", "constructor"),
+    ],
+)
+def test_a_bad_pair_is_named_with_its_key_and_what_was_expected(tmp_path, changes, key, expected):
+    write(tmp_path, "good.yaml", {})
+    write(tmp_path, "bad.yaml", changes)
+    pairs, problems = load_pairs(tmp_path)
+    assert list(pairs) == ["good"]
+    assert len(problems) == 1
+    assert all(part in problems[0] for part in ("bad.yaml", key, expected)), problems[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"- a\n- b\n", b"text", b"\xff\xfe\x00", b"a: [1", b"1: 2\n", b"\x00"])
+def test_a_file_that_is_no_pair_is_reported(tmp_path, content):
+    (tmp_path / "odd.yaml").write_bytes(content)
+    pairs, problems = load_pairs(tmp_path)
+    assert pairs == {}
+    assert len(problems) == 1 and "odd.yaml" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("title: S\nprompts: []\n", "prompts should be one prompt or more"),
+        ("title: S\nprompts:\n  - {name: a, title: A, kind: k}\n", "prompts[0].text should be there"),
+        ("title: S\nprompts:\n  - {name: a, title: A, kind: k, text: ' '}\n", "text should be the prompt"),
+        ("title: S\nprompts:\n  - a\n", "prompts[0] should be keys with values"),
+        ("title: S\nprompts:\n" + 2 * "  - {name: a, title: A, kind: k, text: t}\n", "a different name for each"),
+    ],
+)
+def test_a_bad_suite_is_named_with_its_key(tmp_path, content, expected):
+    (tmp_path / "suite.yaml").write_text(content, encoding="utf-8")
+    suites, problems = load_suites(tmp_path)
+    assert suites == {}
+    assert "suite.yaml" in problems[0] and expected in problems[0], problems[0]
+
+
+def test_a_typed_pair_drafts_with_its_assistant():
+    pair = custom_pair(" owner/big ", "owner/small")
+    assert (pair.target, pair.assistant, pair.drafter) == ("owner/big", "owner/small", "assistant")
+    assert pair.title == "big + small"
+
+
+def test_a_typed_target_alone_drafts_by_lookup():
+    pair = custom_pair("./models/big", " ")
+    assert (pair.assistant, pair.drafters, pair.title) == (None, ("ngram",), "big")
+
+
+def test_a_typed_pair_needs_a_target():
+    with pytest.raises(PlaygroundError, match="target"):
+        custom_pair("  ", "owner/small")

@@ -1,0 +1,131 @@
+"""The exported file: what is written is read again, and what is not a trace is refused with a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playground import metrics
+from playground.errors import PlaygroundError
+from playground.trace import Comparison, Lane, Request, load
+from tests.examples import drafted_round, plain_round, trace
+
+COMPARISON = Comparison(
+    (
+        trace([plain_round(1), plain_round(2), plain_round(3)]),
+        trace([drafted_round([1, 9], accepted=1, own=2), plain_round(3)], drafter="ngram"),
+    )
+)
+
+
+def exported() -> dict:
+    return json.loads(json.dumps(COMPARISON.to_json()))
+
+
+def test_a_trace_survives_its_export():
+    assert load(json.dumps(COMPARISON.to_json())) == COMPARISON
+
+
+def test_the_export_has_what_its_readers_rely_on():
+    data = exported()
+    assert data["schema_version"] == 1
+    for lane in data["lanes"]:
+        assert lane.keys() >= {"settings", "environment", "token_ids", "text", "rounds", "metrics"}
+        assert lane["token_ids"] == [1, 2, 3]
+        assert lane["text"] == "1 2 3 "
+        names = {"ttft_s", "total_s", "tokens_per_s", "acceptance_rate", "mean_accepted_length", "target_passes"}
+        assert lane["metrics"].keys() >= names
+    assert data["comparison"].keys() >= {"speedup", "identical", "first_difference"}
+
+
+def test_every_exported_figure_can_be_computed_again_from_the_exported_rounds():
+    data = exported()
+    again = Comparison.from_json(data)
+    for lane, trace_ in zip(data["lanes"], again.lanes, strict=True):
+        assert lane["metrics"] == vars(metrics.measure(trace_))
+
+
+def damaged(*path_and_value) -> str:
+    *path, key, value = path_and_value
+    data = copy.deepcopy(exported())
+    at = data
+    for step in path:
+        at = at[step]
+    if value is KeyError:
+        del at[key]
+    else:
+        at[key] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        ("[1, 2]", "not a trace"),
+        ('{"hello": 1}', "not a trace"),
+        (damaged("schema_version", 99), "schema version 99"),
+        (damaged("lanes", []), "two lanes"),
+        (damaged("lanes", 0, "rounds", 1, 7), r"lanes\[0\].rounds\[1\]"),
+        (damaged("lanes", 1, "rounds", 0, "drafted", 0, "decision", "perhaps"), "decision"),
+        (damaged("lanes", 1, "rounds", 0, "target", "reason", ["plain"]), "reason"),
+        (damaged("lanes", 1, "settings", "temperature", KeyError), "temperature"),
+        (damaged("lanes", 1, "settings", "temperature", "hot"), "temperature"),
+        (damaged("lanes", 0, "rounds", 0, "end_s", None), "end_s"),
+        (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
+    ],
+)
+def test_what_is_not_a_trace_is_refused_with_what_is_wrong(text, named):
+    with pytest.raises(PlaygroundError, match=named):
+        load(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    path=st.sampled_from(
+        [("lanes", 0), ("lanes", 0, "rounds"), ("lanes", 1, "settings", "prompt"), ("lanes", 1, "rounds", 0, "drafted")]
+    ),
+    value=JSON,
+)
+def test_no_damage_gets_past_the_reader_as_another_error(path, value):
+    with contextlib.suppress(PlaygroundError):
+        load(damaged(*path, value))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (dict(prompt=""), "prompt is empty"),
+        (dict(prompt=" \n\t"), "prompt is empty"),
+        (dict(prompt="a\ud800"), "surrogate"),
+        (dict(prompt="a", system="\udfff"), "system prompt holds half of a surrogate"),
+        (dict(prompt="a", max_new_tokens=0), "max_new_tokens"),
+        (dict(prompt="a", temperature=-1), "temperature"),
+        (dict(prompt="a", temperature=float("nan")), "temperature"),
+        (dict(prompt="a", top_p=0), "top_p"),
+        (dict(prompt="a", top_k=-1), "top_k"),
+        (dict(prompt="a", seed=-1), "seed"),
+        (dict(prompt="a", repetition_penalty=0), "repetition penalty"),
+    ],
+)
+def test_a_request_that_cannot_be_run_says_why(settings, named):
+    with pytest.raises(PlaygroundError, match=named):
+        Request(**settings)
+
+
+def test_a_lookahead_out_of_range_says_so():
+    with pytest.raises(PlaygroundError, match="lookahead"):
+        Lane("x", "t", lookahead=0)
