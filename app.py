@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from playground.models.device import default_pair
+from playground.models.memory import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
 from playground.ui import page

@@ -45,7 +45,8 @@ def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
         return starter.fetch(progress)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return inspect(folder, name, f"folder {folder.resolve().name}")
+        short = folder.resolve().name  # traces are shared, and a path tells about the machine
+        return inspect(folder, short, f"folder {short}")
     if folder.exists():
         raise PlaygroundError(f"{name} is a file. Type the path of the folder that holds the model.")
     if name.startswith((".", "~", "/")):
@@ -60,46 +61,47 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
         PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own, or is broken.
     """
     weights = locate(name, progress)
-    short = starter.NAME if name == STARTER else name if not Path(name).exists() else weights.folder.resolve().name
-    progress(Progress(f"Loading {short}"))
+    progress(Progress(f"Loading {weights.name}"))
     disable_progress_bar()
-    gguf = {"gguf_file": weights.gguf} if weights.gguf else {}
     try:
-        _check_memory(short, weights, dtype, device)
-        tokenizer = AutoTokenizer.from_pretrained(weights.folder, trust_remote_code=False, **gguf)
+        _check_memory(weights, dtype, device)
+        tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         model, report = AutoModelForCausalLM.from_pretrained(
             weights.folder,
             dtype=dtype,
+            gguf_file=weights.gguf,
+            quantization_config=GgufConfig(dequantize=True) if weights.gguf else None,
+            use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **(gguf | {"quantization_config": GgufConfig(dequantize=True)} if gguf else {"use_safetensors": True}),
         )
         model.to(device)
     except PlaygroundError:
         raise
     except (torch.OutOfMemoryError, MemoryError):
         raise PlaygroundError(
-            f"The memory of {device} ran out while {short} was loading. Choose a smaller pair, or free some memory."
+            f"The memory of {device} ran out while {weights.name} was loading. "
+            "Choose a smaller pair, or free some memory."
         ) from None
     except Exception as error:
         # A folder can be broken in any way, and transformers answers with any exception.
-        raise PlaygroundError(_reason(short, error)) from error
+        raise PlaygroundError(_reason(weights.name, error)) from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise PlaygroundError(
-            f"The weights of {short} are incomplete: {len(missing)} are missing, such as {missing[0]}. Without them "
-            "the model would be random. Fetch or save the model again."
+            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and would "
+            "be random. Fetch or save the model again."
         )
-    return LoadedModel(model.eval(), tokenizer, short, weights.origin)
+    return LoadedModel(model.eval(), tokenizer, weights.name, weights.origin)
 
 
-def _check_memory(name: str, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+def _check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
     needed, free = sum(_bytes_in(path, dtype) for path in weights.folder.glob("*.safetensors")), free_bytes(device)
     if needed > free:
         raise PlaygroundError(
-            f"{name} needs {gigabytes(needed)} in {str(dtype).removeprefix('torch.')}, and {device} has "
+            f"{weights.name} needs {gigabytes(needed)} in {str(dtype).removeprefix('torch.')}, and {device} has "
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
         )
 

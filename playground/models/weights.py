@@ -15,11 +15,12 @@ from playground.errors import PlaygroundError
 class Weights:
     """A folder that transformers can load.
 
-    `origin` says in one line where its bytes came from. `gguf` is the name of the file inside the folder that holds the
-    weights as GGUF; None where they are safetensors.
+    `name` is short and for people; `origin` says in one line where the bytes came from. `gguf` is the name of the file
+    inside the folder that holds the weights as GGUF; None where they are safetensors.
     """
 
     folder: Path
+    name: str
     origin: str
     gguf: str | None = None
 
@@ -31,28 +32,28 @@ def cache_folder() -> Path:
 
 
 def inspect(folder: Path, name: str, origin: str) -> Weights:
-    """Finds the weights in a folder without loading them. `name` is what the user called it.
+    """Finds the weights in a folder without loading them.
 
     Raises:
-        PlaygroundError: the folder holds no model, several GGUF files, or no safetensors.
+        PlaygroundError: the folder holds no model, no safetensors, or several GGUF files.
     """
-    if (folder / "config.json").is_file():
-        if not any(folder.glob("*.safetensors")):
-            raise PlaygroundError(
-                f"{name} has no safetensors weights. Pickled ones (.bin, .pt) are not loaded, because unpickling can "
-                "run code. If you trust them, load them with transformers and write them again with `save_pretrained`."
-            )
-        return Weights(folder, origin)
-
+    configured = (folder / "config.json").is_file()
+    if configured and any(folder.glob("*.safetensors")):
+        return Weights(folder, name, origin)
     ggufs = sorted(path.name for path in folder.glob("*.gguf"))
-    if not ggufs:
-        raise PlaygroundError(
-            f"{name} holds no model: there is neither a config.json nor a .gguf file in it. Choose the folder that "
-            "`save_pretrained` wrote, or one that holds a single GGUF file."
-        )
-    if len(ggufs) > 1:
+    if len(ggufs) == 1:
+        return Weights(folder, name, origin, gguf=ggufs[0])
+    if ggufs:
         raise PlaygroundError(
             f"{name} holds {len(ggufs)} GGUF files ({', '.join(ggufs[:3])}…), and one is needed. "
             "Put the one to load into a folder of its own."
         )
-    return Weights(folder, origin, gguf=ggufs[0])
+    if configured:
+        raise PlaygroundError(
+            f"{name} has no safetensors weights. Pickled ones (.bin, .pt) are not loaded, because unpickling can "
+            "run code. If you trust them, load them with transformers and write them again with `save_pretrained`."
+        )
+    raise PlaygroundError(
+        f"{name} holds no model: there is no config.json in it and no GGUF file. Choose a model with safetensors "
+        "weights, as `save_pretrained` writes them, or a folder that holds a single GGUF file."
+    )

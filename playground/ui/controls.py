@@ -8,7 +8,7 @@ import gradio as gr
 
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
-from playground.presets import Pair, Suite, custom_pair
+from playground.presets import Pair, Prompt, Suite, custom_pair
 from playground.trace import Lane, Request
 
 OWN = "own"
@@ -101,8 +101,8 @@ class Controls:
         return [getattr(self, field.name) for field in fields(Asked)]
 
 
-def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
-    """Lays the controls out, from the pair to the prompt."""
+def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
+    """Lays the controls out, with `default` chosen and `first` typed in."""
     with gr.Row(elem_classes="controls"):
         pair = gr.Dropdown(
             [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
@@ -140,7 +140,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
             info="a smaller model with the target's tokenizer; may stay empty",
         )
     prompt = gr.Textbox(
-        examples.prompts[0].text,
+        first.text,
         label="Prompt",
         lines=3,
         max_lines=12,
@@ -164,7 +164,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Suite) -> Controls:
                 info="the policy of that name stops drafting below this q",
             )
         system = gr.Textbox(
-            examples.prompts[0].system,
+            first.system,
             label="System prompt",
             lines=1,
             info="given to the chat template; may stay empty",

@@ -74,11 +74,12 @@ class Events:
 
     def run(self, outputs: Outputs, session: str, *values: Any) -> Iterator[dict]:
         """Streams one comparison to the page."""
-        screen = Screen("waiting")
+        asked = Asked(*values)
+        screen = Screen("waiting", limit=asked.max_new_tokens)
         yield outputs.named({**screen.changes(), **_buttons(running=True), **_saved(None, outputs)})
         run, error = None, ""
         try:
-            run = self._start(Asked(*values))
+            run = self._start(asked)
             self._runs[session] = run
             for batch in run.drain(DRAIN_HZ):
                 for event in batch:

@@ -84,7 +84,7 @@ def verdict(figure: str = NO_FIGURE, meaning: str = "speed-up: assisted ÷ stand
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:
-    """One line on what is going on. `kind` is "", "error", or "busy": with a bar, sweeping where no fraction is known."""
+    """One line on what is going on. `kind` is "", "error", or "busy" (a bar, sweeping where no fraction is known)."""
     if not sentence:
         return ""
     bar = ""

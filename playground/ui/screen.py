@@ -38,7 +38,9 @@ class LaneView:
 class Screen:
     """The names in what `changes` returns are those of the page's components (see `events.Outputs`)."""
 
-    def __init__(self, state: str = "") -> None:
+    def __init__(self, state: str = "", limit: int = 0) -> None:
+        """`limit`: the new tokens that a lane may have at most, for its progress bar."""
+        self._limit = limit
         self.lanes = [LaneView(name, state=state) for name in NAMES]
         self.comparison: Comparison | None = None
         self._changed: dict[str, Any] = {}
@@ -61,6 +63,7 @@ class Screen:
                 self._show_log(event.index)
                 if time.monotonic() >= self._heads_due.get(event.index, 0.0):
                     self._show_head(event.index)
+                    self._show_running(event.index)
             case LaneFinished():
                 self._end(event.index, "stopped" if event.trace.finish == "stopped" else "done")
             case Finished():
@@ -95,7 +98,7 @@ class Screen:
         view = self.lanes[index]
         view.name, view.drafting, view.state = lane.name, lane.drafter != "none", "running"
         self._show_head(index)
-        self._show(status=panels.status(f"Lane {index + 1} of {len(self.lanes)} is running: {lane.name}", "busy"))
+        self._show_running(index)
 
     def _end(self, index: int, state: str) -> None:
         self.lanes[index].state = state
@@ -122,6 +125,12 @@ class Screen:
             gaps=panels.plot(charts.gaps(comparison), "time-between-tokens"),
             acceptance=panels.plot(charts.acceptance(comparison.lanes[1]), "acceptance-by-place"),
         )
+
+    def _show_running(self, index: int) -> None:
+        view = self.lanes[index]
+        tokens_done = sum(len(round_.tokens) for round_ in view.rounds)
+        sentence = f"Lane {index + 1} of {len(self.lanes)} is running: {view.name}"
+        self._show(status=panels.status(sentence, "busy", tokens_done / self._limit if self._limit else None))
 
     def _show_head(self, index: int) -> None:
         self._heads_due[index] = time.monotonic() + HEAD_PERIOD_S

