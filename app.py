@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from playground.errors import PlaygroundError
 from playground.models.memory import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
@@ -23,9 +24,13 @@ def main() -> None:
     parser.add_argument("--pair", choices=pairs, help="the pair that is chosen and loaded at first")
     args = parser.parse_args()
     default = pairs[args.pair] if args.pair else default_pair(pairs)
-    blocks = page.build(ModelStore(), pairs, default, suites["examples"], problems=problems + more_problems)
+    examples = suites["examples"].prompts if "examples" in suites else ()
+    blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems)
     blocks.launch(server_name=args.host, server_port=args.port, share=args.share, max_file_size="64mb", **page.look())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except PlaygroundError as error:
+        sys.exit(str(error))

@@ -1,7 +1,7 @@
 """What the page costs: the same request through the running page, driven in a real browser, and headless, in turn.
 
-Both run in one `app.py` process on the same weights; the headless side is its /compare endpoint, which streams to nobody.
-Needs playwright and a Chromium (tests/requirements.txt).
+Both run in one `app.py` process on the same weights; the headless side is its /compare endpoint, which streams to
+nobody. Needs playwright and a Chromium (tests/requirements.txt).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STARTS_WITHIN_S = 120
 
 
 def page_against_headless(pair: Pair, runs: int, max_new_tokens: int) -> dict[str, list[float]]:
-    """Ratios of tokens per second, page ÷ headless, by what they compare: each lane as a whole, and the first and the last
-    tokens of the standard lane where it is long enough."""
+    """Ratios of tokens per second, page ÷ headless, by what they compare: each lane as a whole, and the first and the
+    last tokens of the standard lane where it is long enough."""
     ratios: dict[str, list[float]] = {}
     with _server(pair) as url, _browser(url) as page:
         client = _client(url)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from playground.progress import Progress
 from playground.trace import Comparison, Lane, Round, Trace
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Something that takes more than a second. `fraction` runs from 0 to 1; None where the end is not known."""
-
-    label: str
-    fraction: float | None = None
 
 
 @dataclass(frozen=True)

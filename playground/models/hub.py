@@ -22,8 +22,8 @@ from huggingface_hub.utils import get_session
 from tqdm import tqdm
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
 from playground.models.weights import Weights, inspect
+from playground.progress import Progress
 
 FILES = {
     "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"],

@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
 from playground.models import hub, starter
 from playground.models.device import free_bytes, gigabytes
 from playground.models.weights import Weights, inspect
+from playground.progress import Progress
 
 STARTER = "starter"
 
@@ -74,8 +74,8 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            device_map=device,
         )
-        model.to(device)
     except PlaygroundError:
         raise
     except (torch.OutOfMemoryError, MemoryError):
@@ -89,8 +89,8 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise PlaygroundError(
-            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and would "
-            "be random. Fetch or save the model again."
+            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
+            "would be random. Fetch or save the model again."
         )
     return LoadedModel(model.eval(), tokenizer, weights.name, weights.origin)
 

@@ -25,9 +25,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
 from playground.models import hub
 from playground.models.weights import Weights, cache_folder
+from playground.progress import Progress
 
 NAME = "SmolLM2-135M-Instruct"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.load import LoadedModel, load
 from playground.presets import Pair
+from playground.progress import Progress
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import gradio as gr
 
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
-from playground.presets import Pair, Prompt, Suite, custom_pair
+from playground.presets import Pair, Prompt, custom_pair
 from playground.trace import Lane, Request
 
 OWN = "own"
@@ -101,8 +102,9 @@ class Controls:
         return [getattr(self, field.name) for field in fields(Asked)]
 
 
-def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
-    """Lays the controls out, with `default` chosen and `first` typed in."""
+def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> Controls:
+    """Lays the controls out, with `default` chosen and the first example typed in."""
+    text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
     with gr.Row(elem_classes="controls"):
         pair = gr.Dropdown(
             [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
@@ -130,7 +132,7 @@ def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
         )
         max_new_tokens = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
         temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
-    with gr.Row(visible=default.name == OWN, elem_id="own-models") as own:
+    with gr.Row(visible=False, elem_id="own-models") as own:
         target = gr.Textbox(
             label="Target", placeholder="owner/name or a folder", info="an id on the Hugging Face hub, or a folder here"
         )
@@ -140,7 +142,7 @@ def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
             info="a smaller model with the target's tokenizer; may stay empty",
         )
     prompt = gr.Textbox(
-        first.text,
+        text,
         label="Prompt",
         lines=3,
         max_lines=12,
@@ -164,7 +166,7 @@ def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
                 info="the policy of that name stops drafting below this q",
             )
         system = gr.Textbox(
-            first.system,
+            system_text,
             label="System prompt",
             lines=1,
             info="given to the chat template; may stay empty",
@@ -200,13 +202,13 @@ def build(pairs: dict[str, Pair], default: Pair, first: Prompt) -> Controls:
     )
 
 
-def examples_of(suite: Suite, controls: Controls) -> gr.Examples:
-    """The suite's prompts as buttons that fill in prompt and system prompt."""
+def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
+    """The prompts as buttons that fill in prompt and system prompt."""
     return gr.Examples(
-        [[prompt.text, prompt.system] for prompt in suite.prompts],
+        [[prompt.text, prompt.system] for prompt in examples],
         [controls.prompt, controls.system],
-        example_labels=[prompt.title for prompt in suite.prompts],
-        label=suite.title,
+        example_labels=[prompt.title for prompt in examples],
+        label="Examples",
         cache_examples=False,
         api_visibility="private",
         elem_id="examples",

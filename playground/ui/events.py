@@ -19,7 +19,7 @@ from gradio.processing_utils import save_bytes_to_cache
 from playground import trace
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun
-from playground.experiments.events import Event, Progress
+from playground.experiments.events import Event, Finished, Progress
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui.controls import Asked
@@ -139,14 +139,11 @@ class Events:
         settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`."""
         values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, max_new_tokens)
         values += (temperature, top_p, top_k, repetition_penalty, seed, system, chat_template)
-        screen = Screen()
         try:
-            for batch in self._start(Asked(*values)).drain(DRAIN_HZ):
-                for event in batch:
-                    screen.take(event)
+            events = (event for batch in self._start(Asked(*values)).drain(DRAIN_HZ) for event in batch)
+            return next(event.comparison for event in events if isinstance(event, Finished)).to_json()
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from None
-        return screen.comparison.to_json()
 
     def _start(self, asked: Asked) -> BackgroundRun:
         pair, lane, request = asked.resolve(self._pairs)

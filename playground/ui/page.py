@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
 import gradio as gr
 
 from playground.experiments import compare
-from playground.presets import Pair, Suite
+from playground.presets import Pair, Prompt
 from playground.ui import controls, panels
 from playground.ui.events import Compare, Events, Outputs
 from playground.ui.preload import Preload
@@ -19,26 +19,19 @@ TITLE = "Speculative Decoding Playground"
 IN_LINE = 64  # how many browsers may wait for the device; those behind see Gradio's own queue
 DAY_S = 86_400
 
+# fmt: off
 BLUE = gr.themes.Color(
-    "#eef6fc",
-    "#d6eaf7",
-    "#aed6ef",
-    "#7fbde4",
-    "#4aa0d5",
-    "#1d85c2",
-    "#0072b2",
-    "#005f95",
-    "#064d78",
-    "#0a3f62",
+    "#eef6fc", "#d6eaf7", "#aed6ef", "#7fbde4", "#4aa0d5", "#1d85c2", "#0072b2", "#005f95", "#064d78", "#0a3f62",
     "#082a42",
-)
+)  # shades of Okabe and Ito's blue, light to dark
+# fmt: on
 
 
 def build(
     store: Any,
     pairs: dict[str, Pair],
     default: Pair,
-    examples: Suite,
+    examples: Sequence[Prompt],
     *,
     problems: list[str] | None = None,
     run: Compare = compare.run,
@@ -88,9 +81,10 @@ def look() -> dict[str, Any]:
     }
 
 
-def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Suite) -> tuple[controls.Controls, Outputs]:
+def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[controls.Controls, Outputs]:
     asked = controls.build(pairs, default, examples)
-    controls.examples_of(examples, asked)
+    if examples:
+        controls.examples_for(asked, examples)
     with gr.Row(elem_id="actions"):
         run = gr.Button("Run", variant="primary", size="md", elem_id="run", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, size="md", elem_id="stop", min_width=70, scale=0)

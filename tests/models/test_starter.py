@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
 from playground.models import hub, starter
 from playground.models.store import ModelStore
 from playground.models.weights import Weights
 from playground.presets import load_pairs
+from playground.progress import Progress
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
-from playground.presets import Pair, Prompt, Suite
+from playground.presets import Pair, Prompt
 from playground.trace import Comparison, DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
 
 TEXT = (
@@ -37,13 +37,9 @@ PAIR = Pair(
     gated=False,
     note="Nothing is decoded here.",
 )
-SUITE = Suite(
-    name="examples",
-    title="Examples",
-    prompts=(
-        Prompt(name="transport", title="TCP, UDP, QUIC", kind="comparison", text="Compare TCP, UDP and QUIC."),
-        Prompt(name="speed", title="Average speed", kind="math", text="A train …", system="Answer step by step."),
-    ),
+EXAMPLES = (
+    Prompt(name="transport", title="TCP, UDP, QUIC", kind="comparison", text="Compare TCP, UDP and QUIC."),
+    Prompt(name="speed", title="Average speed", kind="math", text="A train …", system="Answer step by step."),
 )
 ENVIRONMENT = Environment(
     playground="0.1.0",

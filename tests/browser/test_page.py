@@ -1,0 +1,196 @@
+"""The page in a real browser: what a person sees of a run, and that none of it is markup."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from playground import trace
+from tests.ui import fakes
+
+pytestmark = pytest.mark.browser
+PANELS = ("Standard, output", "Assisted, output")
+
+
+def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
+    page.locator("#prompt textarea").fill(prompt)
+    page.get_by_label("number input for Max new tokens").fill(str(max_new_tokens))
+    page.get_by_label("number input for Max new tokens").press("Tab")
+
+
+def panel(page, index: int):
+    return page.get_by_label(PANELS[index], exact=True)
+
+
+def finish(page) -> None:
+    page.locator("#status", has_text="Done").wait_for()
+
+
+def saved(page) -> trace.Comparison:
+    with page.expect_download() as download:
+        page.locator("#save").click()
+    with open(download.value.path(), encoding="utf-8") as file:
+        return trace.load(file.read())
+
+
+def shown(page, index: int) -> list[list]:
+    """Each token's id, text and kind as the panel has them."""
+    script = "spans => spans.map(span => [Number(span.dataset.id), span.textContent, span.classList[1]])"
+    return panel(page, index).locator(".tok").evaluate_all(script)
+
+
+def recorded(lane: trace.Trace) -> list[list]:
+    tokens = []
+    for round_ in lane.rounds:
+        tokens += [[token.id, token.text, token.decision] for token in round_.drafted]
+        tokens += [[round_.target.id, round_.target.text, round_.target.reason]]
+    return tokens
+
+
+def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 64)
+    page.locator("#run").click()
+    for index in range(2):
+        lengths = []
+        panel(page, index).locator(".tok").first.wait_for()
+        for _ in range(4):
+            lengths.append(len(panel(page, index).inner_text()))
+            time.sleep(0.25)
+        assert lengths[0] < lengths[-1], f"panel {index} did not grow while it ran: {lengths}"
+    finish(page)
+
+    comparison = saved(page)
+    for index, lane in enumerate(comparison.lanes):
+        assert shown(page, index) == recorded(lane)
+    kept = page.evaluate(
+        "label => [...document.querySelector(`[aria-label='${label}']`).querySelectorAll('.tok')]"
+        ".filter(t => !t.matches('.rejected, .unused')).map(t => t.textContent).join('')",
+        PANELS[1],
+    )
+    assert kept == comparison.lanes[1].text
+    assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
+    assert "The same 64 tokens." in page.locator("#verdict").inner_text()
+    page.locator("#charts .main-svg").first.wait_for()
+    assert page.locator("#charts [data-testid=plotly]").count() == 4
+
+    page.reload()
+    page.locator("#model", has_text="is ready").wait_for()
+    assert panel(page, 0).inner_text() == ""
+
+
+def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 24)
+    page.locator("#prompt textarea").press("Control+Enter")
+    finish(page)
+    tip = page.locator("#token-tip")
+
+    rejected = panel(page, 1).locator(".tok.rejected").first
+    rejected.hover()
+    told = tip.inner_text()
+    for fact in ("rejected", "round", "place in draft", "p (target)", "0.020", "q (drafter)", "1.000", "3.50 logits"):
+        assert fact in told
+    assert rejected.get_attribute("data-round") in told
+
+    page.mouse.move(0, 0)
+    panel(page, 1).locator("[tabindex='0']").focus()
+    first = tip.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert tip.is_visible() and tip.inner_text() != first
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_switches_hide_rejected_tokens_and_show_white_space(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 24)
+    page.locator("#run").click()
+    finish(page)
+    rejected = panel(page, 1).locator(".tok.rejected").first
+    assert rejected.is_visible()
+    page.get_by_label("Hide rejected tokens").check()
+    assert rejected.is_hidden()
+    assert "␣" not in panel(page, 0).inner_text()
+    page.get_by_label("Show white space").check()
+    assert "␣" in panel(page, 0).inner_text()
+
+
+def test_stop_ends_the_run_and_keeps_what_was_decoded(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 512)
+    page.locator("#run").click()
+    panel(page, 0).locator(".tok").nth(5).wait_for()
+    page.locator("#stop").click()
+    page.locator("#status", has_text="Stopped").wait_for(timeout=3_000)
+    assert len(shown(page, 0)) >= 5
+    assert page.locator("#prompt textarea").input_value() == "Compare TCP and UDP."
+    page.locator("#run:not([disabled])").wait_for()
+
+
+def test_markup_in_prompt_and_output_is_text(visit):
+    page = visit()
+    hostile = (
+        "echo <script>alert(1)</script><img src=x onerror=alert(2)> {{ value }} ${alert(3)} ‮abc‬ &amp; \u05d0\u05d1"
+    )
+    ask(page, hostile)
+    page.locator("#run").click()
+    finish(page)
+    assert panel(page, 0).evaluate("panel => panel.textContent") == hostile
+    assert page.locator(".tokens img, .tokens script, #details img, #details script").count() == 0
+    page.locator("#details summary").click()
+    assert hostile in page.locator("#details").evaluate("details => details.textContent")
+
+
+def test_an_error_is_a_sentence_and_loses_nothing(visit):
+    page = visit()
+    ask(page, "fail please")
+    page.locator("#run").click()
+    error = page.locator("#status [role=alert]")
+    error.wait_for()
+    assert error.inner_text() == "The device ran out of memory <b>here</b>. Ask for fewer tokens."
+    assert page.locator("#prompt textarea").input_value() == "fail please"
+    ask(page, "crash please")
+    page.locator("#run").click()
+    page.locator("#status [role=alert]", has_text="inside the playground").wait_for()
+
+
+def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(visit, tmp_path):
+    page = visit()
+    comparison = fakes.comparison(tokens=48)
+    good, bad = tmp_path / "trace.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(comparison.to_json()), encoding="utf-8")
+    bad.write_text('{"a": 1}', encoding="utf-8")
+    page.locator("#open input[type=file], input[type=file]").first.set_input_files(good)
+    finish(page)
+    for index, lane in enumerate(comparison.lanes):
+        assert shown(page, index) == recorded(lane)
+    page.locator("#open input[type=file], input[type=file]").first.set_input_files(bad)
+    page.get_by_text("not a trace of the playground").wait_for()
+    assert shown(page, 1) == recorded(comparison.lanes[1])
+
+
+def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):
+    first, second = visit(), visit()
+    ask(first, "Compare TCP and UDP.", 1024)
+    ask(second, "Compare TCP and UDP.", 8)
+    first.locator("#run").click()
+    panel(first, 0).locator(".tok").first.wait_for()
+    second.locator("#run").click()
+    second.locator("#status", has_text="you are number 2 in the line").wait_for()
+    first.context.close()
+    panel(second, 0).locator(".tok").first.wait_for(timeout=4_000)
+    finish(second)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_scrolls_sideways_on_a_phone(visit, theme):
+    page = visit(width=360, theme=theme)
+    ask(page, "Compare TCP and UDP.", 200)
+    page.locator("#run").click()
+    finish(page)
+    page.locator("#charts .main-svg").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

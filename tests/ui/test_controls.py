@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from playground.errors import PlaygroundError
+from playground.ui.controls import OWN, Asked, drafter_choices
+from tests.ui import fakes
+
+PAIRS = {"fake": fakes.PAIR}
+ASKED = Asked(
+    prompt="A prompt",
+    pair="fake",
+    target="",
+    assistant="",
+    drafter="ngram",
+    lookahead=5,
+    policy="constant",
+    confidence_threshold=0.4,
+    max_new_tokens=16,
+    temperature=0,
+    top_p=1,
+    top_k=0,
+    repetition_penalty=1,
+    seed=0,
+    system="",
+    chat_template=True,
+)
+
+
+def test_values_become_a_pair_a_lane_and_a_request():
+    pair, lane, request = dataclasses.replace(ASKED, temperature=1, lookahead=7).resolve(PAIRS)
+    assert pair is fakes.PAIR
+    assert (lane.drafter, lane.lookahead) == ("ngram", 7)
+    assert request.temperature == 1.0 and isinstance(request.temperature, float)
+
+
+def test_own_models_make_a_pair():
+    asked = dataclasses.replace(ASKED, pair=OWN, target="a/b", assistant="a/c", drafter="assistant")
+    pair, lane, _ = asked.resolve(PAIRS)
+    assert (pair.target, lane.assistant) == ("a/b", "a/c")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"prompt": "  "}, "The prompt is empty"),
+        ({"prompt": "\ud800"}, "surrogate"),
+        ({"pair": "nothing"}, "There is no pair 'nothing'"),
+        ({"pair": OWN}, "No target model was named"),
+        ({"drafter": "oracle"}, "no drafter 'oracle'"),
+        ({"policy": "bold"}, "policy"),
+        ({"seed": None}, "The seed is empty"),
+        ({"top_p": 0}, "top_p"),
+        ({"lookahead": 99}, "lookahead"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_sentence(values, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        dataclasses.replace(ASKED, **values).resolve(PAIRS)
+
+
+def test_a_pair_offers_its_own_drafters_and_the_control_run():
+    assert [name for _, name in drafter_choices(fakes.PAIR)] == ["ngram", "assistant", "none"]
+    starter = dataclasses.replace(fakes.PAIR, drafters=("ngram",))
+    assert [name for _, name in drafter_choices(starter)] == ["ngram", "none"]

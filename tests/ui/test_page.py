@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from playground.ui import page
+from tests.ui import fakes
+
+
+@pytest.fixture(scope="module")
+def blocks() -> gr.Blocks:
+    problems = ["The preset <b>.yaml: target should be there."]
+    return page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, fakes.EXAMPLES, problems=problems, run=fakes.run)
+
+
+def test_compare_is_the_only_public_endpoint(blocks):
+    assert list(blocks.get_api_info()["named_endpoints"]) == ["/compare"]
+
+
+def test_a_broken_preset_is_named_at_the_top(blocks):
+    shown = [block.value for block in blocks.blocks.values() if isinstance(block, gr.HTML)]
+    assert any("The preset &lt;b&gt;.yaml" in str(value) for value in shown)
+
+
+def test_every_control_has_a_line_of_help(blocks):
+    controls = [
+        block for block in blocks.blocks.values() if isinstance(block, (gr.Slider, gr.Dropdown, gr.Number, gr.Checkbox))
+    ]
+    assert len(controls) == 13
+    assert all(control.info for control in controls)
+
+
+def test_the_page_does_without_examples():
+    assert page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), run=fakes.run)

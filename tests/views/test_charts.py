@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from playground.trace import Comparison
+from playground.views import charts
+from tests.examples import drafted_round, plain_round, trace
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    standard = trace([plain_round(i, start_s=0.1 * i) for i in range(6)])
+    assisted = trace(
+        [
+            drafted_round([1, 2], accepted=2, own=3, start_s=0.0),
+            drafted_round([4, 5], accepted=0, own=6, start_s=0.2),
+            drafted_round([7], accepted=1, own=8, start_s=0.4),
+        ],
+        drafter="ngram",
+    )
+    return Comparison((standard, assisted))
+
+
+def test_the_race_climbs_by_what_each_round_brought(comparison):
+    standard, assisted = charts.race(comparison).data
+    assert list(standard.y) == [0, 1, 2, 3, 4, 5, 6]
+    assert list(assisted.y) == [0, 3, 4, 6]
+    assert assisted.x == pytest.approx((0.0, 0.2, 0.4, 0.6))
+    assert standard.line.color == charts.STANDARD
+
+
+def test_rounds_stack_drafting_on_verifying_in_milliseconds(comparison):
+    verifying, drafting = charts.rounds(comparison.lanes[1]).data
+    assert verifying.y == pytest.approx((100, 100, 100)) and drafting.y == pytest.approx((100, 100, 100))
+    assert list(verifying.x) == [1, 2, 3]
+    assert "2 of 2" in verifying.customdata[0]
+
+
+def test_a_long_prefill_leaves_the_picture_and_says_so():
+    lane = trace([plain_round(1, verify_s=2.0), *(plain_round(i, start_s=2.0 + i) for i in range(3))])
+    figure = charts.rounds(lane)
+    assert figure.layout.yaxis.range[1] == pytest.approx(150)
+    assert "2,000 ms" in figure.layout.annotations[0].text
+
+
+def test_gaps_say_how_many_tokens_arrived_together(comparison):
+    figure = charts.gaps(comparison)
+    assert "3 of 5 gaps are 0 ms" in figure.layout.title.text
+    assert figure.data[0].x == pytest.approx((100,) * 5)
+
+
+def test_acceptance_is_given_once_reached_and_of_all_drafts(comparison):
+    reached, all_drafts = charts.acceptance(comparison.lanes[1]).data
+    assert reached.y == pytest.approx((100 * 2 / 3, 100))
+    assert all_drafts.y == pytest.approx((100 * 2 / 3, 50))
+    assert [list(n) for n in reached.customdata] == [[2, 3], [1, 1]]
+
+
+def test_a_lane_that_drafted_nothing_says_so(comparison):
+    assert charts.acceptance(comparison.lanes[0]).layout.annotations[0].text == "Nothing was drafted."
+    one = Comparison((trace([plain_round(1)]), trace([plain_round(1)])))
+    assert "two rounds" in charts.gaps(one).layout.annotations[0].text
+
+
+def test_every_figure_has_a_title_units_and_a_background_for_its_image(comparison):
+    for figure in (
+        charts.race(comparison),
+        charts.gaps(comparison),
+        charts.rounds(comparison.lanes[1]),
+        charts.acceptance(comparison.lanes[1]),
+    ):
+        assert figure.layout.title.text and figure.layout.xaxis.title.text and figure.layout.yaxis.title.text
+        assert figure.layout.paper_bgcolor == "white"
+        assert all(data.hovertemplate for data in figure.data)

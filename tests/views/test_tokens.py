@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playground.trace import Round, TargetToken
+from playground.views import tokens
+from tests.examples import drafted_round, plain_round
+
+
+def test_a_line_holds_the_whole_round():
+    round_ = drafted_round([1, 2, 3], accepted=1, own=9)
+    data = json.loads(tokens.line(round_))
+    assert [token["decision"] for token in data["drafted"]] == ["accepted", "rejected", "unused"]
+    assert data["target"]["reason"] == "correction"
+    assert (data["drafted"][0]["p"], data["drafted"][2]["p"]) == (0.7, None)
+
+
+def test_a_log_is_its_rounds_in_order_and_only_grows():
+    rounds = [plain_round(1), drafted_round([2, 3], accepted=2, own=4), plain_round(5)]
+    logs = [tokens.log(rounds[:n]) for n in range(4)]
+    assert all(longer.startswith(shorter) for shorter, longer in zip(logs, logs[1:], strict=False))
+    assert logs[-1] == "".join(tokens.line(round_) for round_ in rounds)
+
+
+@given(st.text())
+def test_any_text_stays_on_its_line_and_comes_back_the_same(text):
+    own = TargetToken(1, text, False, 0.5, 0.5, "plain")
+    line = tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1))
+    assert line.isascii() and line.count("\n") == 1 and line.endswith("\n")
+    assert json.loads(line)["target"]["text"] == text
