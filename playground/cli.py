@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_models(bench)
     bench.add_argument("--runs", type=int, default=5, help="interleaved runs of each side (default: 5)")
     bench.add_argument("--max-new-tokens", type=int, default=128)
-    bench.add_argument("--only", nargs="+", metavar="PART", help="standard, ngram, assistant, page")
+    bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory")
     bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
     return parser
 

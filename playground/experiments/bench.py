@@ -1,6 +1,6 @@
-"""The benchmark: ratios of interleaved runs with their spread, never single times.
+"""The benchmark: ratios of interleaved runs with their spread, and two plain measurements (start, memory).
 
-Each part runs two ways of doing the same in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
+A ratio's part runs two ways of doing the same in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
 faster. A noisy machine slows both sides of a pair alike, so the ratios hold where seconds do not.
 """
 
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -19,33 +22,40 @@ from transformers import AutoModelForCausalLM
 
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
+from playground.experiments import bench_page
 from playground.experiments.compare import assisted_lane, eos_ids, rounds_of
 from playground.experiments.environment import describe
-from playground.experiments.events import Progress
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
+from playground.progress import Progress
 from playground.trace import Lane, Request
 
-ASSISTANT_LAYERS = 6
+ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layers
 LOOKAHEAD = 5
+LONG_TOKENS = 1000
+LONG_RUNS = 2
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """`theirs_s / ours_s` of each pair of runs. `identical`: whether the outputs of all runs were the same tokens;
-    None where that is not compared."""
+class Result:
+    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
+    the same tokens; None where that is not compared."""
 
     what: str
-    ratios: tuple[float, ...]
+    values: tuple[float, ...]
+    unit: str = "×"
     identical: bool | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
 
     def __str__(self) -> str:
         same = {True: ", same tokens", False: ", NOT the same tokens", None: ""}[self.identical]
-        return (
-            f"{self.what}: {statistics.median(self.ratios):.3f} "
-            f"({min(self.ratios):.3f} to {max(self.ratios):.3f}, {len(self.ratios)} interleaved pairs{same})"
-        )
+        runs = "interleaved pairs" if self.unit == "×" else "runs"
+        spread = f"{min(self.values):.2f} to {max(self.values):.2f}, {len(self.values)} {runs}{same}"
+        return f"{self.what}: {self.median:.2f} {self.unit} ({spread})"
 
 
 def run(
@@ -63,7 +73,15 @@ def run(
     Returns:
         The results and the environment, as JSON takes them.
     """
-    parts = {"standard": _standard, "ngram": _ngram, "assistant": _assistant}
+    parts = {
+        "standard": _standard,
+        "ngram": _ngram,
+        "assistant": _assistant,
+        "page": _page,
+        "long": _long,
+        "start": _start,
+        "memory": _memory,
+    }
     unknown = set(only or ()) - parts.keys()
     if unknown:
         raise PlaygroundError(f"The benchmark has no part {', '.join(sorted(unknown))}, only {', '.join(parts)}.")
@@ -75,22 +93,22 @@ def run(
         if not only or name in only:
             for result in part(models, runs, max_new_tokens):
                 say(str(result))
-                results.append({**dataclasses.asdict(result), "median": statistics.median(result.ratios)})
+                results.append({**dataclasses.asdict(result), "median": result.median})
     return {"environment": dataclasses.asdict(environment), "results": results}
 
 
-def _standard(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+def _standard(models: LoadedPair, runs: int, n: int) -> list[Result]:
     lane = Lane("Standard", models.pair.target)
     return [_against_generate("standard lane against generate()", models, lane, runs, n, {})]
 
 
-def _ngram(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+def _ngram(models: LoadedPair, runs: int, n: int) -> list[Result]:
     lane = assisted_lane(models.pair, "ngram", LOOKAHEAD)
     options = {"prompt_lookup_num_tokens": LOOKAHEAD}
     return [_against_generate("n-gram lane against generate(prompt_lookup_num_tokens)", models, lane, runs, n, options)]
 
 
-def _assistant(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
+def _assistant(models: LoadedPair, runs: int, n: int) -> list[Result]:
     """With an assistant cut from the target where the pair has none: how much is accepted is beside the point here,
     both sides draft the same."""
     assistant = models.assistant or _first_layers(models.target)
@@ -104,19 +122,46 @@ def _assistant(models: LoadedPair, runs: int, n: int) -> list[Ratio]:
     return [_against_generate(what, models, lane, runs, n, {"assistant_model": assistant.model})]
 
 
+def _page(models: LoadedPair, runs: int, n: int) -> list[Result]:
+    ratios = bench_page.page_against_headless(models.pair, runs, n)
+    return [Result(f"{name}, page against headless", tuple(values)) for name, values in ratios.items()]
+
+
+def _long(models: LoadedPair, runs: int, n: int) -> list[Result]:
+    ratios = bench_page.page_against_headless(models.pair, min(runs, LONG_RUNS), LONG_TOKENS)
+    return [Result(f"{LONG_TOKENS} tokens: {name}, page against headless", tuple(v)) for name, v in ratios.items()]
+
+
+def _start(models: LoadedPair, runs: int, n: int) -> list[Result]:
+    seconds = [bench_page.seconds_to_answer(models.pair) for _ in range(runs)]
+    return [Result("`python app.py` until the page answers, weights cached", tuple(seconds), "s")]
+
+
+def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
+    """The largest resident set of a whole `compare` process, libraries included."""
+    command = [sys.executable, "-m", "playground", "compare", "--pair", models.pair.name, "--dtype", "bfloat16"]
+    command += ["--max-new-tokens", str(n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
+    peaks = []
+    for _ in range(runs):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, _, usage = os.wait4(process.pid, 0)
+        peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
+    return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]
+
+
 def _first_layers(target: LoadedModel) -> LoadedModel:
     """A model of the target's first layers, norm and head."""
     config = copy.deepcopy(target.model.config)
-    config.num_hidden_layers = ASSISTANT_LAYERS
+    config.num_hidden_layers = max(1, config.num_hidden_layers // ASSISTANT_SHARE)
     with torch.device(target.model.device):
         model = AutoModelForCausalLM.from_config(config, dtype=target.model.dtype)
     kept = model.state_dict().keys()
     model.load_state_dict({name: tensor for name, tensor in target.model.state_dict().items() if name in kept})
-    name = f"the target's first {ASSISTANT_LAYERS} layers"
+    name = f"the target's first {config.num_hidden_layers} layers"
     return LoadedModel(model.eval(), target.tokenizer, name, name)
 
 
-def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict) -> Ratio:
+def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict) -> Result:
     """One example prompt after the other, greedy; the first pair of runs warms up and is not counted."""
     suites, _ = load_suites()
     prompts = suites["examples"].prompts
@@ -131,7 +176,7 @@ def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: i
             # Where outputs part at a near-tie their lengths may differ too: it is the time a token that compares.
             ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours)))
             identical &= ours == theirs
-    return Ratio(what, tuple(ratios), identical)
+    return Result(what, tuple(ratios), identical=identical)
 
 
 def _ours(models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> list[int]:

@@ -144,6 +144,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
     prompt = gr.Textbox(
         text,
         label="Prompt",
+        info="both lanes are asked the same; Ctrl+Enter runs",
         lines=3,
         max_lines=12,
         placeholder="What both lanes are asked",

@@ -58,13 +58,13 @@ def endless(emitted: threading.Event, stopped: threading.Event):
 
 
 def test_a_run_yields_both_logs_the_figures_and_a_file_that_can_be_read_again(outputs):
-    shown = picture(Events(None, PAIRS, fakes.run).run(outputs, "session", *values(max_new_tokens=6)))
-    assert shown["log_0"].count("\n") == 6
-    assert 0 < shown["log_1"].count("\n") < 6
+    shown = picture(Events(None, PAIRS, fakes.run).run(outputs, "session", *values(max_new_tokens=24)))
+    assert shown["log_0"].count("\n") == 24
+    assert 0 < shown["log_1"].count("\n") < 24
     assert "×" in shown["verdict"] and "Done" in shown["status"]
     assert shown["run"]["interactive"] and not shown["stop"]["interactive"]
     with open(shown["save"]["value"], encoding="utf-8") as file:
-        assert trace.load(file.read()).lanes[0].request.max_new_tokens == 6
+        assert trace.load(file.read()).lanes[0].request.max_new_tokens == 24
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,11 @@ def test_a_broken_preset_is_named_at_the_top(blocks):
 
 def test_every_control_has_a_line_of_help(blocks):
     controls = [
-        block for block in blocks.blocks.values() if isinstance(block, (gr.Slider, gr.Dropdown, gr.Number, gr.Checkbox))
+        block
+        for block in blocks.blocks.values()
+        if isinstance(block, (gr.Slider, gr.Dropdown, gr.Number, gr.Checkbox, gr.Textbox))
     ]
-    assert len(controls) == 13
+    assert len(controls) == 16
     assert all(control.info for control in controls)
 
 

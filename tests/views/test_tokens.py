@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import given
@@ -21,7 +22,7 @@ def test_a_line_holds_the_whole_round():
 def test_a_log_is_its_rounds_in_order_and_only_grows():
     rounds = [plain_round(1), drafted_round([2, 3], accepted=2, own=4), plain_round(5)]
     logs = [tokens.log(rounds[:n]) for n in range(4)]
-    assert all(longer.startswith(shorter) for shorter, longer in zip(logs, logs[1:], strict=False))
+    assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(logs))
     assert logs[-1] == "".join(tokens.line(round_) for round_ in rounds)
 
 

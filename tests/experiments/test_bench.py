@@ -1,0 +1,29 @@
+"""The benchmark compares like with like; how fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.errors import PlaygroundError
+from playground.experiments import bench
+from playground.presets import custom_pair
+
+
+def run(folder, only):
+    said = []
+    pair = custom_pair(str(folder), None)
+    options = dict(runs=1, max_new_tokens=8, dtype="float32", device="cpu")
+    return bench.run(pair, only=only, say=said.append, **options), said
+
+
+def test_each_side_makes_the_same_tokens_in_float32(tiny_folder):
+    result, said = run(tiny_folder, ["standard", "ngram", "assistant"])
+    assert [part["identical"] for part in result["results"]] == [True] * 3
+    assert all(part["median"] > 0 for part in result["results"])
+    assert result["environment"]["device"] == "cpu"
+    assert any("against generate(assistant_model)" in line and "same tokens" in line for line in said)
+
+
+def test_an_unknown_part_is_named(tiny_folder):
+    with pytest.raises(PlaygroundError, match="no part luck"):
+        run(tiny_folder, ["luck"])
