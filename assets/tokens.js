@@ -1,7 +1,6 @@
-// A token panel. The value is an append-only log, one JSON line a round; each new line becomes spans.
+// Token panels. A lane's log is append-only, one JSON line a round; each new line becomes spans.
 // All text enters through textContent: what a model writes is never markup.
 
-const panel = element.querySelector(".tokens");
 const kinds = {
   plain: "Chosen by the target: nothing had been drafted.",
   accepted: "Draft token, accepted by the target.",
@@ -10,47 +9,82 @@ const kinds = {
   correction: "Correction: the target's own token in place of the rejected one.",
   bonus: "Bonus: the whole draft was accepted, and the pass gave one token more.",
 };
-let drawn = "";
-let rounds = 0;
 
-function draw() {
-  const log = props.value || "";
-  if (!log.startsWith(drawn)) {
-    panel.replaceChildren();
-    hideTip();
-    drawn = "";
-    rounds = 0;
+// Makes `panel` a token panel and returns the function that draws a log into it.
+function tokenPanel(panel) {
+  let drawn = "";
+  let rounds = 0;
+
+  function draw(log) {
+    if (log === drawn) return;
+    if (!log.startsWith(drawn)) {
+      panel.replaceChildren();
+      hideTip();
+      drawn = "";
+      rounds = 0;
+    }
+    const atEnd = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
+    const fresh = document.createDocumentFragment();
+    for (const line of log.slice(drawn.length).split("\n")) {
+      if (line) fresh.append(roundOf(JSON.parse(line), ++rounds));
+    }
+    panel.append(fresh);
+    if (!drawn && panel.firstChild) panel.querySelector(".tok").tabIndex = 0;
+    drawn = log;
+    if (atEnd) panel.scrollTop = panel.scrollHeight;
   }
-  const atEnd = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
-  const fresh = document.createDocumentFragment();
-  for (const line of log.slice(drawn.length).split("\n")) {
-    if (line) fresh.append(roundOf(JSON.parse(line)));
+
+  // One tab stop a panel; arrow keys move from token to token.
+  function moveTo(span) {
+    panel.querySelectorAll("[tabindex='0']").forEach((other) => (other.tabIndex = -1));
+    span.tabIndex = 0;
+    span.focus();
+    showTip(span);
   }
-  drawn = log;
-  panel.append(fresh);
-  if (atEnd) panel.scrollTop = panel.scrollHeight;
-  if (!panel.querySelector("[tabindex='0']") && panel.firstChild) panel.querySelector(".tok").tabIndex = 0;
+
+  panel.addEventListener("pointerover", (event) => {
+    const span = event.target.closest(".tok");
+    if (span) showTip(span);
+  });
+  panel.addEventListener("pointerleave", hideTip);
+  panel.addEventListener("scroll", hideTip);
+  panel.addEventListener("click", (event) => {
+    const span = event.target.closest(".tok");
+    if (span) moveTo(span);
+  });
+  panel.addEventListener("focusin", (event) => event.target.classList.contains("tok") && showTip(event.target));
+  panel.addEventListener("focusout", hideTip);
+  panel.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return hideTip();
+    const visible = [...panel.querySelectorAll(".tok")].filter((span) => span.getClientRects().length);
+    const at = visible.indexOf(document.activeElement);
+    const steps = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: visible.length - 1 };
+    const next = visible[steps[event.key]];
+    if (!next || at < 0) return;
+    event.preventDefault();
+    moveTo(next);
+  });
+  document.addEventListener("show-space", () => panel.querySelectorAll(".tok").forEach(write));
+  return draw;
 }
 
-function roundOf(round) {
-  rounds += 1;
+function roundOf([drafted, target], number) {
   const span = document.createElement("span");
   span.className = "round";
-  round.drafted.forEach((token, i) => span.append(tokenOf(token, token.decision, round, i + 1)));
-  if (round.target) span.append(tokenOf(round.target, round.target.reason, round, null));
+  drafted.forEach((token, i) => span.append(tokenOf(token, number, `${i + 1} of ${drafted.length}`)));
+  if (target) span.append(tokenOf(target, number, ""));
   return span;
 }
 
-function tokenOf(token, kind, round, place) {
+function tokenOf([id, text, kind, p, q, margin, special], round, place) {
   const span = document.createElement("span");
   span.className = "tok " + kind;
-  if (token.special) span.classList.add("special");
-  if (!token.text) span.classList.add("part");
+  if (special) span.classList.add("special");
+  if (!text) span.classList.add("part");
   span.tabIndex = -1;
-  span.token = token;
-  span.facts = { kind, round: rounds, place, asked: round.lookahead, drafted: round.drafted.length };
-  span.dataset.round = rounds;
-  span.dataset.id = token.id;
+  span.dataset.round = round;
+  span.dataset.id = id;
+  span.token = { id, text, kind, p, q, margin, round, place };
   write(span);
   return span;
 }
@@ -62,8 +96,6 @@ function write(span) {
     ? text.replace(/ /g, "␣\u200b").replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t").replace(/\u00a0/g, "⍽").replace(/\r/g, "␍")
     : text;
 }
-
-document.addEventListener("show-space", () => panel.querySelectorAll(".tok").forEach(write));
 
 // --- the tooltip: one for the page ---
 
@@ -82,17 +114,17 @@ function probability(value) {
 }
 
 function showTip(span) {
-  const { token, facts } = span;
-  const rows = [["round", String(facts.round)]];
-  if (facts.place) rows.push(["place in draft", `${facts.place} of ${facts.drafted}`]);
+  const { token } = span;
+  const rows = [["round", String(token.round)]];
+  if (token.place) rows.push(["place in draft", token.place]);
   rows.push(["p (target)", probability(token.p)]);
-  if (facts.place) rows.push(["q (drafter)", probability(token.q)]);
+  if (token.place) rows.push(["q (drafter)", probability(token.q)]);
   rows.push(["margin", token.margin === null ? "not judged" : `${token.margin.toFixed(2)} logits`]);
   rows.push(["token id", String(token.id)]);
   rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
 
   const title = document.createElement("p");
-  title.textContent = kinds[facts.kind];
+  title.textContent = kinds[token.kind];
   const list = document.createElement("dl");
   for (const [name, value] of rows) {
     const term = document.createElement("dt");
@@ -103,7 +135,7 @@ function showTip(span) {
     list.append(term, fact);
   }
   tip.replaceChildren(title, list);
-  tip.className = facts.kind;
+  tip.className = token.kind;
   tip.hidden = false;
   document.querySelectorAll(".tok[aria-describedby]").forEach((other) => other.removeAttribute("aria-describedby"));
   span.setAttribute("aria-describedby", tip.id);
@@ -118,39 +150,3 @@ function showTip(span) {
 function hideTip() {
   tip.hidden = true;
 }
-
-panel.addEventListener("pointerover", (event) => {
-  const span = event.target.closest(".tok");
-  if (span) showTip(span);
-});
-panel.addEventListener("pointerleave", hideTip);
-panel.addEventListener("scroll", hideTip);
-panel.addEventListener("click", (event) => {
-  const span = event.target.closest(".tok");
-  if (span) moveTo(span);
-});
-panel.addEventListener("focusin", (event) => event.target.classList.contains("tok") && showTip(event.target));
-panel.addEventListener("focusout", hideTip);
-
-// --- one tab stop a panel; arrow keys move from token to token ---
-
-function moveTo(span) {
-  panel.querySelectorAll("[tabindex='0']").forEach((other) => (other.tabIndex = -1));
-  span.tabIndex = 0;
-  span.focus({ preventScroll: false });
-  showTip(span);
-}
-
-panel.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") return hideTip();
-  const visible = [...panel.querySelectorAll(".tok")].filter((span) => span.getClientRects().length);
-  const at = visible.indexOf(document.activeElement);
-  const step = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: visible.length - 1 };
-  const next = visible[step[event.key]];
-  if (!next || at < 0) return;
-  event.preventDefault();
-  moveTo(next);
-});
-
-watch("value", draw);
-draw();

@@ -3,6 +3,7 @@ way."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -24,8 +25,9 @@ class CachedModel:
 
     @property
     def context_limit(self) -> int:
-        """The longest text, in tokens, that the model can take."""
-        return self.model.config.get_text_config(decoder=True).max_position_embeddings
+        """The longest text, in tokens, that the model can take; endless where its config names none (ALiBi, Mamba)."""
+        config = self.model.config.get_text_config(decoder=True)
+        return getattr(config, "max_position_embeddings", None) or sys.maxsize
 
     @property
     def vocab_size(self) -> int:

@@ -75,8 +75,10 @@ def _speed(rounds: tuple[Round, ...]) -> float:
 
 def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     """Presses Run and reads the trace that the page offers to save."""
-    page.get_by_label("Prompt", exact=True).fill(PROMPT)
-    page.get_by_label("number input for Max new tokens").fill(str(max_new_tokens))
+    page.locator("#prompt textarea").fill(PROMPT)
+    limit = page.get_by_label("number input for Max new tokens")
+    limit.fill(str(max_new_tokens))
+    limit.press("Tab")
     page.locator("#run").click()
     page.locator("#stop:not([disabled])").wait_for()
     page.locator("#run:not([disabled])").wait_for(timeout=1_800_000)

@@ -10,60 +10,35 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
+from gradio.utils import get_upload_folder
 
 from playground import trace
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun
-from playground.experiments.events import Event, Finished, Progress
+from playground.experiments.events import Event, Finished
 from playground.presets import Pair
+from playground.progress import Progress
 from playground.trace import Comparison
 from playground.ui.controls import Asked
 from playground.ui.line import DeviceLine
-from playground.ui.screen import Screen
+from playground.ui.screen import Screen, results
 
 logger = logging.getLogger(__name__)
 
-DRAIN_HZ = 20
+DRAIN_HZ = 5  # each update costs the server and, often on the same cores, the browser some 20 ms
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 Compare = Callable[..., Comparison | None]  # the signature of experiments.compare.run
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """The components that runs and traces are shown in. `Screen` fills those up to `acceptance` by name."""
-
-    status: gr.HTML
-    head_0: gr.HTML
-    head_1: gr.HTML
-    log_0: gr.HTML
-    log_1: gr.HTML
-    verdict: gr.HTML
-    details: gr.HTML
-    race: gr.Plot
-    rounds: gr.Plot
-    gaps: gr.Plot
-    acceptance: gr.Plot
-    run: gr.Button
-    stop: gr.Button
-    clear: gr.Button
-    save: gr.DownloadButton
-    open: gr.UploadButton
-
-    @property
-    def all(self) -> list[Any]:
-        return [getattr(self, field.name) for field in fields(self)]
-
-    def named(self, changes: dict[str, Any]) -> dict[Any, Any]:
-        return {getattr(self, name): value for name, value in changes.items()}
-
-
 class Events:
-    """Handlers that share a model store, the line in front of the device, and who is running what."""
+    """Handlers that share a model store, the line in front of the device, and who is running what.
+
+    What they return is in the order of the page's outputs: the stage, `results` and the saved file, the buttons.
+    """
 
     def __init__(self, store: Any, pairs: dict[str, Pair], compare: Compare) -> None:
         self._store = store
@@ -72,11 +47,15 @@ class Events:
         self._line = DeviceLine()
         self._runs: dict[str, BackgroundRun] = {}
 
-    def run(self, outputs: Outputs, session: str, *values: Any) -> Iterator[dict]:
-        """Streams one comparison to the page."""
+    def begin(self) -> tuple[Any, ...]:
+        """Run was pressed: the last results go, Stop can be pressed."""
+        return (*_outcome(None), *_buttons(running=True))
+
+    def stream(self, session: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Runs one comparison: the stage's value as it changes and, at last, the comparison (None without one)."""
         asked = Asked(*values)
         screen = Screen("waiting", limit=asked.max_new_tokens)
-        yield outputs.named({**screen.changes(), **_buttons(running=True), **_saved(None, outputs)})
+        yield screen.value(), None
         run, error = None, ""
         try:
             run = self._start(asked)
@@ -84,8 +63,8 @@ class Events:
             for batch in run.drain(DRAIN_HZ):
                 for event in batch:
                     screen.take(event)
-                if changes := screen.changes():
-                    yield outputs.named(changes)
+                if batch:
+                    yield screen.value(), gr.skip()
         except PlaygroundError as problem:
             error = str(problem)
         except Exception:
@@ -96,17 +75,21 @@ class Events:
                 run.stop()
                 self._runs.pop(session, None)
         screen.end(error)
-        yield outputs.named({**screen.changes(), **_buttons(running=False), **_saved(screen.comparison, outputs)})
+        yield screen.value(), screen.comparison
+
+    def finish(self, comparison: Comparison | None) -> tuple[Any, ...]:
+        """A run has ended: what there is to say of it."""
+        return (*_outcome(comparison), *_buttons(running=False))
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
         if run := self._runs.get(session):
             run.stop()
 
-    def clear(self, outputs: Outputs) -> dict:
-        return outputs.named({**Screen().changes(), **_saved(None, outputs)})
+    def clear(self) -> tuple[Any, ...]:
+        return (Screen().value(), *_outcome(None))
 
-    def open(self, outputs: Outputs, data: bytes) -> dict:
+    def open(self, data: bytes) -> tuple[Any, ...]:
         """Shows an uploaded trace; what was there stays where it is none."""
         try:
             comparison = trace.load(data)
@@ -114,7 +97,7 @@ class Events:
             raise gr.Error(str(problem), title="Not opened", print_exception=False) from None
         screen = Screen()
         screen.load(comparison)
-        return outputs.named({**screen.changes(), **_saved(comparison, outputs)})
+        return (screen.value(), *_outcome(comparison))
 
     def compare(
         self,
@@ -161,16 +144,17 @@ def _place(ahead: int) -> str:
     return f"Waiting for the device: you are number {ahead + 1} in the line, {runs} before yours."
 
 
-def _buttons(*, running: bool) -> dict[str, Any]:
-    idle = gr.update(interactive=not running)
-    return {"run": idle, "clear": idle, "open": idle, "stop": gr.update(interactive=running)}
+def _buttons(*, running: bool) -> tuple[Any, ...]:
+    """Run, Stop, Clear, Open."""
+    idle, busy = gr.update(interactive=not running), gr.update(interactive=running)
+    return idle, busy, idle, idle
 
 
-def _saved(comparison: Comparison | None, outputs: Outputs) -> dict[str, Any]:
-    """The trace as a file to save, where there is one."""
+def _outcome(comparison: Comparison | None) -> tuple[Any, ...]:
+    """The results, and the trace as a file to save."""
     if comparison is None:
-        return {"save": gr.update(value=None, interactive=False)}
+        return (*results(None), gr.update(value=None, interactive=False))
     lane = comparison.lanes[1].lane
     name = f"trace-{lane.target}-{lane.drafter}.json".replace("/", "-")
-    path = save_bytes_to_cache(json.dumps(comparison.to_json()).encode(), name, outputs.save.GRADIO_CACHE)
-    return {"save": gr.update(value=path, interactive=True)}
+    path = save_bytes_to_cache(json.dumps(comparison.to_json()).encode(), name, get_upload_folder())
+    return (*results(comparison), gr.update(value=path, interactive=True))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from playground.experiments import compare
 from playground.presets import Pair, Prompt
 from playground.ui import controls, panels
-from playground.ui.events import Compare, Events, Outputs
+from playground.ui.events import Compare, Events
 from playground.ui.preload import Preload
+from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
 IN_LINE = 64  # how many browsers may wait for the device; those behind see Gradio's own queue
@@ -81,6 +84,15 @@ def look() -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """The components that handlers fill, in the order in which `Events` returns values."""
+
+    stage: Component
+    outcome: list[Component]
+    buttons: list[Component]
+
+
 def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[controls.Controls, Outputs]:
     asked = controls.build(pairs, default, examples)
     if examples:
@@ -89,59 +101,46 @@ def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) 
         run = gr.Button("Run", variant="primary", size="md", elem_id="run", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, size="md", elem_id="stop", min_width=70, scale=0)
         clear = gr.Button("Clear", size="md", elem_id="clear", min_width=70, scale=0)
-        status = gr.HTML(elem_id="status")
         save = gr.DownloadButton("Save trace", interactive=False, size="md", elem_id="save", min_width=100, scale=0)
         open_ = gr.UploadButton(
             "Open trace", type="binary", file_types=[".json"], size="md", elem_id="open", min_width=100, scale=0
         )
-    with gr.Row(elem_id="lanes"):
-        standard = panels.lane_panel("Standard")
-        verdict = gr.HTML(panels.verdict(), elem_id="verdict")
-        assisted = panels.lane_panel("Assisted")
+    stage = panels.stage(Screen().value())
     panels.legend()
     with gr.Column(elem_id="charts"):
         with gr.Row():
-            race = gr.Plot(show_label=False, container=False, min_width=300)
-            acceptance = gr.Plot(show_label=False, container=False, min_width=300)
+            race, acceptance = _plot(), _plot()
         with gr.Row():
-            rounds = gr.Plot(show_label=False, container=False, min_width=300)
-            gaps = gr.Plot(show_label=False, container=False, min_width=300)
+            rounds, gaps = _plot(), _plot()
     details = gr.HTML(elem_id="details")
     return asked, Outputs(
-        status=status,
-        head_0=standard.head,
-        head_1=assisted.head,
-        log_0=standard.log,
-        log_1=assisted.log,
-        verdict=verdict,
-        details=details,
-        race=race,
-        rounds=rounds,
-        gaps=gaps,
-        acceptance=acceptance,
-        run=run,
-        stop=stop,
-        clear=clear,
-        save=save,
-        open=open_,
+        stage=stage,
+        outcome=[details, race, acceptance, rounds, gaps, save],
+        buttons=[run, stop, clear, open_],
     )
+
+
+def _plot() -> gr.Plot:
+    return gr.Plot(show_label=False, container=False, min_width=300)
 
 
 def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
     private = {"api_visibility": "private", "show_progress": "hidden"}
+    run, stop, clear, open_ = outputs.buttons
+    comparison = gr.State()
 
-    def run(request: gr.Request, *values: Any) -> Iterator[dict]:
-        yield from events.run(outputs, request.session_hash, *values)
+    def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield from events.stream(request.session_hash, *values)
 
-    def stop(request: gr.Request) -> None:
+    def stop_own(request: gr.Request) -> None:
         events.stop(request.session_hash)
 
-    outputs.run.click(run, asked.inputs, outputs.all, concurrency_limit=IN_LINE, trigger_mode="once", **private)
-    outputs.stop.click(stop, queue=False, **private)
-    outputs.clear.click(
-        lambda: {**events.clear(outputs), asked.prompt: ""}, None, [*outputs.all, asked.prompt], **private
-    )
-    outputs.open.upload(lambda data: events.open(outputs, data), outputs.open, outputs.all, **private)
+    begun = run.click(events.begin, None, [*outputs.outcome, *outputs.buttons], queue=False, **private)
+    streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
+    streamed.then(events.finish, comparison, [*outputs.outcome, *outputs.buttons], **private)
+    stop.click(stop_own, queue=False, **private)
+    clear.click(lambda: (*events.clear(), ""), None, [outputs.stage, *outputs.outcome, asked.prompt], **private)
+    open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
 
 
 def _loading(preload: Preload, default: Pair) -> Iterator[str]:

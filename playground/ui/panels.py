@@ -1,13 +1,12 @@
-"""What the page shows of a run: token panels, figures, the large figure, status lines, charts.
+"""The components that show things: the stage with both lanes, its legend, status lines, details, charts.
 
 Everything that can hold other people's words (names, errors, prompts) is escaped here; model text goes through the
-token panels' script alone, which writes text, never markup.
+stage's script alone, which writes text, never markup.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ import plotly.graph_objects as go
 from gradio.components.plot import PlotData
 
 from playground.views import charts
-from playground.views.report import Figure
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-NO_FIGURE = "–"
 
 LEGEND = """
 <div class="legend">
@@ -42,45 +39,24 @@ LEGEND = """
 """
 
 
-@dataclass(frozen=True)
-class LanePanel:
-    head: gr.HTML
-    log: gr.HTML
+def stage(value: dict[str, Any]) -> gr.HTML:
+    """Status line, both lanes and the figure between them, as one component that draws `Screen.value`.
 
-
-def lane_panel(name: str) -> LanePanel:
-    """One lane's figures over its tokens. `log` takes the text that `views.tokens` makes."""
-    with gr.Column(min_width=300, elem_classes="lane", scale=10):
-        head_ = gr.HTML(head(name))
-        log = gr.HTML(
-            "",
-            html_template=f'<div class="tokens" role="log" aria-live="off" aria-label="{escape(name)}, output"></div>',
-            js_on_load=(ASSETS / "tokens.js").read_text(encoding="utf-8"),
-            apply_default_css=False,
-        )
-    return LanePanel(head_, log)
+    One, because each component that streams costs Gradio time on both ends, and the decoding may share the machine.
+    """
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.js", "stage.js")]
+    return gr.HTML(
+        value,
+        html_template='<div class="stage"></div>',
+        js_on_load="\n".join(scripts),
+        apply_default_css=False,
+        elem_id="stage",
+    )
 
 
 def legend() -> gr.HTML:
     script = (ASSETS / "legend.js").read_text(encoding="utf-8")
     return gr.HTML(html_template=LEGEND, js_on_load=script, apply_default_css=False)
-
-
-def head(name: str, state: str = "", figures: list[Figure] | None = None) -> str:
-    """A lane's name, its state (waiting, running, done, stopped) and its line of figures."""
-    cells = "".join(
-        f'<div title="{escape(f.meaning)}"><dt>{escape(f.label)}</dt>'
-        f"<dd>{escape(f.value)}<small>{escape(f.unit)}</small></dd></div>"
-        for f in figures or []
-    )
-    chip = f'<span class="chip {escape(state)}">{escape(state)}</span>' if state else ""
-    return f'<div class="lane-head"><h2>{escape(name)}{chip}</h2><dl class="figures">{cells}</dl></div>'
-
-
-def verdict(figure: str = NO_FIGURE, meaning: str = "speed-up: assisted ÷ standard", sentences: tuple = ()) -> str:
-    """The large figure between the panels, what it compares, and what else can be said of both lanes."""
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    return f'<output class="figure">{escape(figure)}</output><p class="meaning">{escape(meaning)}</p>{said}'
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:

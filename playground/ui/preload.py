@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
+from playground.progress import Progress
 
 log = logging.getLogger(__name__)
 

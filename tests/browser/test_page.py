@@ -155,13 +155,13 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     page = visit()
     ask(page, "fail please")
     page.locator("#run").click()
-    error = page.locator("#status [role=alert]")
+    error = page.locator("#status[role=alert]")
     error.wait_for()
     assert error.inner_text() == "The device ran out of memory <b>here</b>. Ask for fewer tokens."
     assert page.locator("#prompt textarea").input_value() == "fail please"
     ask(page, "crash please")
     page.locator("#run").click()
-    page.locator("#status [role=alert]", has_text="inside the playground").wait_for()
+    page.locator("#status[role=alert]", has_text="inside the playground").wait_for()
 
 
 def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(visit):

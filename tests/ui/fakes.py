@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
 from playground.presets import Pair, Prompt
+from playground.progress import Progress
 from playground.trace import Comparison, DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
 
 TEXT = (

@@ -12,35 +12,25 @@ import pytest
 
 from playground import trace
 from playground.experiments.events import LaneStarted, RoundDone
-from playground.ui.events import Events, Outputs
+from playground.ui.events import Events
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
 
 PAIRS = {"fake": fakes.PAIR}
 
 
-@pytest.fixture
-def outputs(tmp_path) -> Outputs:
-    """Names stand for the components."""
-    names = [field.name for field in dataclasses.fields(Outputs)]
-    components = {name: name for name in names}
-
-    class Save(str):
-        GRADIO_CACHE = str(tmp_path)
-
-    return Outputs(**{**components, "save": Save("save")})
-
-
 def values(**changes) -> tuple:
     return dataclasses.astuple(dataclasses.replace(ASKED, **changes))
 
 
-def picture(updates: Iterator[dict]) -> dict:
-    """What the page shows after all updates."""
-    shown = {}
-    for update in updates:
-        shown |= update
-    return shown
+def last(updates: Iterator[tuple]) -> tuple[dict, trace.Comparison | None]:
+    """What the stage shows after all updates, and the comparison that they ended in."""
+    *_, update = updates
+    return update
+
+
+def logs(stage: dict) -> list[str]:
+    return [lane["log"] for lane in stage["lanes"]]
 
 
 def endless(emitted: threading.Event, stopped: threading.Event):
@@ -57,83 +47,88 @@ def endless(emitted: threading.Event, stopped: threading.Event):
     return run
 
 
-def test_a_run_yields_both_logs_the_figures_and_a_file_that_can_be_read_again(outputs):
-    shown = picture(Events(None, PAIRS, fakes.run).run(outputs, "session", *values(max_new_tokens=24)))
-    assert shown["log_0"].count("\n") == 24
-    assert 0 < shown["log_1"].count("\n") < 24
-    assert "×" in shown["verdict"] and "Done" in shown["status"]
-    assert shown["run"]["interactive"] and not shown["stop"]["interactive"]
-    with open(shown["save"]["value"], encoding="utf-8") as file:
-        assert trace.load(file.read()).lanes[0].request.max_new_tokens == 24
+def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
+    events = Events(None, PAIRS, fakes.run)
+    shown, comparison = last(events.stream("session", *values(max_new_tokens=24)))
+    standard, assisted = logs(shown)
+    assert 0 < assisted.count("\n") < standard.count("\n") == 24
+    assert "Done" in shown["status"]["text"]
+    *_, save, run, stop, _, _ = events.finish(comparison)
+    assert run["interactive"] and not stop["interactive"]
+    with open(save["value"], encoding="utf-8") as file:
+        assert trace.load(file.read()) == comparison
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"prompt": ""}, "The prompt is empty."),
-        ({"prompt": "fail"}, "ran out of memory &lt;b&gt;here&lt;/b&gt;"),
+        ({"prompt": "\ud800"}, "surrogate"),
+        ({"prompt": "fail"}, "ran out of memory <b>here</b>"),
         ({"prompt": "crash"}, "inside the playground"),
         ({"pair": "nothing"}, "There is no pair"),
     ],
 )
-def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(outputs, changes, sentence):
-    shown = picture(Events(None, PAIRS, fakes.run).run(outputs, "session", *values(**changes)))
-    assert sentence in shown["status"] and 'role="alert"' in shown["status"]
-    assert shown["run"]["interactive"] and not shown["save"]["interactive"]
+def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
+    events = Events(None, PAIRS, fakes.run)
+    shown, comparison = last(events.stream("session", *values(**changes)))
+    assert sentence in shown["status"]["text"] and shown["status"]["kind"] == "error"
+    *_, save, run, _, _, _ = events.finish(comparison)
+    assert run["interactive"] and not save["interactive"]
 
 
-def test_stop_ends_the_session_s_own_run_and_no_other(outputs):
+def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(None, PAIRS, endless(emitted, stopped))
-    updates = events.run(outputs, "mine", *values())
-    shown = next(updates)
+    updates = events.stream("mine", *values())
     while not emitted.is_set():
-        shown |= next(updates)
+        next(updates)
     events.stop("another's")
     assert not stopped.is_set()
     events.stop("mine")
-    shown |= picture(updates)
-    assert stopped.is_set()
-    assert shown["log_0"] and "Stopped" in shown["status"] and "stopped" in shown["head_0"]
+    shown, comparison = last(updates)
+    assert stopped.is_set() and comparison is None
+    assert shown["lanes"][0]["log"] and shown["lanes"][0]["state"] == "stopped"
+    assert "Stopped" in shown["status"]["text"]
 
 
-def test_a_closed_generator_stops_its_run(outputs):
+def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = Events(None, PAIRS, endless(emitted, stopped)).run(outputs, "mine", *values())
+    updates = Events(None, PAIRS, endless(emitted, stopped)).stream("mine", *values())
     while not emitted.is_set():
         next(updates)
     updates.close()
     assert stopped.wait(5)
 
 
-def test_a_second_session_waits_and_is_told_its_place(outputs):
+def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(None, PAIRS, endless(emitted, stopped))
-    first, second = (events.run(outputs, name, *values()) for name in ("first", "second"))
+    first, second = (events.stream(name, *values()) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
     status = ""
     while "number 2 in the line, one run goes before yours" not in status:
-        status = next(second).get("status", "")
+        status = next(second)[0]["status"]["text"]
     events.stop("second")
-    assert "Stopped" in picture(second)["status"]
+    assert "Stopped" in last(second)[0]["status"]["text"]
     events.stop("first")
-    picture(first)
+    last(first)
 
 
-def test_a_trace_is_opened_and_another_file_is_refused(outputs):
+def test_a_trace_is_opened_and_another_file_is_refused():
     events = Events(None, PAIRS, fakes.run)
     comparison = fakes.comparison(tokens=10)
-    shown = events.open(outputs, json.dumps(comparison.to_json()).encode())
-    assert shown["log_0"].count("\n") == 10 and "Done" in shown["status"]
+    shown, *_ = events.open(json.dumps(comparison.to_json()).encode())
+    assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
     for data in (b"\xff\x00", b"[]", b"{", json.dumps({"schema_version": 99, "lanes": []}).encode()):
         with pytest.raises(gr.Error):
-            events.open(outputs, data)
+            events.open(data)
 
 
-def test_clear_empties_everything(outputs):
-    shown = Events(None, PAIRS, fakes.run).clear(outputs)
-    assert shown["log_0"] == shown["log_1"] == shown["status"] == "" and shown["race"] is None
+def test_clear_empties_everything():
+    shown, *_ = Events(None, PAIRS, fakes.run).clear()
+    assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
 
 
 def test_the_endpoint_returns_the_whole_comparison():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Progress
+from playground.progress import Progress
 from playground.ui.preload import Preload
 
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
-from playground.ui.screen import Screen
+from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
+from playground.progress import Progress
+from playground.ui.screen import Screen, results
 from playground.views import tokens
 from tests.ui import fakes
 
@@ -16,49 +17,57 @@ def events(comparison):
     yield Finished(comparison)
 
 
-def settled(screen: Screen) -> dict:
-    values = screen.changes()
-    return {name: values[name] for name in values if name not in ("race", "rounds", "gaps", "acceptance")}
-
-
 def test_streaming_and_loading_a_trace_end_in_the_same_picture():
     comparison = fakes.comparison(tokens=30)
     streamed, loaded = Screen("waiting", limit=30), Screen()
     for event in events(comparison):
         streamed.take(event)
     loaded.load(comparison)
-    assert settled(streamed) == settled(loaded)
-    assert streamed.comparison is comparison
+    assert streamed.value() == loaded.value()
+    assert streamed.comparison is loaded.comparison is comparison
 
 
-def test_changes_are_told_once_and_logs_only_grow():
+def test_logs_only_grow():
     comparison = fakes.comparison(tokens=12)
     screen, seen = Screen(), ""
     for event in events(comparison):
         screen.take(event)
-        log = screen.changes().get("log_1", seen)
+        log = screen.value()["lanes"][1]["log"]
         assert log.startswith(seen)
         seen = log
     assert seen == tokens.log(comparison.lanes[1].rounds)
-    assert screen.changes() == {}
 
 
 def test_the_status_says_which_lane_runs_and_how_far_it_is():
     screen = Screen("waiting", limit=2)
-    trace = fakes.comparison(tokens=2).lanes[0]
-    screen.take(LaneStarted(0, trace.lane))
-    shown = screen.changes()
-    assert "Lane 1 of 2 is running: Standard" in shown["status"]
-    assert "running" in shown["head_0"] and "waiting" in shown["head_1"]
+    screen.take(Progress("Warming up"))
+    assert screen.value()["status"] == {"text": "Warming up", "kind": "busy", "fraction": None}
+    screen.take(LaneStarted(0, fakes.comparison(tokens=2).lanes[0].lane))
+    value = screen.value()
+    assert value["status"] == {"text": "Lane 1 of 2 is running: Standard", "kind": "busy", "fraction": 0}
+    assert [lane["state"] for lane in value["lanes"]] == ["running", "waiting"]
 
 
 def test_a_run_that_was_cut_off_keeps_what_it_has():
     screen = Screen("waiting")
-    comparison = fakes.comparison(tokens=4)
-    screen.take(LaneStarted(0, comparison.lanes[0].lane))
-    screen.take(RoundDone(0, comparison.lanes[0].rounds[0]))
-    screen.end("No memory <left>.")
-    shown = screen.changes()
-    assert "No memory &lt;left&gt;." in shown["status"]
-    assert shown["log_0"] == tokens.line(comparison.lanes[0].rounds[0])
-    assert "stopped" in shown["head_0"] and "waiting" not in shown["head_1"]
+    trace = fakes.comparison(tokens=4).lanes[0]
+    screen.take(LaneStarted(0, trace.lane))
+    screen.take(RoundDone(0, trace.rounds[0]))
+    screen.end("No memory left.")
+    value = screen.value()
+    assert value["status"] == {"text": "No memory left.", "kind": "error", "fraction": None}
+    assert value["lanes"][0]["log"] == tokens.line(trace.rounds[0])
+    assert [lane["state"] for lane in value["lanes"]] == ["stopped", ""]
+
+
+def test_a_finished_run_has_a_verdict_details_and_four_charts():
+    comparison = fakes.comparison(tokens=30)
+    screen = Screen()
+    assert screen.value()["verdict"]["figure"] == "–"
+    screen.load(comparison)
+    verdict = screen.value()["verdict"]
+    assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "The same 30 tokens."
+    details, *charts = results(comparison)
+    assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details
+    assert [chart.type for chart in charts] == ["plotly"] * 4
+    assert results(None) == ("", None, None, None, None)

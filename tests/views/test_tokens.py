@@ -13,10 +13,21 @@ from tests.examples import drafted_round, plain_round
 
 def test_a_line_holds_the_whole_round():
     round_ = drafted_round([1, 2, 3], accepted=1, own=9)
-    data = json.loads(tokens.line(round_))
-    assert [token["decision"] for token in data["drafted"]] == ["accepted", "rejected", "unused"]
-    assert data["target"]["reason"] == "correction"
-    assert (data["drafted"][0]["p"], data["drafted"][2]["p"]) == (0.7, None)
+    drafted, target = json.loads(tokens.line(round_))
+    assert drafted == [
+        [1, "1 ", "accepted", 0.7, 0.8, 0.5, 0],
+        [2, "2 ", "rejected", 0.7, 0.8, 0.5, 0],
+        [3, "3 ", "unused", None, 0.8, None, 0],
+    ]
+    assert target == [9, "9 ", "correction", 0.9, None, 0.5, 0]
+
+
+def test_a_round_may_end_in_a_draft_token_and_small_probabilities_stay_above_zero():
+    own = TargetToken(1, "<end>", True, 1.23456e-9, 0.5, "plain")
+    assert json.loads(tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1)))[1] == [
+        1, "<end>", "plain", 1.235e-9, None, 0.5, 1,
+    ]  # fmt: skip
+    assert json.loads(tokens.line(Round(0, (), None, 0.0, 0.0, 0.1, 0.1))) == [[], None]
 
 
 def test_a_log_is_its_rounds_in_order_and_only_grows():
@@ -31,4 +42,4 @@ def test_any_text_stays_on_its_line_and_comes_back_the_same(text):
     own = TargetToken(1, text, False, 0.5, 0.5, "plain")
     line = tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1))
     assert line.isascii() and line.count("\n") == 1 and line.endswith("\n")
-    assert json.loads(line)["target"]["text"] == text
+    assert json.loads(line)[1][1] == text
