@@ -97,6 +97,7 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
 
 
 def _compare(options: argparse.Namespace) -> None:
+    from playground import export
     from playground.experiments.compare import assisted_lane, run
     from playground.models.store import ModelStore
     from playground.trace import Request
@@ -133,7 +134,7 @@ def _compare(options: argparse.Namespace) -> None:
             dtype=options.dtype,
             device=options.device,
         )
-    document = json.dumps(comparison.to_json(), indent=1)
+    document = json.dumps(export.to_json(comparison), indent=1)
     if options.json == Path("-"):
         print(document)
         return

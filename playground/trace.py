@@ -1,20 +1,16 @@
-"""The trace: what one lane did on one request, round by round, and its JSON form.
+"""The trace: what one lane did on one request, round by round.
 
-Everything a person sees is drawn from these dataclasses, and every figure can be computed again from the exported file.
-This module knows neither models nor pages.
+Everything a person sees is drawn from these dataclasses. This module knows neither models nor pages; `export` writes
+them to files and reads them again.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Literal
 
 from playground.errors import PlaygroundError
-
-SCHEMA_VERSION = 1
 
 Decision = Literal["accepted", "rejected", "unused"]
 Reason = Literal["plain", "correction", "bonus"]
@@ -102,23 +98,23 @@ class Request:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
+        check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
         for name, text in (("prompt", self.prompt), ("system prompt", self.system)):
             at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-            _check(
+            check(
                 at is None,
                 f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be "
                 "tokenised. Remove that character.",
             )
-        _check(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
-        _check(0 <= self.temperature <= 10, f"The temperature must lie between 0 and 10, not {self.temperature}.")
-        _check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
-        _check(self.top_k >= 0, f"top_k must be 0 (all tokens) or more, not {self.top_k}.")
-        _check(
+        check(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
+        check(0 <= self.temperature <= 10, f"The temperature must lie between 0 and 10, not {self.temperature}.")
+        check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
+        check(self.top_k >= 0, f"top_k must be 0 (all tokens) or more, not {self.top_k}.")
+        check(
             0 < self.repetition_penalty <= 10,
             f"The repetition penalty must lie above 0 and at most at 10, not {self.repetition_penalty}.",
         )
-        _check(0 <= self.seed < 2**63, f"The seed must be a whole number from 0 to 2^63 - 1, not {self.seed}.")
+        check(0 <= self.seed < 2**63, f"The seed must be a whole number from 0 to 2^63 - 1, not {self.seed}.")
 
     @property
     def greedy(self) -> bool:
@@ -138,8 +134,8 @@ class Lane:
     confidence_threshold: float = 0.4
 
     def __post_init__(self) -> None:
-        _check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
-        _check(
+        check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
+        check(
             0 <= self.confidence_threshold <= 1,
             f"The confidence threshold must lie between 0 and 1, not {self.confidence_threshold}.",
         )
@@ -195,109 +191,10 @@ class Comparison:
     lanes: tuple[Trace, ...]
 
     def __post_init__(self) -> None:
-        _check(len(self.lanes) >= 2, "A comparison needs two lanes or more.")
-
-    def to_json(self) -> dict[str, Any]:
-        """The export: each lane with its settings, environment, rounds and metrics, then how the lanes compare."""
-        from playground import metrics  # metrics reads this module; the export alone needs both
-
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "lanes": [
-                {
-                    "settings": {**dataclasses.asdict(lane.lane), **dataclasses.asdict(lane.request)},
-                    "environment": dataclasses.asdict(lane.environment),
-                    "prompt_ids": list(lane.prompt_ids),
-                    "token_ids": list(lane.token_ids),
-                    "text": lane.text,
-                    "finish": lane.finish,
-                    "rounds": [dataclasses.asdict(round_) for round_ in lane.rounds],
-                    "metrics": dataclasses.asdict(metrics.measure(lane)),
-                }
-                for lane in self.lanes
-            ],
-            "comparison": dataclasses.asdict(metrics.compare(self.lanes[0], self.lanes[1])),
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> Comparison:
-        """Reads what `to_json` wrote. Metrics are not read: they are computed again from the rounds.
-
-        Raises:
-            PlaygroundError: the data is not a trace, or one of another schema version.
-        """
-        _check(
-            isinstance(data, dict) and "schema_version" in data and isinstance(data.get("lanes"), list),
-            "This file is not a trace of the playground: it has no schema_version and no lanes. "
-            "Choose a file that the button Save trace or `compare --json` wrote.",
-        )
-        version = data["schema_version"]
-        _check(
-            version == SCHEMA_VERSION,
-            f"This trace has schema version {version!r}; this playground reads version {SCHEMA_VERSION}. "
-            "Open it with the release that wrote it.",
-        )
-        return cls(tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])))
+        check(len(self.lanes) >= 2, "A comparison needs two lanes or more.")
 
 
-def load(text: str | bytes) -> Comparison:
-    """Reads an exported trace.
-
-    Raises:
-        PlaygroundError: not JSON, or not a trace.
-    """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PlaygroundError(
-            f"This file is not JSON ({type(error).__name__}). Choose a file that Save trace wrote."
-        ) from None
-    return Comparison.from_json(data)
-
-
-def _read_lane(data: Any, where: str) -> Trace:
-    _check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
-    settings = data.get("settings")
-    return Trace(
-        lane=_read(Lane, settings, f"{where}.settings"),
-        request=_read(Request, settings, f"{where}.settings"),
-        environment=_read(Environment, data.get("environment"), f"{where}.environment"),
-        prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
-        rounds=_read_value(tuple[Round, ...], data.get("rounds"), f"{where}.rounds"),
-        finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),
-    )
-
-
-def _read(kind: type, data: Any, where: str) -> Any:
-    """Builds the dataclass `kind` from a JSON object; keys that `kind` does not have are left alone."""
-    _check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
-    hints = get_type_hints(kind)
-    missing = [name for name in hints if name not in data]
-    _check(not missing, f"The trace is damaged: {where} has no {', '.join(missing)}.")
-    return kind(**{name: _read_value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
-
-
-def _read_value(hint: Any, value: Any, where: str) -> Any:
-    """Checks `value` against a type hint of this module's dataclasses and converts lists to tuples, objects to them."""
-    if dataclasses.is_dataclass(hint):
-        return _read(hint, value, where)
-    options = get_args(hint)
-    if len(options) == 2 and options[1] is Ellipsis:
-        _check(isinstance(value, list), f"The trace is damaged: {where} should be a list.")
-        return tuple(_read_value(options[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if type(None) in options:
-        return None if value is None else _read_value(options[0], value, where)
-    if options:
-        _check(value in options, f"The trace is damaged: {where} should be one of {', '.join(options)}.")
-        return value
-    if hint is float:
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    else:
-        good = type(value) is hint
-    _check(good, f"The trace is damaged: {where} should be a value of type {hint.__name__}.")
-    return value
-
-
-def _check(condition: bool, message: str) -> None:
+def check(condition: bool, message: str) -> None:
+    """Raises a PlaygroundError with the message where the condition does not hold."""
     if not condition:
         raise PlaygroundError(message)

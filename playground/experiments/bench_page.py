@@ -6,7 +6,6 @@ nobody. Needs playwright and a Chromium (tests/requirements.txt).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playground import metrics
+from playground import export, metrics
 from playground.errors import PlaygroundError
 from playground.presets import Pair
 from playground.trace import Comparison, Round
@@ -40,7 +39,7 @@ def page_against_headless(pair: Pair, runs: int, max_new_tokens: int) -> dict[st
         client = _client(url)
         for i in range(runs + 1):
             through_page = _run_page(page, max_new_tokens)
-            headless = Comparison.from_json(
+            headless = export.from_json(
                 client.predict(PROMPT, pair.name, max_new_tokens=max_new_tokens, api_name="/compare")
             )
             if i == 0:
@@ -84,7 +83,7 @@ def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     page.locator("#run:not([disabled])").wait_for(timeout=1_800_000)
     with page.expect_download() as download:
         page.locator("#save").click()
-    return Comparison.from_json(json.loads(Path(download.value.path()).read_text(encoding="utf-8")))
+    return export.load(Path(download.value.path()).read_bytes())
 
 
 @contextmanager

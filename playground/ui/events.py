@@ -16,7 +16,7 @@ import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
-from playground import trace
+from playground import export
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
@@ -92,7 +92,7 @@ class Events:
     def open(self, data: bytes) -> tuple[Any, ...]:
         """Shows an uploaded trace; what was there stays where it is none."""
         try:
-            comparison = trace.load(data)
+            comparison = export.load(data)
         except PlaygroundError as problem:
             raise gr.Error(str(problem), title="Not opened", print_exception=False) from None
         screen = Screen()
@@ -124,7 +124,7 @@ class Events:
         values += (temperature, top_p, top_k, repetition_penalty, seed, system, chat_template)
         try:
             events = (event for batch in self._start(Asked(*values)).drain(DRAIN_HZ) for event in batch)
-            return next(event.comparison for event in events if isinstance(event, Finished)).to_json()
+            return export.to_json(next(event.comparison for event in events if isinstance(event, Finished)))
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from None
 
@@ -156,5 +156,5 @@ def _outcome(comparison: Comparison | None) -> tuple[Any, ...]:
         return (*results(None), gr.update(value=None, interactive=False))
     lane = comparison.lanes[1].lane
     name = f"trace-{lane.target}-{lane.drafter}.json".replace("/", "-")
-    path = save_bytes_to_cache(json.dumps(comparison.to_json()).encode(), name, get_upload_folder())
+    path = save_bytes_to_cache(json.dumps(export.to_json(comparison)).encode(), name, get_upload_folder())
     return (*results(comparison), gr.update(value=path, interactive=True))

@@ -77,7 +77,7 @@ def look() -> dict[str, Any]:
             text_size=gr.themes.sizes.text_sm,
             font=("ui-sans-serif", "system-ui", "sans-serif"),
             font_mono=("ui-monospace", "monospace"),
-        ),
+        ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
         "css_paths": panels.ASSETS / "page.css",
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],

@@ -33,7 +33,7 @@ def config(name: str) -> dict[str, Any]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat while a pass runs, up by what it brought."""
-    figure = _figure("The race", "tokens there are, by time since the prompt went in", "seconds", "tokens")
+    figure = _figure("The race", "tokens over the time since the prompt went in", "seconds", "tokens")
     for trace, color in zip(comparison.lanes[:2], (STANDARD, ASSISTED), strict=True):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]
@@ -94,7 +94,7 @@ def gaps(comparison: Comparison) -> go.Figure:
     """The distribution of the time between tokens."""
     lanes = [[1000 * s for s in metrics.inter_token_latencies(trace.rounds)] for trace in comparison.lanes[:2]]
     together = sum(gap == 0 for gap in lanes[1])
-    subtitle = f"a round's tokens arrive together: {together} of {len(lanes[1])} gaps are 0 ms"
+    subtitle = f"one round's tokens come together: {together} of {len(lanes[1])}"
     figure = _figure("Time between tokens", subtitle, "milliseconds since the token before", "% of tokens")
     longest = max((max(gaps) for gaps in lanes if gaps), default=0.0)
     if not longest:

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from playground import trace
+from playground import export
+from playground.trace import Comparison, Trace
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
@@ -29,11 +30,11 @@ def finish(page) -> None:
     page.locator("#status", has_text="Done").wait_for()
 
 
-def saved(page) -> trace.Comparison:
+def saved(page) -> Comparison:
     with page.expect_download() as download:
         page.locator("#save").click()
     with open(download.value.path(), encoding="utf-8") as file:
-        return trace.load(file.read())
+        return export.load(file.read())
 
 
 def open_trace(page, text: str) -> None:
@@ -47,7 +48,7 @@ def shown(page, index: int) -> list[list]:
     return panel(page, index).locator(".tok").evaluate_all(script)
 
 
-def recorded(lane: trace.Trace) -> list[list]:
+def recorded(lane: Trace) -> list[list]:
     tokens = []
     for round_ in lane.rounds:
         tokens += [[token.id, token.text, token.decision] for token in round_.drafted]
@@ -167,7 +168,7 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
 def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(visit):
     page = visit()
     comparison = fakes.comparison(tokens=48)
-    open_trace(page, json.dumps(comparison.to_json()))
+    open_trace(page, json.dumps(export.to_json(comparison)))
     finish(page)
     for index, lane in enumerate(comparison.lanes):
         assert shown(page, index) == recorded(lane)
@@ -192,7 +193,7 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_scrolls_sideways_on_a_phone(visit, theme):
     page = visit(width=360, theme=theme)
-    open_trace(page, json.dumps(fakes.comparison(tokens=300).to_json()))
+    open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
     finish(page)
     page.locator("#charts .main-svg").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

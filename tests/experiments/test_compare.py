@@ -12,10 +12,11 @@ from playground import metrics
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.export import load, to_json
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
-from playground.trace import Request, load
+from playground.trace import Request
 
 PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")
 
@@ -78,7 +79,7 @@ def test_the_trace_survives_its_file(store):
     import json
 
     comparison, _ = compared(store, "assistant", temperature=0.8, top_p=0.9, top_k=5)
-    assert load(json.dumps(comparison.to_json())) == comparison
+    assert load(json.dumps(to_json(comparison))) == comparison
 
 
 def test_a_seeded_sampled_run_repeats(store):

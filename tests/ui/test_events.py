@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import gradio as gr
 import pytest
 
-from playground import trace
+from playground import export
 from playground.experiments.events import LaneStarted, RoundDone
+from playground.trace import Comparison
 from playground.ui.events import Events
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
@@ -23,7 +24,7 @@ def values(**changes) -> tuple:
     return dataclasses.astuple(dataclasses.replace(ASKED, **changes))
 
 
-def last(updates: Iterator[tuple]) -> tuple[dict, trace.Comparison | None]:
+def last(updates: Iterator[tuple]) -> tuple[dict, Comparison | None]:
     """What the stage shows after all updates, and the comparison that they ended in."""
     *_, update = updates
     return update
@@ -56,7 +57,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     *_, save, run, stop, _, _ = events.finish(comparison)
     assert run["interactive"] and not stop["interactive"]
     with open(save["value"], encoding="utf-8") as file:
-        assert trace.load(file.read()) == comparison
+        assert export.load(file.read()) == comparison
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_second_session_waits_and_is_told_its_place():
 def test_a_trace_is_opened_and_another_file_is_refused():
     events = Events(None, PAIRS, fakes.run)
     comparison = fakes.comparison(tokens=10)
-    shown, *_ = events.open(json.dumps(comparison.to_json()).encode())
+    shown, *_ = events.open(json.dumps(export.to_json(comparison)).encode())
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
     for data in (b"\xff\x00", b"[]", b"{", json.dumps({"schema_version": 99, "lanes": []}).encode()):
         with pytest.raises(gr.Error):
@@ -134,6 +135,6 @@ def test_clear_empties_everything():
 def test_the_endpoint_returns_the_whole_comparison():
     events = Events(None, PAIRS, fakes.run)
     data = events.compare("A prompt", pair="fake", max_new_tokens=5)
-    assert trace.Comparison.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
+    assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):
         events.compare("", pair="fake")

@@ -45,7 +45,7 @@ def test_a_long_prefill_leaves_the_picture_and_says_so():
 
 def test_gaps_say_how_many_tokens_arrived_together(comparison):
     figure = charts.gaps(comparison)
-    assert "3 of 5 gaps are 0 ms" in figure.layout.title.text
+    assert "come together: 3 of 5" in figure.layout.title.text
     assert figure.data[0].x == pytest.approx((100,) * 5)
 
 

@@ -1,0 +1,116 @@
+"""The file that a comparison is saved to: JSON out and in.
+
+A lane's figures are written beside its rounds for other programs to read; here they are computed again from the rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, get_args, get_type_hints
+
+from playground import metrics
+from playground.errors import PlaygroundError
+from playground.trace import Comparison, Environment, Finish, Lane, Request, Round, Trace, check
+
+SCHEMA_VERSION = 1
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """Each lane with its settings, environment, rounds and metrics, then how the second compares with the first."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "lanes": [_lane(trace) for trace in comparison.lanes],
+        "comparison": dataclasses.asdict(metrics.compare(*comparison.lanes[:2])),
+    }
+
+
+def load(text: str | bytes) -> Comparison:
+    """Reads an exported file.
+
+    Raises:
+        PlaygroundError: not JSON, not a trace, or one of another schema version.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlaygroundError(
+            f"This file is not JSON ({type(error).__name__}). Choose a file that Save trace wrote."
+        ) from None
+    return from_json(data)
+
+
+def from_json(data: Any) -> Comparison:
+    """Reads what `to_json` made.
+
+    Raises:
+        PlaygroundError: the data is not a trace, or one of another schema version.
+    """
+    check(
+        isinstance(data, dict) and "schema_version" in data and isinstance(data.get("lanes"), list),
+        "This file is not a trace of the playground: it has no schema_version and no lanes. "
+        "Choose a file that the button Save trace or `compare --json` wrote.",
+    )
+    version = data["schema_version"]
+    check(
+        version == SCHEMA_VERSION,
+        f"This trace has schema version {version!r}; this playground reads version {SCHEMA_VERSION}. "
+        "Open it with the release that wrote it.",
+    )
+    return Comparison(tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])))
+
+
+def _lane(trace: Trace) -> dict[str, Any]:
+    return {
+        "settings": {**dataclasses.asdict(trace.lane), **dataclasses.asdict(trace.request)},
+        "environment": dataclasses.asdict(trace.environment),
+        "prompt_ids": list(trace.prompt_ids),
+        "token_ids": list(trace.token_ids),
+        "text": trace.text,
+        "finish": trace.finish,
+        "rounds": [dataclasses.asdict(round_) for round_ in trace.rounds],
+        "metrics": dataclasses.asdict(metrics.measure(trace)),
+    }
+
+
+def _read_lane(data: Any, where: str) -> Trace:
+    check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
+    settings = data.get("settings")
+    return Trace(
+        lane=_read(Lane, settings, f"{where}.settings"),
+        request=_read(Request, settings, f"{where}.settings"),
+        environment=_read(Environment, data.get("environment"), f"{where}.environment"),
+        prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
+        rounds=_read_value(tuple[Round, ...], data.get("rounds"), f"{where}.rounds"),
+        finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),
+    )
+
+
+def _read(kind: type, data: Any, where: str) -> Any:
+    """Builds the dataclass `kind` from a JSON object; keys that `kind` does not have are left alone."""
+    check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
+    hints = get_type_hints(kind)
+    missing = [name for name in hints if name not in data]
+    check(not missing, f"The trace is damaged: {where} has no {', '.join(missing)}.")
+    return kind(**{name: _read_value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _read_value(hint: Any, value: Any, where: str) -> Any:
+    """Checks `value` against a type hint of this module's dataclasses and converts lists to tuples, objects to them."""
+    if dataclasses.is_dataclass(hint):
+        return _read(hint, value, where)
+    options = get_args(hint)
+    if len(options) == 2 and options[1] is Ellipsis:
+        check(isinstance(value, list), f"The trace is damaged: {where} should be a list.")
+        return tuple(_read_value(options[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if type(None) in options:
+        return None if value is None else _read_value(options[0], value, where)
+    if options:
+        check(value in options, f"The trace is damaged: {where} should be one of {', '.join(options)}.")
+        return value
+    if hint is float:
+        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    else:
+        good = type(value) is hint
+    check(good, f"The trace is damaged: {where} should be a value of type {hint.__name__}.")
+    return value
