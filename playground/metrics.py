@@ -6,6 +6,7 @@ Nothing here measures: the clock was read by the worker that decoded, and stands
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -156,3 +157,14 @@ def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
     first of a round have 0."""
     times = token_times(rounds)
     return [b - a for a, b in itertools.pairwise(times)]
+
+
+def unsteadiness(rounds: Sequence[Round]) -> float | None:
+    """How unevenly the device worked: the 90th percentile of the target's passes ÷ the 10th, prefill left out; None for
+    fewer than ten. About 1 where the lane had the device to itself; passes over more tokens, or over a longer text,
+    explain a little of it."""
+    passes = [round_.verify_s for round_ in rounds[1:]]
+    if len(passes) < 10:
+        return None
+    deciles = statistics.quantiles(passes, n=10)
+    return deciles[-1] / deciles[0]

@@ -69,3 +69,11 @@ def test_an_output_that_ends_early_differs_where_it_ends():
     long, short = trace([plain_round(1), plain_round(2)]), trace([plain_round(1)])
     assert metrics.first_difference(long, short) == metrics.FirstDifference(1, (2, None), 0.5)
     assert metrics.first_difference(short, long) == metrics.FirstDifference(1, (None, 2), None)
+
+
+def test_unsteadiness_compares_slow_passes_with_quick_ones_and_leaves_the_prefill_out():
+    quiet = [plain_round(1, verify_s=9.0), *(plain_round(1, verify_s=0.1) for _ in range(20))]
+    busy = [*quiet, *(plain_round(1, verify_s=0.5) for _ in range(10))]
+    assert metrics.unsteadiness(quiet) == pytest.approx(1)
+    assert metrics.unsteadiness(busy) == pytest.approx(5)
+    assert metrics.unsteadiness(quiet[:5]) is None

@@ -29,7 +29,7 @@ from playground.ui.screen import Screen, results
 
 logger = logging.getLogger(__name__)
 
-DRAIN_HZ = 5  # each update costs the server and, often on the same cores, the browser some 20 ms
+DRAIN_HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 Compare = Callable[..., Comparison | None]  # the signature of experiments.compare.run
 

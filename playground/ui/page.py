@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import gradio as gr
@@ -19,7 +18,7 @@ from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
-IN_LINE = 64  # how many browsers may wait for the device; those behind see Gradio's own queue
+IN_LINE = 24  # sessions that may wait for the device: each holds one of Gradio's 40 threads; more see its own queue
 DAY_S = 86_400
 
 # fmt: off
@@ -54,13 +53,7 @@ def build(
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
 
-        page.load(
-            loading,
-            outputs=model,
-            concurrency_limit=None,
-            show_progress="hidden",
-            api_visibility="private",
-        )
+        page.load(loading, None, model, concurrency_limit=None, show_progress="hidden", api_visibility="private")
         gr.api(events.compare, api_name="compare", concurrency_limit=IN_LINE)
     return page
 
@@ -151,4 +144,4 @@ def _loading(preload: Preload, default: Pair) -> Iterator[str]:
     if preload.error:
         yield panels.status(preload.error, "error")
     else:
-        yield f'<div class="status"><span>{escape(default.title)} is ready</span></div>'
+        yield panels.status(f"{default.title} is ready")

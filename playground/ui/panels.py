@@ -81,8 +81,4 @@ def details(rows: list[tuple[str, str]]) -> str:
 
 def plot(figure: go.Figure, name: str) -> PlotData:
     """A figure for gr.Plot with Plotly's settings beside it, which the figure itself cannot carry."""
-    return PlotData(type="plotly", plot=json.dumps({**_plain(figure), "config": charts.config(name)}))
-
-
-def _plain(figure: go.Figure) -> dict[str, Any]:
-    return json.loads(figure.to_json())
+    return PlotData(type="plotly", plot=json.dumps({**json.loads(figure.to_json()), "config": charts.config(name)}))

@@ -128,7 +128,9 @@ def _verdict(comparison: Comparison | None) -> dict[str, Any]:
     return {
         "figure": report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
-        "sentences": [report.sameness(comparison), report.passes(comparison)],
+        "sentences": [
+            *filter(None, [report.sameness(comparison), report.passes(comparison), report.caveat(comparison)])
+        ],
     }
 
 

@@ -8,6 +8,8 @@ from playground import metrics
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 
+# On an idle machine the slow tenth of passes takes 1.1 to 1.3 times as long as the quick tenth.
+UNSTEADY = 2.0
 # Two logits this close can change places when the same pass is computed over more tokens at once. bf16 keeps 8 bits:
 # logits between 16 and 32 lie 0.125 apart.
 NEAR_TIE = {"bfloat16": 0.5, "float16": 0.1, "float32": 0.001}
@@ -96,6 +98,18 @@ def passes(comparison: Comparison) -> str:
     return f"{other:,} target {'pass' if other == 1 else 'passes'} instead of {baseline:,}."
 
 
+def caveat(comparison: Comparison) -> str:
+    """A warning where the machine was too busy for the figures to mean much; else ""."""
+    spreads = [metrics.unsteadiness(lane.rounds) for lane in comparison.lanes[:2]]
+    worst = max((spread for spread in spreads if spread), default=0.0)
+    if worst < UNSTEADY:
+        return ""
+    return (
+        f"Unsteady: the slow tenth of the target's passes took {worst:.1f} times as long as the quick tenth. Something "
+        "else was using this machine; run again before you trust the speed-up."
+    )
+
+
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
     threads = f" · {_count(environment.threads, 'thread')}" if environment.device == "cpu" else ""
@@ -148,6 +162,7 @@ def table(comparison: Comparison) -> str:
             "",
             f"{speedup(comparison)} {speedup_meaning(comparison)}",
             f"{sameness(comparison)} {passes(comparison)}",
+            *filter(None, [caveat(comparison)]),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
         ]
     )

@@ -95,3 +95,11 @@ def test_details_repeat_what_was_asked():
     assert rows["Decoding"] == "sampled at temperature 0.7, top-p 1, top-k 40, seed 3"
     assert rows["System prompt"] == "be brief"
     assert rows["Lookahead"] == "5 tokens, constant"
+
+
+def test_a_busy_machine_is_named_beside_the_speedup():
+    steady = [plain_round(i, start_s=i, verify_s=0.1) for i in range(30)]
+    busy = [plain_round(i, start_s=i, verify_s=0.9 if i % 3 == 0 else 0.1) for i in range(30)]
+    assert report.caveat(Comparison((trace(steady), trace(steady)))) == ""
+    assert "9.0 times as long" in report.caveat(Comparison((trace(steady), trace(busy))))
+    assert "Unsteady" in report.table(Comparison((trace(steady), trace(busy))))
