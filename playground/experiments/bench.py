@@ -124,12 +124,12 @@ def _assistant(models: LoadedPair, runs: int, n: int) -> list[Result]:
 
 def _page(models: LoadedPair, runs: int, n: int) -> list[Result]:
     ratios = bench_page.page_against_headless(models.pair, runs, n)
-    return [Result(f"{name}, page against headless", tuple(values)) for name, values in ratios.items()]
+    return [Result(f"{name} against headless", tuple(values)) for name, values in ratios.items()]
 
 
 def _long(models: LoadedPair, runs: int, n: int) -> list[Result]:
     ratios = bench_page.page_against_headless(models.pair, min(runs, LONG_RUNS), LONG_TOKENS)
-    return [Result(f"{LONG_TOKENS} tokens: {name}, page against headless", tuple(v)) for name, v in ratios.items()]
+    return [Result(f"{LONG_TOKENS} tokens: {name} against headless", tuple(v)) for name, v in ratios.items()]
 
 
 def _start(models: LoadedPair, runs: int, n: int) -> list[Result]:
@@ -143,7 +143,7 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
     command += ["--max-new-tokens", str(n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
     peaks = []
     for _ in range(runs):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, _, usage = os.wait4(process.pid, 0)
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
     return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]

@@ -1,11 +1,14 @@
-"""What the page costs: the same request through the running page, driven in a real browser, and headless, in turn.
+"""What the page costs: the same request through the running page and headless, in turn.
 
-Both run in one `app.py` process on the same weights; the headless side is its /compare endpoint, which streams to
-nobody. Needs playwright and a Chromium (tests/requirements.txt).
+The page is watched in two ways: by a reader that takes its stream as a browser on another machine would, and by a real
+browser on the same cores, whose own work then slows the decoding too. All run in one `app.py` process on the same
+weights; the headless side is its /compare endpoint, which streams to nobody. The browser needs playwright and a
+Chromium (tests/requirements.txt).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -13,10 +16,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from playground import export, metrics
 from playground.errors import PlaygroundError
@@ -35,18 +42,28 @@ def page_against_headless(pair: Pair, runs: int, max_new_tokens: int) -> dict[st
     """Ratios of tokens per second, page ÷ headless, by what they compare: each lane as a whole, and the first and the
     last tokens of the standard lane where it is long enough."""
     ratios: dict[str, list[float]] = {}
-    with _server(pair) as url, _browser(url) as page:
-        client = _client(url)
-        for i in range(runs + 1):
-            through_page = _run_page(page, max_new_tokens)
-            headless = export.from_json(
-                client.predict(PROMPT, pair.name, max_new_tokens=max_new_tokens, api_name="/compare")
-            )
-            if i == 0:
-                continue  # warms both up
-            for name, speed in _speeds(through_page).items():
-                ratios.setdefault(name, []).append(speed / _speeds(headless)[name])
+    with _server(pair) as url:
+        headless = partial(_headless, _client(url), pair, max_new_tokens)
+        reader = partial(_read_stream, url, pair, max_new_tokens)
+        _interleave(ratios, "a reader elsewhere", reader, headless, runs)
+        with _browser(url) as page:
+            _interleave(ratios, "a browser on the same cores", partial(_run_page, page, max_new_tokens), headless, runs)
     return ratios
+
+
+def _interleave(
+    ratios: dict[str, list[float]],
+    watcher: str,
+    ours: Callable[[], Comparison],
+    headless: Callable[[], Comparison],
+    n: int,
+) -> None:
+    """Adds n pairs of runs to `ratios`; one more pair, the first, warms up."""
+    for i in range(n + 1):
+        watched, alone = _speeds(ours()), _speeds(headless())
+        if i:
+            for name, speed in watched.items():
+                ratios.setdefault(f"{name}, page with {watcher}", []).append(speed / alone[name])
 
 
 def seconds_to_answer(pair: Pair) -> float:
@@ -70,6 +87,38 @@ def _speeds(comparison: Comparison) -> dict[str, float]:
 
 def _speed(rounds: tuple[Round, ...]) -> float:
     return len(rounds) / (rounds[-1].end_s - rounds[0].start_s)
+
+
+def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
+    return export.from_json(client.predict(PROMPT, pair.name, max_new_tokens=max_new_tokens, api_name="/compare"))
+
+
+def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:
+    """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace."""
+    session = uuid.uuid4().hex
+    asked = [PROMPT, pair.name, "", "", "ngram", 5, "constant", 0.4, max_new_tokens, 0, 1, 0, 1, 0, "", True]
+    _call(url, session, "stream", asked)
+    outputs = _call(url, session, "finish", [None])
+    saved = next(output["value"]["url"] for output in outputs if isinstance(output, dict) and _is_file(output))
+    return export.load(httpx.get(saved).content)
+
+
+def _is_file(update: dict) -> bool:
+    return isinstance(update.get("value"), dict) and "url" in update["value"]
+
+
+def _call(url: str, session: str, name: str, data: list[Any]) -> list[Any]:
+    """Calls one of the page's own events, as its script does, and returns its last outputs."""
+    dependencies = httpx.get(f"{url}/config").json()["dependencies"]
+    index = next(dependency["id"] for dependency in dependencies if dependency["api_name"] == name)
+    body = {"data": data, "fn_index": index, "session_hash": session}
+    httpx.post(f"{url}/gradio_api/queue/join", json=body).raise_for_status()
+    stream = httpx.stream("GET", f"{url}/gradio_api/queue/data", params={"session_hash": session}, timeout=None)
+    with stream as response:
+        for line in response.iter_lines():
+            if '"process_completed"' in line:
+                return json.loads(line.removeprefix("data:"))["output"]["data"]
+    raise PlaygroundError(f"The page's event {name} did not end.")
 
 
 def _run_page(page: Any, max_new_tokens: int) -> Comparison:
