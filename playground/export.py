@@ -33,10 +33,8 @@ def load(text: str | bytes) -> Comparison:
     """
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PlaygroundError(
-            f"This file is not JSON ({type(error).__name__}). Choose a file that Save trace wrote."
-        ) from None
+    except (ValueError, RecursionError):
+        raise PlaygroundError("This file is not JSON. Choose a file that Save trace wrote.") from None
     return from_json(data)
 
 
@@ -76,12 +74,19 @@ def _lane(trace: Trace) -> dict[str, Any]:
 def _read_lane(data: Any, where: str) -> Trace:
     check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
     settings = data.get("settings")
+    rounds = _read_value(tuple[Round, ...], data.get("rounds"), f"{where}.rounds")
+    check(len(rounds) > 0, f"The trace is damaged: {where} has no rounds.")
+    times = [time for round_ in rounds for time in (round_.start_s, round_.end_s)]
+    check(
+        times[0] >= 0 and times == sorted(times) and all(min(r.draft_s, r.verify_s) >= 0 for r in rounds),
+        f"The trace is damaged: the times in {where}.rounds run backwards.",
+    )
     return Trace(
         lane=_read(Lane, settings, f"{where}.settings"),
         request=_read(Request, settings, f"{where}.settings"),
         environment=_read(Environment, data.get("environment"), f"{where}.environment"),
         prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
-        rounds=_read_value(tuple[Round, ...], data.get("rounds"), f"{where}.rounds"),
+        rounds=rounds,
         finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),
     )
 
@@ -109,7 +114,9 @@ def _read_value(hint: Any, value: Any, where: str) -> Any:
         check(value in options, f"The trace is damaged: {where} should be one of {', '.join(options)}.")
         return value
     if hint is float:
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+        good = type(value) in (int, float) and abs(value) < 1e15  # neither NaN nor endless
+    elif hint is str:
+        good = type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
     else:
         good = type(value) is hint
     check(good, f"The trace is damaged: {where} should be a value of type {hint.__name__}.")

@@ -161,10 +161,10 @@ def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
 
 def unsteadiness(rounds: Sequence[Round]) -> float | None:
     """How unevenly the device worked: the 90th percentile of the target's passes ÷ the 10th, prefill left out; None for
-    fewer than ten. About 1 where the lane had the device to itself; passes over more tokens, or over a longer text,
-    explain a little of it."""
+    fewer than ten, or where a trace holds no durations. About 1 where the lane had the device to itself; passes over
+    more tokens, or over a longer text, explain a little of it."""
     passes = [round_.verify_s for round_ in rounds[1:]]
     if len(passes) < 10:
         return None
     deciles = statistics.quantiles(passes, n=10)
-    return deciles[-1] / deciles[0]
+    return deciles[-1] / deciles[0] if deciles[0] > 0 else None

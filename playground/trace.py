@@ -107,7 +107,10 @@ class Request:
                 "tokenised. Remove that character.",
             )
         check(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
-        check(0 <= self.temperature <= 10, f"The temperature must lie between 0 and 10, not {self.temperature}.")
+        check(
+            self.temperature == 0 or 0.01 <= self.temperature <= 10,
+            f"The temperature must be 0 (greedy) or lie between 0.01 and 10, not {self.temperature}.",
+        )
         check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
         check(self.top_k >= 0, f"top_k must be 0 (all tokens) or more, not {self.top_k}.")
         check(

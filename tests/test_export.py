@@ -18,8 +18,8 @@ from tests.examples import drafted_round, plain_round, trace
 
 COMPARISON = Comparison(
     (
-        trace([plain_round(1), plain_round(2), plain_round(3)]),
-        trace([drafted_round([1, 9], accepted=1, own=2), plain_round(3)], drafter="ngram"),
+        trace([plain_round(id_, start_s=id_) for id_ in (1, 2, 3)]),
+        trace([drafted_round([1, 9], accepted=1, own=2), plain_round(3, start_s=1)], drafter="ngram"),
     )
 )
 
@@ -81,6 +81,11 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 1, "settings", "temperature", "hot"), "temperature"),
         (damaged("lanes", 0, "rounds", 0, "end_s", None), "end_s"),
         (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
+        (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "text"),
+        (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "draft_s"),
+        (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
+        (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
+        (damaged("lanes", 1, "rounds", []), "no rounds"),
     ],
 )
 def test_what_is_not_a_trace_is_refused_with_what_is_wrong(text, named):
@@ -115,6 +120,7 @@ def test_no_damage_gets_past_the_reader_as_another_error(path, value):
         (dict(prompt="a", system="\udfff"), "system prompt holds half of a surrogate"),
         (dict(prompt="a", max_new_tokens=0), "max_new_tokens"),
         (dict(prompt="a", temperature=-1), "temperature"),
+        (dict(prompt="a", temperature=1e-300), "temperature"),
         (dict(prompt="a", temperature=float("nan")), "temperature"),
         (dict(prompt="a", top_p=0), "top_p"),
         (dict(prompt="a", top_k=-1), "top_k"),

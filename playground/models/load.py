@@ -44,7 +44,11 @@ def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
     if name == STARTER:
         return starter.fetch(progress)
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    try:
+        here = folder.is_dir()
+    except (OSError, ValueError) as error:  # too long for a path, a null character, not ours to read
+        raise PlaygroundError(f"{name[:80]!r} can be no model's name ({error}). Check what you typed.") from None
+    if here:
         short = folder.resolve().name  # traces are shared, and a path tells about the machine
         return inspect(folder, short, f"folder {short}")
     if folder.exists():

@@ -53,6 +53,8 @@ class Asked:
         Raises:
             PlaygroundError: an unknown pair, or values that cannot be.
         """
+        for field in fields(self):
+            _check_kind(field.name, field.type, getattr(self, field.name))
         if self.pair == OWN:
             pair = custom_pair(self.target, self.assistant)
         elif self.pair in pairs:
@@ -60,8 +62,6 @@ class Asked:
         else:
             raise PlaygroundError(f"There is no pair {self.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
         lane = assisted_lane(pair, self.drafter, int(self.lookahead), self.policy, float(self.confidence_threshold))
-        if self.seed is None:
-            raise PlaygroundError("The seed is empty. Type a whole number, such as 0.")
         request = Request(
             prompt=self.prompt,
             system=self.system,
@@ -74,6 +74,26 @@ class Asked:
             seed=int(self.seed),
         )
         return pair, lane, request
+
+
+KINDS = {
+    "str": ("text", lambda value: isinstance(value, str)),
+    "int": ("a whole number", lambda value: _is_number(value) and value % 1 == 0),
+    "float": ("a number", lambda value: _is_number(value)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_kind(name: str, kind: str, value: object) -> None:
+    """The endpoint takes what anyone sends, and a number's box on the page can be empty."""
+    wanted, fits = KINDS[kind]
+    if not fits(value):
+        given = "empty" if value is None else f"{value!r:.40}"
+        raise PlaygroundError(f"{name.replace('_', ' ').capitalize()} must be {wanted}; it is {given}.")
 
 
 @dataclass(frozen=True)
@@ -134,9 +154,13 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
     with gr.Row(visible=False, elem_id="own-models") as own:
         target = gr.Textbox(
-            label="Target", placeholder="owner/name or a folder", info="an id on the Hugging Face hub, or a folder here"
+            "",
+            label="Target",
+            placeholder="owner/name or a folder",
+            info="an id on the Hugging Face hub, or a folder here",
         )
         assistant = gr.Textbox(
+            "",
             label="Assistant",
             placeholder="optional",
             info="a smaller model with the target's tokenizer; may stay empty",
@@ -157,7 +181,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             repetition_penalty = _slider(
                 1, 2, 1, step=0.05, label="Repetition penalty", info="1 is none; works in greedy too"
             )
-            seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="the same seed, the same draws")
+            seed = gr.Number(0, precision=0, label="Seed", info="the same seed, the same draws")
             confidence_threshold = _slider(
                 0,
                 1,

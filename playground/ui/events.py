@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -127,6 +128,9 @@ class Events:
             return export.to_json(next(event.comparison for event in events if isinstance(event, Finished)))
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from None
+        except Exception:
+            logger.exception("a comparison failed")
+            raise gr.Error(OURS, print_exception=False) from None
 
     def _start(self, asked: Asked) -> BackgroundRun:
         pair, lane, request = asked.resolve(self._pairs)
@@ -155,6 +159,6 @@ def _outcome(comparison: Comparison | None) -> tuple[Any, ...]:
     if comparison is None:
         return (*results(None), gr.update(value=None, interactive=False))
     lane = comparison.lanes[1].lane
-    name = f"trace-{lane.target}-{lane.drafter}.json".replace("/", "-")
+    name = re.sub(r"[^\w.-]+", "-", f"trace-{lane.target[-60:]}-{lane.drafter[:20]}.json")
     path = save_bytes_to_cache(json.dumps(export.to_json(comparison)).encode(), name, get_upload_folder())
     return (*results(comparison), gr.update(value=path, interactive=True))

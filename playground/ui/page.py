@@ -132,7 +132,7 @@ def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
     streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
     streamed.then(events.finish, comparison, [*outputs.outcome, *outputs.buttons], **private)
     stop.click(stop_own, queue=False, **private)
-    clear.click(lambda: (*events.clear(), ""), None, [outputs.stage, *outputs.outcome, asked.prompt], **private)
+    clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
     open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
 
 

@@ -95,6 +95,8 @@ def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
 def passes(comparison: Comparison) -> str:
     """How many target passes the two lanes took."""
     baseline, other = (metrics.measure(lane).target_passes for lane in comparison.lanes[:2])
+    if other == baseline:
+        return f"{other:,} target {'pass' if other == 1 else 'passes'} in both lanes."
     return f"{other:,} target {'pass' if other == 1 else 'passes'} instead of {baseline:,}."
 
 
@@ -160,7 +162,7 @@ def table(comparison: Comparison) -> str:
         [
             *lines,
             "",
-            f"{speedup(comparison)} {speedup_meaning(comparison)}",
+            f"{speedup(comparison)} {speedup_meaning(comparison)}".replace("× times", " times"),
             f"{sameness(comparison)} {passes(comparison)}",
             *filter(None, [caveat(comparison)]),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
