@@ -36,12 +36,18 @@ class LaneView:
     drafting: bool = False
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
+    _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
+    _measured_rounds: int = 0
 
     def start(self, lane: Lane) -> None:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
 
     def measure(self) -> metrics.Metrics:
-        return metrics.measure_rounds(self.rounds)
+        """Measured once a number of rounds: a long lane measured at every update would take time from the decoding."""
+        if len(self.rounds) != self._measured_rounds:
+            self._measured = metrics.measure_rounds(self.rounds)
+            self._measured_rounds = len(self.rounds)
+        return self._measured
 
     def value(self) -> dict[str, Any]:
         figures = report.figures(self.measure(), drafting=self.drafting) if self.rounds else []

@@ -8,7 +8,7 @@ from playground import metrics
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 
-# On an idle machine the slow tenth of passes takes 1.1 to 1.3 times as long as the quick tenth.
+# How many times as long as the quick tenth of passes the slow tenth may take.
 UNSTEADY = 2.0
 # Two logits this close can change places when the same pass is computed over more tokens at once. bf16 keeps 8 bits:
 # logits between 16 and 32 lie 0.125 apart.
