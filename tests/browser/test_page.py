@@ -165,16 +165,6 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     page.locator("#status[role=alert]", has_text="inside the playground").wait_for()
 
 
-def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit):
-    page = visit()
-    page.get_by_text("More settings").click()
-    page.get_by_label("Seed").fill("-5")
-    page.get_by_label("Seed").press("Tab")
-    page.locator("#run").click()
-    page.locator("#status[role=alert]", has_text="The seed must be").wait_for()
-    page.locator("#run:not([disabled])").wait_for()
-
-
 def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(visit):
     page = visit()
     comparison = fakes.comparison(tokens=48)
