@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import threading
 import time
@@ -12,7 +13,8 @@ from playground.errors import PlaygroundError
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.trace import Comparison, DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
+from playground.trace import Comparison, DraftToken, Lane, Request, Round, TargetToken, Trace
+from tests import examples
 
 TEXT = (
     "TCP and UDP both carry packets, but only TCP promises **order**.\n\n"
@@ -42,18 +44,8 @@ EXAMPLES = (
     Prompt(name="transport", title="TCP, UDP, QUIC", kind="comparison", text="Compare TCP, UDP and QUIC."),
     Prompt(name="speed", title="Average speed", kind="math", text="A train …", system="Answer step by step."),
 )
-ENVIRONMENT = Environment(
-    playground="0.1.0",
-    python="3.11.2",
-    torch="2.13.0",
-    transformers="5.22.2",
-    platform="Linux",
-    device="cpu",
-    device_name="Fake CPU",
-    dtype="bfloat16",
-    threads=2,
-    weights=("fake weights <b>1</b>",),
-    created="2026-01-01T00:00:00+00:00",
+ENVIRONMENT = dataclasses.replace(
+    examples.ENVIRONMENT, device_name="Fake CPU", dtype="bfloat16", threads=2, weights=("fake weights <b>1</b>",)
 )
 
 
