@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="one prompt through standard and assisted decoding")
     compare.set_defaults(command=_compare)
     _add_models(compare)
-    compare.add_argument("--drafter", help="none, ngram or assistant (default: the pair's)")
+    compare.add_argument("--drafter", help="none, ngram, assistant, mtp, heads or composite (default: the pair's)")
     prompt = compare.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help="the prompt's text")
     prompt.add_argument("--prompt-file", type=Path, metavar="F", help="a UTF-8 file; - for standard input")
@@ -64,6 +64,31 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--max-new-tokens", type=int, default=128)
     bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory")
     bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
+    bench.add_argument("--suite", metavar="S", help="drafters over prompts instead: a preset's name or a .jsonl file")
+    bench.add_argument("--drafters", nargs="+", help="with --suite: these drafters (default: all of the pair's)")
+    bench.add_argument("--lookaheads", nargs="+", type=int, help="with --suite: at each of these (default: the pair's)")
+    bench.add_argument("--policy", default="constant", help="with --suite: constant, heuristic or confidence")
+    bench.add_argument("--confidence-threshold", type=float, default=0.4, help="with --suite: for that policy")
+    bench.add_argument("--per-category", type=int, metavar="N", help="with --suite: so many prompts of each category")
+    bench.add_argument("--temperature", type=float, default=0.0, help="with --suite: 0 is greedy")
+
+    distil = commands.add_parser("distil", help="train a drafter for a target on what the target writes")
+    distil.set_defaults(command=_distil)
+    distil.add_argument("kind", choices=["answers", "mtp", "heads", "assistant"], help="answers: only write those")
+    distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
+    distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
+    distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
+    distil.add_argument("--answers", type=int, default=1_000_000, metavar="N", help="tokens that the target writes")
+    distil.add_argument("--learn", type=int, default=4_000_000, metavar="N", help="tokens to learn from, in all passes")
+    distil.add_argument(
+        "--answers-at-once", type=int, default=160, metavar="N", help="sequences the target writes at once"
+    )
+    distil.add_argument("--batch", type=int, default=2048, metavar="N", help="tokens in a training step")
+    distil.add_argument("--learning-rate", type=float, default=1e-3)
+    distil.add_argument("--draft-vocabulary", type=int, default=8192, help="tokens that can be drafted")
+    distil.add_argument("--seed", type=int, default=0)
+    distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    distil.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     return parser
 
 
@@ -165,6 +190,11 @@ def _bench(options: argparse.Namespace) -> None:
     from playground.experiments import bench
 
     _check_writable(options.json)
+    if options.suite:
+        result = _bench_suite(options)
+        if options.json:
+            _write(options.json, json.dumps(result))
+        return
     result = bench.run(
         chosen_pair(options),
         runs=options.runs,
@@ -176,6 +206,43 @@ def _bench(options: argparse.Namespace) -> None:
     )
     if options.json:
         _write(options.json, json.dumps(result, indent=1))
+
+
+def _bench_suite(options: argparse.Namespace) -> dict:
+    from playground.experiments import suite
+    from playground.experiments.compare import assisted_lane
+    from playground.views import report
+
+    pair = chosen_pair(options)
+    lanes = [
+        assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold)
+        for drafter in options.drafters or pair.drafters
+        for lookahead in options.lookaheads or [pair.lookahead]
+    ]
+    sampling = {"max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
+    asked = suite.questions(options.suite, options.per_category, sampling)
+    result = suite.run(pair, lanes, asked, dtype=options.dtype, device=options.device, say=print)
+    print(report.suite_table(result))
+    return result
+
+
+def _distil(options: argparse.Namespace) -> None:
+    from playground.distil.recipe import train_drafter, write_answers
+    from playground.distil.train import Plan
+    from playground.models.device import resolve_device, resolve_dtype
+    from playground.models.load import load
+
+    device = resolve_device(options.device)
+    with progress_bar(0) as emit:
+        target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
+    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed)
+    if options.kind == "answers":
+        return
+    plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)
+    out = options.out or options.work / options.kind
+    vocabulary = options.draft_vocabulary
+    train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary)
+    print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
 
 
 class progress_bar:

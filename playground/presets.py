@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -9,9 +10,11 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import yaml
 
 from playground.errors import PlaygroundError
+from playground.ways import WAYS
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
-DRAFTERS = ("ngram", "assistant")
+SHIPPED = PRESETS.parent / "assets" / "drafters"
+DRAFTERS = tuple(name for name in WAYS if name != "none")
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
 
@@ -20,7 +23,8 @@ T = TypeVar("T")
 class Pair:
     """A target and the ways of drafting that fit it.
 
-    `target` and `assistant` are ids on the hub, folders, or "starter". `drafter` is the default of `drafters`.
+    `target` and `assistant` are ids on the hub, folders, or "starter"; `mtp` and `heads` are drafters trained for the
+    target: folders of assets/drafters, or any other folders. `drafter` is the default of `drafters`.
     `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where it is not known. `note` is one line for
     the user, or "".
     """
@@ -33,6 +37,8 @@ class Pair:
     lookahead: int
     size_gb: float
     assistant: str | None = None
+    mtp: str | None = None
+    heads: str | None = None
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -41,13 +47,28 @@ class Pair:
         _expect(self.title.strip(), "title", "some text")
         _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
-        _expect(
-            "assistant" not in self.drafters or self.assistant, "assistant", "the model behind the drafter assistant"
-        )
+        for drafter in self.drafters:
+            field = WAYS[drafter].weights
+            _expect(field is None or getattr(self, field), field, f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
+
+    def weights_of(self, drafter: str) -> str | None:
+        """What a way of drafting drafts with; None where it needs no weights.
+
+        Raises:
+            PlaygroundError: it needs some, and the pair names none.
+        """
+        field = WAYS[drafter].weights
+        name = getattr(self, field) if field else None
+        if field and not name:
+            raise PlaygroundError(
+                f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
+                f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {field}."
+            )
+        return name
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,8 @@ def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], l
 
 
 def custom_pair(target: str, assistant: str | None) -> Pair:
-    """A pair of two hub ids or folders that the user typed. Without an assistant only n-gram drafting is left.
+    """A pair of two hub ids or folders that the user typed. The second may be a drafter trained for the target, too.
+    Without one only n-gram drafting is left.
 
     Raises:
         PlaygroundError: no target was typed.
@@ -96,9 +118,28 @@ def custom_pair(target: str, assistant: str | None) -> Pair:
     target, assistant = target.strip(), (assistant or "").strip() or None
     if not target:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
-    drafters = ("assistant", "ngram") if assistant else ("ngram",)
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
-    return Pair("custom", title, target, drafters, drafters[0], lookahead=5, size_gb=0, assistant=assistant)
+    field = (kind_of(assistant) or "assistant") if assistant else None
+    drafters = tuple(name for name in DRAFTERS if WAYS[name].weights in (field, None))
+    default = field or drafters[0]
+    return Pair(
+        "custom", title, target, drafters, default, lookahead=5, size_gb=0, **({field: assistant} if field else {})
+    )
+
+
+def folder_of(name: str) -> Path:
+    """Where a trained drafter lies: a folder of assets/drafters, or one of the user's."""
+    shipped = SHIPPED / name
+    return shipped if (shipped / "config.json").is_file() else Path(name).expanduser()
+
+
+def kind_of(name: str) -> str | None:
+    """The way of drafting that a folder was trained for; None where it is no trained drafter."""
+    try:
+        kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return kind if kind in WAYS and WAYS[kind].weights == kind else None
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

@@ -11,7 +11,14 @@ from transformers import DynamicCache, PreTrainedModel
 
 
 class CachedModel:
-    """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds."""
+    """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds.
+
+    `hidden`: (tokens, width), the last hidden states, behind the final norm, of the last pass's tokens; those that were
+    rolled back are gone. Kept only where a drafter that reads them has set `keep_hidden`.
+    """
+
+    keep_hidden = False
+    hidden: torch.Tensor
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -44,17 +51,22 @@ class CachedModel:
         Returns:
             Logits of shape (keep, vocabulary), float32, on the model's device.
         """
-        logits = self.model(
+        out = self.model(
             input_ids=torch.tensor([ids], device=self.device),
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=keep,
-        ).logits
+            output_hidden_states=self.keep_hidden,
+        )
         self.length += len(ids)
-        return logits[0].float()
+        if self.keep_hidden:
+            self.hidden = out.hidden_states[-1][0]
+        return out.logits[0].float()
 
     def keep(self, length: int) -> None:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
         is dropped: sliding-window layers shed what has left their window only here."""
         self._cache.crop(length - self.length)
+        if self.keep_hidden:
+            self.hidden = self.hidden[: len(self.hidden) - (self.length - length)]
         self.length = length

@@ -15,6 +15,9 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.heads import HeadsDrafter
+from playground.decoding.drafters.mtp import MtpDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
@@ -26,8 +29,9 @@ from playground.experiments.events import Event, Finished, LaneFinished, LaneSta
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
 from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
+from playground.ways import WAYS
 
-DRAFTERS = {"none": "Standard again", "ngram": "Assisted: prompt lookup", "assistant": "Assisted: assistant model"}
+SURE_NGRAMS = (5, 3)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 WARM_UP_TOKENS = 64
 WARM_UP_ROUNDS = 4
 
@@ -41,17 +45,13 @@ def assisted_lane(
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
     """
-    if drafter not in DRAFTERS:
-        raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(DRAFTERS)}.")
-    if drafter == "assistant" and pair.assistant is None:
-        raise PlaygroundError(
-            f"The pair {pair.name} has no assistant model. Choose the drafter ngram, or a pair with an assistant."
-        )
+    if drafter not in WAYS:
+        raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(WAYS)}.")
     lane = Lane(
-        name=DRAFTERS[drafter],
+        name=WAYS[drafter].title,
         target=pair.target,
         drafter=drafter,
-        assistant=pair.assistant if drafter == "assistant" else None,
+        assistant=pair.weights_of(drafter),
         lookahead=lookahead,
         policy=policy,
         confidence_threshold=confidence_threshold,
@@ -150,6 +150,13 @@ def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampl
             return NgramDrafter()
         case "assistant":
             return AssistantDrafter(CachedModel(models.assistant.model), target.vocab_size, sampler, ends)
+        case "mtp":
+            return MtpDrafter(models.trained.network, target, sampler, ends)
+        case "heads":
+            return HeadsDrafter(models.trained.network, target, sampler, ends)
+        case "composite":
+            mtp = MtpDrafter(models.trained.network, target, sampler, ends)
+            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), mtp)
     return NoDrafter()
 
 

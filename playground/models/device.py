@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import psutil
 import torch
 
@@ -65,3 +67,14 @@ def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" or torch.backends.mps.is_macos_or_newer(14, 0)
+
+
+def device_name(device: torch.device) -> str:
+    """What the maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.getdevice_name(device)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -6,24 +6,29 @@ import gc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 
-from playground.errors import PlaygroundError
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.load import LoadedModel, load
+from playground.models.trained import TrainedDrafter, load_trained
 from playground.presets import Pair
 from playground.progress import Progress
+
+M = TypeVar("M", LoadedModel, TrainedDrafter)
 
 
 @dataclass
 class LoadedPair:
-    """`assistant` is None where the drafter needs no model of its own."""
+    """`assistant` and `trained` are None where the drafter does not need them."""
 
     pair: Pair
     target: LoadedModel
-    assistant: LoadedModel | None
+    assistant: LoadedModel | None = None
+    trained: TrainedDrafter | None = None
 
 
 class ModelStore:
@@ -34,7 +39,7 @@ class ModelStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._models: dict[tuple[str, torch.dtype, torch.device], LoadedModel] = {}
+        self._models: dict[tuple[str, torch.dtype, torch.device], LoadedModel | TrainedDrafter] = {}
         self._checked: set[tuple[str, str]] = set()
 
     def get(
@@ -46,26 +51,30 @@ class ModelStore:
         device: str = "auto",
         progress: Callable[[Progress], None],
     ) -> LoadedPair:
-        """The pair, loaded. The assistant is loaded only for the drafter "assistant". A dtype of "auto" is the pair's.
+        """The pair, loaded, with what the drafter needs and no more. A dtype of "auto" is the pair's.
 
         Raises:
-            PlaygroundError: the pair has no assistant, or one with another tokenizer; a model cannot be had or loaded.
+            PlaygroundError: the pair has nothing for this drafter, or something that does not fit the target; a model
+            cannot be had or loaded.
         """
-        if drafter == "assistant" and pair.assistant is None:
-            raise PlaygroundError(
-                f"The pair {pair.title} has no assistant model. Choose another drafter, or name an assistant."
-            )
+        weights = pair.weights_of(drafter)
         where = resolve_device(device)
         format_ = resolve_dtype(pair.dtype if dtype == "auto" else dtype, where)
         with self._lock:
-            self._keep({(name, format_, where) for name in (pair.target, pair.assistant) if name})
-            target = self._load(pair.target, format_, where, progress)
+            trained_names = [f"{name} for {pair.target}" for name in (pair.mtp, pair.heads) if name]
+            names = [name for name in (pair.target, pair.assistant) if name] + trained_names
+            self._keep({(name, format_, where) for name in names})
+            target = self._load(pair.target, format_, where, partial(load, pair.target, format_, where, progress))
+            if weights is None:
+                return LoadedPair(pair, target)
             if drafter != "assistant":
-                return LoadedPair(pair, target, None)
-            assistant = self._load(pair.assistant, format_, where, progress)
-            if (pair.target, pair.assistant) not in self._checked:
+                key = f"{weights} for {pair.target}"  # it shares the target's weights
+                trained = self._load(key, format_, where, partial(load_trained, weights, target))
+                return LoadedPair(pair, target, trained=trained)
+            assistant = self._load(weights, format_, where, partial(load, weights, format_, where, progress))
+            if (pair.target, weights) not in self._checked:
                 check_same_tokenizer(target, assistant)
-                self._checked.add((pair.target, pair.assistant))
+                self._checked.add((pair.target, weights))
             return LoadedPair(pair, target, assistant)
 
     def _keep(self, wanted: set[tuple[str, torch.dtype, torch.device]]) -> None:
@@ -77,10 +86,8 @@ class ModelStore:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _load(
-        self, name: str, dtype: torch.dtype, device: torch.device, progress: Callable[[Progress], None]
-    ) -> LoadedModel:
+    def _load(self, name: str, dtype: torch.dtype, device: torch.device, load_it: Callable[[], M]) -> M:
         key = (name, dtype, device)
         if key not in self._models:
-            self._models[key] = load(name, dtype, device, progress)
+            self._models[key] = load_it()
         return self._models[key]

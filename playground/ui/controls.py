@@ -9,15 +9,11 @@ import gradio as gr
 
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
-from playground.presets import Pair, Prompt, custom_pair
+from playground.presets import DRAFTERS, Pair, Prompt, custom_pair
 from playground.trace import Lane, Request
+from playground.ways import WAYS
 
 OWN = "own"
-DRAFTERS = {
-    "ngram": "prompt lookup (n-gram)",
-    "assistant": "assistant model",
-    "none": "none (standard twice)",
-}
 POLICIES = {
     "constant": "constant",
     "heuristic": "heuristic (+2 / −1)",
@@ -242,8 +238,8 @@ def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     """The drafters of a pair, and of models yet to be named (None), with their labels."""
-    names = (*(pair.drafters if pair else ("ngram", "assistant")), "none")
-    return [(DRAFTERS[name], name) for name in names]
+    names = (*(pair.drafters if pair else DRAFTERS), "none")
+    return [(WAYS[name].label, name) for name in names]
 
 
 def _slider(low: float, high: float, value: float, *, step: float, label: str, info: str) -> gr.Slider:

@@ -106,7 +106,7 @@ class Events:
         pair: str = "starter",
         target: str = "",
         assistant: str = "",
-        drafter: Literal["none", "ngram", "assistant"] = "ngram",
+        drafter: Literal["none", "ngram", "assistant", "mtp", "heads", "composite"] = "ngram",
         lookahead: int = 5,
         policy: Literal["constant", "heuristic", "confidence"] = "constant",
         confidence_threshold: float = 0.4,

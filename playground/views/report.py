@@ -212,3 +212,25 @@ def _percent(rate: float | None) -> str:
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def suite_table(result: dict) -> str:
+    """A suite's result as a Markdown table: a line for each lane and category."""
+    where, asked = result["environment"], result["request"]
+    lines = [
+        f"{where['device_name']}, {where['device']}, {where['dtype']}, {where['threads']} threads, "
+        f"torch {where['torch']}, transformers {where['transformers']}; {asked['max_new_tokens']} new tokens, "
+        f"temperature {asked['temperature']:g}; speed-up: median (quartiles)",
+        "",
+        "| drafter, lookahead | category | prompts | tokens a pass | accepted | speed-up | all together |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for line in result["summaries"]:
+        speedup = f"{line['speedup']:.2f} ({line['low']:.2f} to {line['high']:.2f})"
+        together = f"{line['overall']:.2f}"
+        if line["interval"]:
+            together += " ({:.2f} to {:.2f})".format(*line["interval"])
+        cells = [line["lane"], line["category"], line["prompts"], f"{line['mean_accepted_length']:.2f}"]
+        cells += [f"{line['acceptance_rate']:.0%}", speedup, together]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)

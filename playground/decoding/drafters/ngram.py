@@ -12,15 +12,16 @@ from playground.decoding.drafters.base import NOTHING, Draft
 
 
 class NgramDrafter:
-    """Matches the longest of the n-grams of size `longest` down to 1 that has been seen before, at its last occurrence.
+    """Matches the longest of the n-grams of size `longest` down to `shortest` that has been seen before, at its last
+    occurrence.
 
     transformers takes the first occurrence; the last one follows what the text is doing now. Where the draft reaches
     the end of the text it goes on with itself, so that a loop is drafted as long as asked. The index is a dictionary
     from n-grams to places: looking up costs the same however long the text is.
     """
 
-    def __init__(self, longest: int = 3) -> None:
-        self._sizes = range(longest, 0, -1)
+    def __init__(self, longest: int = 3, shortest: int = 1) -> None:
+        self._sizes = range(longest, shortest - 1, -1)
         self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> where its last occurrence, before the end, goes on
         self._indexed = 0
 

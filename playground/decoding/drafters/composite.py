@@ -1,0 +1,23 @@
+"""The first drafter that has something to propose drafts: prompt lookup where the text repeats itself, else a model.
+
+A lookup costs nothing, and where it matches a long n-gram it is seldom wrong; elsewhere a trained drafter knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+
+
+class CompositeDrafter:
+    def __init__(self, *drafters: Drafter) -> None:
+        self._drafters = drafters
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        drafts = (drafter.propose(ids, k, stop_below) for drafter in self._drafters)
+        return next((draft for draft in drafts if draft.ids), NOTHING)
+
+    def commit(self, length: int) -> None:
+        for drafter in self._drafters:
+            drafter.commit(length)

@@ -1,0 +1,168 @@
+"""What the target writes, what it looked like inside while writing, and what it would have chosen at each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
+
+from playground.distil.batch import keep_rows, roomy_cache
+from playground.distil.prompts import Messages
+
+CHOICES = 8  # of the target's distribution that are kept for each token
+COLUMNS = 64  # of a batch's prompts that go through the target at once
+HEAD_ROWS, SUM_ROWS = 512, 16  # that go through the target's head, and into a sum over its vocabulary, at once
+SAMPLED_FROM = 64  # likeliest tokens that a sampled answer is drawn from
+KEPT = 0.9  # share of a batch still writing under which the rows that are done are dropped
+LOOP_TOKENS, LOOP_TIMES = 32, 3  # an answer ends where its last 1 to 32 tokens have come three times
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A conversation of n tokens that went through the target.
+
+    `ids`: [n]. `prompt_length`: how many of them the target did not write. `features`: [n, layers, D], hidden states.
+    `choices`, `chances`: [n, CHOICES], the likeliest next tokens behind each position, and their probabilities.
+    """
+
+    ids: Tensor
+    prompt_length: int
+    features: Tensor
+    choices: Tensor
+    chances: Tensor
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
+    if not tokenizer.chat_template:
+        return tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+@torch.inference_mode()
+def write(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    temperatures: Sequence[float],
+    *,
+    layers: Sequence[int],
+    max_new_tokens: int,
+    stop_ids: set[int],
+    generator: torch.Generator,
+) -> Iterator[Answer]:
+    """The target's answers, one batch, in the order in which they end.
+
+    `layers` index transformers' `hidden_states`: 0 is the embedding, -1 the last, behind the final norm.
+    """
+    device = model.device
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    heat = torch.tensor(temperatures, device=device)
+    row_of = list(range(len(prompts)))  # of the batch as it began, for each row that still writes
+    cache = roomy_cache(model)
+    parts: list[list[_Pass]] = [[] for _ in prompts]
+    for start in range(0, width, COLUMNS):
+        seen = _forward(model, ids[:, start : start + COLUMNS], mask[:, : start + COLUMNS], cache, layers)
+        for row, passes in enumerate(parts):
+            passes.append(seen.row(row))
+    written: list[list[int]] = [[] for _ in prompts]
+    done: set[int] = set()
+    for step in range(max_new_tokens + 1):
+        chosen = _choose(seen, heat, generator)
+        for row, token in zip(row_of, chosen.tolist(), strict=True):
+            if row in done:
+                continue
+            if step == max_new_tokens or token in stop_ids or loops(written[row]):
+                yield _answer(prompts[row], written[row], parts[row])
+                done.add(row)
+                parts[row] = []
+            else:
+                written[row].append(token)
+        going = [place for place, row in enumerate(row_of) if row not in done]
+        if not going:
+            return
+        if len(going) < KEPT * len(row_of):
+            rows = torch.tensor(going, device=device)
+            keep_rows(cache, rows)
+            chosen, mask, heat = chosen[rows], mask[rows], heat[rows]
+            row_of = [row_of[place] for place in going]
+        mask = F.pad(mask, (0, 1), value=1)
+        seen = _forward(model, chosen[:, None], mask, cache, layers)
+        for place, row in enumerate(row_of):
+            if row not in done:
+                parts[row].append(seen.row(place))
+
+
+def loops(ids: Sequence[int]) -> bool:
+    """Whether the text's end has come LOOP_TIMES times in a row, in periods of up to LOOP_TOKENS tokens."""
+    for period in range(1, LOOP_TOKENS + 1):
+        span = period * (LOOP_TIMES - 1)
+        if len(ids) >= span + period + 8 and ids[-span:] == ids[-span - period : -period]:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Some columns of a batch, [rows, columns, ...], or one row of it, [columns, ...].
+
+    `top`, `logits`: the SAMPLED_FROM likeliest next tokens of the last column alone.
+    """
+
+    features: Tensor
+    choices: Tensor
+    chances: Tensor
+    top: Tensor
+    logits: Tensor
+
+    def row(self, i: int) -> _Pass:
+        return _Pass(self.features[i], self.choices[i], self.chances[i], self.top[i], self.logits[i])
+
+
+def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, layers: Sequence[int]) -> _Pass:
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    out = model.base_model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        output_hidden_states=True,
+    )
+    features = torch.stack([out.hidden_states[layer] for layer in layers], dim=-2)
+    head = model.get_output_embeddings()
+    top, index, chances = [], [], []
+    for rows in out.last_hidden_state.flatten(0, 1).split(HEAD_ROWS):
+        for logits in head(rows).split(SUM_ROWS):
+            logits = logits.float()
+            values, places = logits.topk(min(SAMPLED_FROM, logits.shape[-1]))
+            top.append(values)
+            index.append(places)
+            chances.append((values[:, :CHOICES] - logits.logsumexp(-1, keepdim=True)).exp().half())
+    index, top = (torch.cat(parts).unflatten(0, ids.shape) for parts in (index, top))
+    return _Pass(
+        features, index[..., :CHOICES].int(), torch.cat(chances).unflatten(0, ids.shape), index[:, -1], top[:, -1]
+    )
+
+
+def _choose(seen: _Pass, heat: Tensor, generator: torch.Generator) -> Tensor:
+    """The next token of each row, [rows]: the likeliest where the temperature is 0, else drawn."""
+    p = (seen.logits / heat.clamp(min=1e-4)[:, None]).softmax(-1)
+    drawn = torch.multinomial(p, 1, generator=generator)[:, 0]
+    place = torch.where(heat > 0, drawn, 0)
+    return seen.top.gather(1, place[:, None])[:, 0]
+
+
+def _answer(prompt: Sequence[int], written: Sequence[int], parts: Sequence[_Pass]) -> Answer:
+    n = len(prompt) + len(written)
+    return Answer(
+        ids=torch.tensor([*prompt, *written], dtype=torch.int32),
+        prompt_length=len(prompt),
+        features=torch.cat([part.features for part in parts])[-n:].cpu(),
+        choices=torch.cat([part.choices for part in parts])[-n:].cpu(),
+        chances=torch.cat([part.chances for part in parts])[-n:].cpu(),
+    )

@@ -1,0 +1,54 @@
+"""The model card of a trained drafter: what it is, what it learned from, how far it got, what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from playground.distil.answers import Answer
+from playground.distil.train import Plan
+from playground.models.device import device_name
+from playground.models.load import LoadedModel
+from playground.models.trained import TrainedConfig
+
+WHAT = {
+    "mtp": "A multi-token prediction layer: one transformer layer that drafts recursively from the target's last\n"
+    "hidden state and the last token's embedding. Embedding and head are the target's.",
+    "heads": "Parallel heads: several future tokens from one pass over the target's last hidden state and the last\n"
+    "token's embedding. Embedding and head are the target's.",
+    "assistant": "A small Llama with the target's tokenizer, for `generate(assistant_model=…)` too.",
+}
+
+
+def card(
+    config: TrainedConfig,
+    module: nn.Module,
+    target: LoadedModel,
+    answers: Sequence[Answer],
+    plan: Plan,
+    log: Sequence[dict[str, object]],
+) -> str:
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    written = sum(len(answer.ids) - answer.prompt_length for answer in answers)
+    last = log[-1]
+    accepted = ", ".join(f"{x:.3f}" for x in last["accepted"])
+    return f"""---
+license: apache-2.0
+tags: [speculative-decoding, {config.kind}]
+---
+
+# {config.kind} for {config.target}
+
+{WHAT[config.kind]}
+
+- Parameters: {parameters / 1e6:.2f} million, trained in float32 with bfloat16 products, stored in bfloat16.
+- Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
+  wrote to prompts made from the templates in `presets/distil/prompts.yaml`, half of them greedily. No other text and
+  no other model.
+- Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; AdamW, learning rate
+  {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
+- Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
+- Held out: greedy drafts that stand up to each place ahead, by the target's own choices: {accepted}.
+- Licence: Apache-2.0, as the target's.
+"""

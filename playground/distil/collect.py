@@ -1,0 +1,131 @@
+"""Answers on disk: shards of them, written one after the other, each from its own seed, so that a stop loses one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from playground.distil.answers import Answer, prompt_ids, write
+from playground.distil.batch import quicker
+from playground.distil.prompts import Templates
+from playground.models.load import LoadedModel
+
+TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.7, 1.0)  # one answer each, in turn
+BATCHES = 2  # of a shard; its prompts are sorted by length over both
+TEXT_TOKENS = (60, 250)  # of an earlier answer that serves as a text to work on
+
+
+def collect(
+    target: LoadedModel,
+    folder: Path,
+    *,
+    tokens: int,
+    layers: tuple[int, ...] = (-1,),
+    batch: int = 160,
+    max_new_tokens: int = 200,
+    longest_prompt: int = 700,
+    seed: int = 0,
+) -> int:
+    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped.
+
+    Returns the number of tokens that the target has written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    quicker(target.model)
+    templates = Templates()
+    stop_ids = _stop_ids(target)
+    texts: list[str] = []
+    total = 0
+    with tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
+        for shard in range(10**6):
+            path = folder / f"answers-{shard:05d}.safetensors"
+            if not path.exists():
+                rng = random.Random(f"{seed}-{shard}")
+                prompts = sorted(
+                    (
+                        prompt_ids(target.tokenizer, templates.draw(rng, texts))[-longest_prompt:]
+                        for _ in range(BATCHES * batch)
+                    ),
+                    key=len,
+                )
+                generator = torch.Generator(target.model.device).manual_seed(rng.getrandbits(63))
+                answers = []
+                for start in range(0, len(prompts), batch):
+                    rows = prompts[start : start + batch]
+                    heat = [TEMPERATURES[i % len(TEMPERATURES)] for i in range(len(rows))]
+                    for answer in write(
+                        target.model,
+                        rows,
+                        heat,
+                        layers=layers,
+                        max_new_tokens=max_new_tokens,
+                        stop_ids=stop_ids,
+                        generator=generator,
+                    ):
+                        answers.append(answer)
+                        bar.update(len(answer.ids) - answer.prompt_length)
+                _save(answers, path)
+            else:
+                bar.update(written_in(path))
+            texts = [*texts, *_texts(path, target.tokenizer)][-2000:]
+            total += written_in(path)
+            if total >= tokens and shard >= 1:  # the first shard is held out
+                return total
+    raise AssertionError("unreachable")
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("answers-*.safetensors"))
+
+
+def read(path: Path, layers: slice = slice(None)) -> Iterator[Answer]:
+    """The answers of a shard; of their features only some layers, if so asked."""
+    with safe_open(path, "pt") as file:
+        lengths, prompt_lengths = file.get_tensor("lengths"), file.get_tensor("prompt_lengths")
+        ids, choices, chances = (file.get_tensor(name) for name in ("ids", "choices", "chances"))
+        features = file.get_slice("features")[:, layers]
+    split = [tensor.split(lengths.tolist()) for tensor in (ids, features, choices, chances)]
+    for i, (answer_ids, *rest) in enumerate(zip(*split, strict=True)):
+        yield Answer(answer_ids, int(prompt_lengths[i]), *rest)
+
+
+def written_in(path: Path) -> int:
+    """Tokens of a shard that the target wrote."""
+    with safe_open(path, "pt") as file:
+        return int(file.get_tensor("lengths").sum() - file.get_tensor("prompt_lengths").sum())
+
+
+def _save(answers: list[Answer], path: Path) -> None:
+    half = path.with_suffix(".part")
+    save_file(
+        {
+            "ids": torch.cat([answer.ids for answer in answers]),
+            "lengths": torch.tensor([len(answer.ids) for answer in answers]),
+            "prompt_lengths": torch.tensor([answer.prompt_length for answer in answers]),
+            "features": torch.cat([answer.features for answer in answers]),
+            "choices": torch.cat([answer.choices for answer in answers]),
+            "chances": torch.cat([answer.chances for answer in answers]),
+        },
+        half,
+    )
+    half.rename(path)
+
+
+def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    with safe_open(path, "pt") as file:
+        ids, lengths, prompts = (file.get_tensor(name) for name in ("ids", "lengths", "prompt_lengths"))
+    answers = [row[start:] for row, start in zip(ids.split(lengths.tolist()), prompts.tolist(), strict=True)]
+    low, high = TEXT_TOKENS
+    return [tokenizer.decode(row, skip_special_tokens=True) for row in answers if low <= len(row) <= high]
+
+
+def _stop_ids(target: LoadedModel) -> set[int]:
+    eos = target.model.generation_config.eos_token_id
+    return set(eos if isinstance(eos, list) else [eos]) - {None}

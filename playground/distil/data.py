@@ -1,0 +1,92 @@
+"""Answers in memory, and the batches that a drafter learns from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from playground.distil.answers import Answer
+from playground.distil.collect import read, shards
+from playground.errors import PlaygroundError
+
+LONGEST = 512  # tokens of an answer that are learned from; its end, where it is longer
+POOL = 64  # batches whose answers are sorted by length together, so that little is padding
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of n places, padded at their ends. `counts`: [rows, n], true where the next token was the target's to
+    write. The rest as in Answer, with a row in front."""
+
+    ids: Tensor
+    features: Tensor
+    choices: Tensor
+    chances: Tensor
+    counts: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+
+def load_answers(folder: Path, layers: slice = slice(-1, None)) -> tuple[list[Answer], list[Answer]]:
+    """Answers to learn from, and answers held out: those of the first shard.
+
+    Raises:
+        PlaygroundError: fewer than two shards are there.
+    """
+    paths = shards(folder)
+    if len(paths) < 2:
+        raise PlaygroundError(
+            f"There are {len(paths)} shards of answers in {folder}, and it takes two. Write them first."
+        )
+    held_out, *rest = ([_end_of(answer) for answer in read(path, layers)] for path in paths)
+    return [answer for shard in rest for answer in shard], held_out
+
+
+def draft_vocabulary(answers: Sequence[Answer], vocab_size: int, size: int) -> Tensor:
+    """The `size` tokens that the target chose most often, by id. [size]"""
+    counts = torch.zeros(vocab_size)
+    for answer in answers:
+        counts.index_add_(0, answer.choices[:, 0].long(), torch.ones(len(answer.ids)))
+    return counts.topk(min(size, vocab_size)).indices.sort().values
+
+
+def batches(answers: Sequence[Answer], tokens: int, rng: random.Random) -> Iterator[Batch]:
+    """Every answer once, in batches of about `tokens` tokens."""
+    order = list(answers)
+    rng.shuffle(order)
+    groups: list[list[Answer]] = []
+    step = max(1, POOL * tokens * len(order) // max(1, sum(len(answer.ids) for answer in order)))
+    for start in range(0, len(order), step):
+        group: list[Answer] = []
+        for answer in sorted(order[start : start + step], key=lambda answer: len(answer.ids)):
+            if group and (len(group) + 1) * len(answer.ids) > tokens:
+                groups.append(group)
+                group = []
+            group.append(answer)
+        groups.append(group)
+    rng.shuffle(groups)
+    return map(batch_of, groups)
+
+
+def batch_of(answers: Sequence[Answer]) -> Batch:
+    def pad(name: str) -> Tensor:
+        return pad_sequence([getattr(answer, name) for answer in answers], batch_first=True)
+
+    lengths = torch.tensor([len(answer.ids) for answer in answers])
+    starts = torch.tensor([answer.prompt_length for answer in answers])
+    places = torch.arange(int(lengths.max()))
+    counts = (places >= starts[:, None] - 1) & (places < lengths[:, None])
+    return Batch(pad("ids").long(), pad("features"), pad("choices").long(), pad("chances").float(), counts)
+
+
+def _end_of(answer: Answer) -> Answer:
+    n = min(len(answer.ids), LONGEST)
+    start = max(1, answer.prompt_length - (len(answer.ids) - n))
+    return Answer(answer.ids[-n:], start, answer.features[-n:], answer.choices[-n:], answer.chances[-n:])

@@ -1,0 +1,93 @@
+"""The whole recipe: the target writes answers, a drafter learns from them, its folder is written.
+
+work/answers-*.safetensors -> work/mtp.checkpoint -> out/config.json, model.safetensors, README.md
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from playground.distil.card import card
+from playground.distil.collect import collect
+from playground.distil.data import draft_vocabulary, load_answers
+from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
+from playground.distil.train import Plan, train
+from playground.models.load import LoadedModel
+from playground.models.trained import TrainedConfig, build, save_trained
+
+KINDS = ("mtp", "heads", "assistant")
+LAYERS = (-1,)  # hidden states that are kept: the last, behind the final norm
+STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # places ahead that are trained
+DRAFT_VOCABULARY = 8192
+ASSISTANT = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
+
+
+def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int) -> None:
+    collect(target, work, tokens=tokens, layers=LAYERS, batch=batch, seed=seed)
+
+
+def train_drafter(
+    kind: str,
+    target: LoadedModel,
+    work: Path,
+    out: Path,
+    plan: Plan,
+    *,
+    vocabulary: int = DRAFT_VOCABULARY,
+) -> list[dict[str, object]]:
+    """Trains a drafter on the answers in `work` and writes it to `out`. Goes on where it was stopped.
+
+    Returns the held-out figures, one line an evaluation.
+
+    Raises:
+        PlaygroundError: there are too few answers.
+    """
+    target.model.requires_grad_(False)
+    answers, held_out = load_answers(work)
+    config = TrainedConfig(
+        kind=kind,
+        target=target.name,
+        hidden_size=target.model.config.get_text_config(decoder=True).hidden_size,
+        vocab_size=target.model.config.get_text_config(decoder=True).vocab_size,
+        draft_vocabulary=vocabulary,
+        steps=STEPS[kind],
+    )
+    torch.manual_seed(plan.seed)
+    student = _student(kind, config, target, draft_vocabulary(answers, config.vocab_size, vocabulary))
+    log = train(student, answers, held_out, plan, work / f"{kind}.checkpoint")
+    text = card(config, student.module, target, answers, plan, log)
+    if kind == "assistant":
+        save_assistant(student.module, target, out, text)
+    else:
+        save_trained(student.module, config, out, text)
+    return log
+
+
+def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:
+    """As transformers loads it; in shards, so that no file is over 10 MB."""
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9900KB")
+    target.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _student(kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor) -> Student:
+    if kind == "assistant":
+        special = target.model.generation_config
+        shape = LlamaConfig(
+            **ASSISTANT,
+            vocab_size=config.vocab_size,
+            tie_word_embeddings=True,
+            max_position_embeddings=target.model.config.max_position_embeddings,
+            bos_token_id=special.bos_token_id,
+            eos_token_id=special.eos_token_id,
+            pad_token_id=special.pad_token_id,
+        )
+        return AssistantStudent(LlamaForCausalLM(shape).to(target.model.device))
+    network = build(config, target, draft_ids)
+    if kind == "mtp":
+        network.start_from(target.model)
+        return MtpStudent(network, config.steps)
+    return HeadsStudent(network)

@@ -1,0 +1,135 @@
+"""What a drafter learns: its loss on a batch, and how long its draft would stand.
+
+A student is trained on the target's own distribution behind every token (its likeliest CHOICES tokens), at several
+places ahead, since a drafter feeds on what it drafted itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from playground.distil.data import Batch
+from playground.models.heads import ParallelHeads
+from playground.models.mtp import MtpLayer
+
+DECAY = 0.8  # what the loss of a place weighs against that of the place before it
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """`agreed`: [drafts, places], whether each drafted token would be the target's choice; only drafts that the text
+    has room for."""
+
+    loss: Tensor
+    agreed: Tensor
+
+
+class Student(Protocol):
+    """`module` holds what is trained."""
+
+    module: nn.Module
+
+    def lesson(self, batch: Batch) -> Lesson: ...
+
+
+class DraftVocabulary:
+    """Labels over the tokens that can be drafted."""
+
+    def __init__(self, draft_ids: Tensor, vocab_size: int) -> None:
+        self.slot = torch.full((vocab_size,), -1, device=draft_ids.device)
+        self.slot[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
+
+    def score(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy with the target's likeliest tokens, and whether the first of both is the same: each [m].
+
+        Args:
+            logits: [m, draft vocabulary]. choices, chances: [m, CHOICES].
+        """
+        slots = self.slot[choices]
+        there = slots >= 0
+        log_q = logits.float().log_softmax(-1)
+        loss = -(log_q.gather(1, slots.clamp(min=0)) * chances * there).sum(-1)
+        return loss, log_q.max(-1).indices == slots[:, 0]
+
+
+class MtpStudent:
+    """Drafts recursively: place s is drafted from the hidden state that the layer gave at place s - 1.
+
+    In decoding an entry sees the real entries of the text and the drafted ones of its own draft. Here every place of
+    the text starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
+    of each step before it in their own draft ("training-time test", Li et al. 2025, EAGLE-3).
+    """
+
+    def __init__(self, layer: MtpLayer, steps: int) -> None:
+        self.module = layer.float()
+        self._vocabulary = DraftVocabulary(layer.draft_ids, layer.vocab_size)
+        self._steps = steps
+
+    def lesson(self, batch: Batch) -> Lesson:
+        rows, n = batch.ids.shape[0], batch.ids.shape[1] - self._steps  # drafts that a row starts
+        cache = self.module.new_cache()
+        hidden = batch.features[:, :n, -1].float()
+        seen = torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
+        own = torch.eye(n, dtype=torch.bool, device=hidden.device)
+        whole = _whole(batch, self._steps)
+        losses, agreed = [], []
+        for s in range(self._steps):
+            ahead = slice(s + 1, s + 1 + n)
+            places = torch.arange(s, s + n, device=hidden.device)[None]
+            mask = torch.zeros(seen.shape, device=hidden.device).masked_fill(~seen, float("-inf"))
+            hidden = self.module(batch.ids[:, ahead], hidden, cache, places, mask.expand(rows, 1, n, -1))
+            logits = self.module.logits(hidden[whole])
+            loss, agree = self._vocabulary.score(logits, batch.choices[:, ahead][whole], batch.chances[:, ahead][whole])
+            losses.append(DECAY**s * loss.mean())
+            agreed.append(agree)
+            seen = torch.cat([seen, own], dim=1)
+        return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
+
+
+class HeadsStudent:
+    """Each head learns its place by itself."""
+
+    def __init__(self, heads: ParallelHeads) -> None:
+        self.module = heads.float()
+        self._vocabulary = DraftVocabulary(heads.draft_ids, heads.vocab_size)
+        self._steps = heads.count
+
+    def lesson(self, batch: Batch) -> Lesson:
+        n = batch.ids.shape[1] - self._steps
+        whole = _whole(batch, self._steps)
+        logits = self.module(batch.ids[:, 1 : 1 + n][whole], batch.features[:, :n, -1][whole].float())
+        losses, agreed = [], []
+        for s in range(self._steps):
+            ahead = slice(s + 1, s + 1 + n)
+            choices, chances = batch.choices[:, ahead][whole], batch.chances[:, ahead][whole]
+            loss, agree = self._vocabulary.score(logits[:, s], choices, chances)
+            losses.append(DECAY**s * loss.mean())
+            agreed.append(agree)
+        return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
+
+
+class AssistantStudent:
+    """A small causal language model that reads nothing but the text. Only the first place is trained, and seen, here:
+    its own drafts feed on text like any other."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.module = model.float()
+        vocab_size = model.config.vocab_size
+        self._vocabulary = DraftVocabulary(torch.arange(vocab_size, device=model.device), vocab_size)
+
+    def lesson(self, batch: Batch) -> Lesson:
+        hidden = self.module.base_model(input_ids=batch.ids, use_cache=False).last_hidden_state
+        logits = self.module.get_output_embeddings()(hidden[batch.counts])
+        loss, agree = self._vocabulary.score(logits, batch.choices[batch.counts], batch.chances[batch.counts])
+        return Lesson(loss.mean(), agree[:, None])
+
+
+def _whole(batch: Batch, steps: int) -> Tensor:
+    """[rows, n - steps], true where all places of the draft that starts there were the target's to write."""
+    n = batch.ids.shape[1] - steps
+    return torch.stack([batch.counts[:, s + 1 : s + 1 + n] for s in range(steps)]).all(0)

@@ -1,0 +1,122 @@
+"""The training loop, the same for every drafter: AdamW with a cosine, held-out acceptance as it goes, resumable."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from playground.distil.answers import Answer
+from playground.distil.data import batches
+from playground.distil.students import Student
+
+WARM_UP = 0.03  # share of the steps over which the learning rate rises
+HELD_OUT_TOKENS = 40_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`tokens` to learn from in all, passes over the same answer counted; `batch` of them a step."""
+
+    tokens: int
+    batch: int = 2048
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    evaluations: int = 10
+    seed: int = 0
+
+
+def train(
+    student: Student,
+    answers: Sequence[Answer],
+    held_out: Sequence[Answer],
+    plan: Plan,
+    checkpoint: Path,
+) -> list[dict[str, object]]:
+    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation."""
+    device = next(student.module.parameters()).device
+    weights = [parameter for parameter in student.module.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, weight_decay=plan.weight_decay, betas=(0.9, 0.95))
+    done, log = 0, []
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        student.module.load_state_dict(state["module"])
+        optimizer.load_state_dict(state["optimizer"])
+        done, log = state["done"], json.loads(state["log"])
+    seconds = log[-1]["seconds"] if log else 0.0
+    started = time.monotonic()
+    next_look = done + plan.tokens // plan.evaluations
+    torch.manual_seed(plan.seed)
+    with tqdm(total=plan.tokens, initial=done, unit="token", desc="Training", smoothing=0.05) as bar:
+        while done < plan.tokens:
+            for batch in batches(answers, plan.batch, random.Random(f"{plan.seed}-{done}")):
+                for group in optimizer.param_groups:
+                    group["lr"] = plan.learning_rate * _shape(done / plan.tokens)
+                with torch.autocast(device.type, torch.bfloat16):
+                    lesson = student.lesson(batch.to(device))
+                optimizer.zero_grad()
+                lesson.loss.backward()
+                torch.nn.utils.clip_grad_norm_(weights, 1.0)
+                optimizer.step()
+                learned = int(batch.counts.sum())
+                done += learned
+                bar.update(learned)
+                bar.set_postfix(loss=f"{lesson.loss.item():.3f}", refresh=False)
+                if done >= next_look or done >= plan.tokens:
+                    next_look += plan.tokens // plan.evaluations
+                    log.append(
+                        {"tokens": done, "seconds": seconds + time.monotonic() - started, **evaluate(student, held_out)}
+                    )
+                    bar.write(describe(log[-1]))
+                    torch.save(
+                        {
+                            "module": student.module.state_dict(),
+                            "optimizer": optimizer.state_dict(),
+                            "done": done,
+                            "log": json.dumps(log),
+                        },
+                        checkpoint,
+                    )
+                if done >= plan.tokens:
+                    break
+    return log
+
+
+@torch.no_grad()
+def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
+    """On held-out answers, their drafts made greedily: `accepted`, for each place, the share of drafts that stand up
+    to there; `mean_accepted_length`, tokens per target pass at this lookahead, the bonus token included."""
+    agreed, tokens = [], 0
+    device = next(student.module.parameters()).device
+    for batch in batches(held_out, 4096, random.Random(0)):
+        with torch.autocast(device.type, torch.bfloat16):
+            agreed.append(student.lesson(batch.to(device)).agreed)
+        tokens += int(batch.counts.sum())
+        if tokens >= HELD_OUT_TOKENS:
+            break
+    stands = torch.cat(agreed).int().cumprod(dim=1).float().mean(dim=0)
+    return {
+        "accepted": [round(x, 4) for x in stands.tolist()],
+        "mean_accepted_length": round(1 + float(stands.sum()), 3),
+    }
+
+
+def describe(figures: dict[str, object]) -> str:
+    accepted = " ".join(f"{x:.3f}" for x in figures["accepted"])
+    return (
+        f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   stands up to each place: {accepted}"
+        f"   {figures['mean_accepted_length']:.2f} tokens a pass"
+    )
+
+
+def _shape(done: float) -> float:
+    """Linear up, then half a cosine down to a tenth."""
+    if done < WARM_UP:
+        return max(done / WARM_UP, 0.02)
+    return 0.55 + 0.45 * float(torch.cos(torch.tensor((done - WARM_UP) / (1 - WARM_UP) * torch.pi)))

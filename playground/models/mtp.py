@@ -1,0 +1,81 @@
+"""A multi-token prediction layer: one transformer layer that reads the target's hidden states and drafts recursively.
+
+DeepSeek-V3 (2024, section 2.2) and Gloeckle et al. 2024. For the token x at place i + 1 and the target's last hidden
+state h at place i the layer sees proj([norm(embedding(x)); norm(h)]), and what comes out of it stands for h at place
+i + 1: a head reads the next token from it, and it is fed back to draft the one behind that. Embedding and head are the
+target's; of the head only the rows of a reduced draft vocabulary are read.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
+
+
+class MtpLayer(nn.Module):
+    """Args:
+    target: whose embedding, head and kind of layer are used. Its weights are shared, not copied.
+    draft_ids: (draft vocabulary,), the token ids that can be drafted.
+    """
+
+    def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
+        super().__init__()
+        config = one_layer(target.config)
+        width, like = config.hidden_size, {"dtype": target.dtype, "device": target.device}
+        self.base: PreTrainedModel = AutoModel.from_config(config, dtype=target.dtype).to(target.device).eval()
+        self.base.set_input_embeddings(None)
+        self.norm_embedding = nn.RMSNorm(width, eps=1e-5, **like)
+        self.norm_hidden = nn.RMSNorm(width, eps=1e-5, **like)
+        self.proj = nn.Linear(2 * width, width, bias=False, **like)
+        self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
+        self.register_buffer("draft_ids", draft_ids.to(target.device).long())
+        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
+        self._head = target.get_output_embeddings().weight.detach()[self.draft_ids]
+
+    @torch.no_grad()
+    def start_from(self, target: PreTrainedModel) -> None:
+        """Sets the weights that training starts from: the target's last layer and final norm, h passed on as it is."""
+        trunk = target.base_model
+        self.base.layers[0].load_state_dict(trunk.layers[-1].state_dict())
+        self.base.norm.load_state_dict(trunk.norm.state_dict())
+        width = self.proj.out_features
+        self.proj.weight.normal_(std=0.02)
+        self.proj.weight[:, width:] += torch.eye(width, dtype=self.proj.weight.dtype, device=self.proj.weight.device)
+
+    def new_cache(self) -> DynamicCache:
+        return DynamicCache(config=self.base.config)
+
+    def forward(
+        self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Args:
+            ids: (rows, n), the tokens at places 1 and on.
+            hidden: (rows, n, width), hidden states at places 0 and on: the target's, or what came out of here.
+            mask: (rows, 1, n, cached + n), added to the attention scores; None is causal.
+
+        Returns:
+            (rows, n, width), hidden states at places 1 and on.
+        """
+        embedding = self._embedding(ids).detach().to(hidden.dtype)
+        inputs = self.proj(torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1))
+        out = self.base(
+            inputs_embeds=inputs, past_key_values=cache, use_cache=True, position_ids=positions, attention_mask=mask
+        )
+        return out.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
+        return nn.functional.linear(hidden, self._head)
+
+
+def one_layer(config: PretrainedConfig) -> PretrainedConfig:
+    """The config of a model with one layer, of the kind of the target's last."""
+    one = copy.deepcopy(config.get_text_config(decoder=True))
+    one.num_hidden_layers = 1
+    one.vocab_size, one.pad_token_id = 1, None  # its own embedding is never used
+    if getattr(one, "layer_types", None):
+        one.layer_types = one.layer_types[-1:]
+    return one

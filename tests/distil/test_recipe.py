@@ -1,0 +1,162 @@
+"""The whole recipe on a tiny target: acceptance rises, a stop is made up for, and what comes out drafts exactly."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.mtp import MtpDrafter
+from playground.decoding.sampling import Sampler
+from playground.distil import train as training
+from playground.distil.data import batch_of, load_answers
+from playground.distil.recipe import KINDS, train_drafter
+from playground.distil.students import MtpStudent
+from playground.distil.train import Plan
+from playground.errors import PlaygroundError
+from playground.experiments.compare import assisted_lane, run
+from playground.models.mtp import MtpLayer
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from playground.trace import Request
+
+PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)
+
+
+@pytest.fixture(scope="module")
+def trained(target, work, tmp_path_factory):
+    """Each kind of drafter with its held-out figures."""
+    out = tmp_path_factory.mktemp("drafters")
+    return {kind: (out / kind, train_drafter(kind, target, work, out / kind, PLAN, vocabulary=200)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acceptance_rises(trained, kind):
+    _, log = trained[kind]
+    first, last = log[0]["accepted"][0], log[-1]["accepted"][0]
+    assert last > 0.3
+    assert last > first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, kind, tmp_path):
+    target.model.save_pretrained(tmp_path / "tiny")
+    target.tokenizer.save_pretrained(tmp_path / "tiny")
+    folder, _ = trained[kind]
+    pair = custom_pair(str(tmp_path / "tiny"), str(folder))
+    assert pair.drafter == kind
+    store, accepted = ModelStore(), 0
+    for prompt in ("A drafter", "The lighthouse keeper", "The waves count", "proposes a few tokens"):
+        comparison = run(
+            store,
+            pair,
+            assisted_lane(pair, kind, 3),
+            Request(prompt, chat_template=False, max_new_tokens=30),
+            stop=threading.Event(),
+            emit=lambda event: None,
+            dtype="float32",
+            device="cpu",
+        )
+        standard, assisted = ([t.id for r in lane.rounds for t in r.tokens] for lane in comparison.lanes)
+        assert standard == assisted
+        drafted = [token for round_ in comparison.lanes[1].rounds for token in round_.drafted]
+        accepted += sum(token.decision == "accepted" for token in drafted)
+    assert accepted > 0
+
+
+def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny_folder, tmp_path, tiny_llama):
+    folder, _ = trained["mtp"]
+    config = json.loads((folder / "config.json").read_text())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (other / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
+    pair = custom_pair(str(tiny_folder), str(other))
+    with pytest.raises(PlaygroundError, match="trained for tiny, which has hidden states of 64, and here they are 32"):
+        ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
+    (other / "model.safetensors").write_bytes(b"nothing")
+    (other / "config.json").write_text(json.dumps(config))
+    with pytest.raises(PlaygroundError, match="is no trained drafter"):
+        ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
+
+
+def test_the_assistant_is_a_model_that_generate_takes(target, trained):
+    folder, _ = trained["assistant"]
+    assistant = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.tensor([[5, 6, 7]])
+    options = dict(attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False)
+    plain = target.model.generate(ids, **options)
+    assert torch.equal(target.model.generate(ids, assistant_model=assistant, **options), plain)
+
+
+def test_every_file_of_a_drafter_has_its_card(trained):
+    for kind, (folder, log) in trained.items():
+        card = (folder / "README.md").read_text()
+        assert f"{log[-1]['accepted'][0]:.3f}" in card
+        assert kind in card
+
+
+def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypatch):
+    answers, held_out = load_answers(work)
+    plan = Plan(tokens=6_000, batch=512, evaluations=3)
+
+    def student():
+        torch.manual_seed(0)
+        layer = MtpLayer(target.model, torch.arange(200))
+        layer.start_from(target.model)
+        return MtpStudent(layer, 2)
+
+    class Stopped(Exception):
+        pass
+
+    seen = []
+
+    def stop_at_the_third(*arguments):
+        seen.append(1)
+        if len(seen) == 3:
+            raise Stopped
+        return evaluate(*arguments)
+
+    evaluate = training.evaluate
+    monkeypatch.setattr(training, "evaluate", stop_at_the_third)
+    stopped = student()
+    with pytest.raises(Stopped):
+        training.train(stopped, answers, held_out, plan, tmp_path / "checkpoint")
+    monkeypatch.setattr(training, "evaluate", evaluate)
+    log = training.train(student(), answers, held_out, plan, tmp_path / "checkpoint")
+    assert [line["tokens"] // 2_000 for line in log] == [1, 2, 3]
+
+
+def test_too_few_answers_are_named(target, tmp_path):
+    with pytest.raises(PlaygroundError, match="0 shards"):
+        train_drafter("mtp", target, tmp_path, tmp_path / "out", PLAN)
+
+
+def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
+    """The layer learns from drafts that start at every place at once. Each is the draft that decoding makes there."""
+    steps = 3
+    torch.manual_seed(1)
+    layer = MtpLayer(target.model, torch.arange(target.model.config.vocab_size))
+    layer.start_from(target.model)
+    student = MtpStudent(layer, steps)
+    _, held_out = load_answers(work)
+    answer = max(held_out, key=lambda answer: len(answer.ids) - answer.prompt_length)
+    with torch.no_grad():
+        agreed = student.lesson(batch_of([answer])).agreed
+    ids = answer.ids.tolist()
+    greedy = [*ids[:1], *answer.choices[:-1, 0].tolist()]  # the target's choice for each place
+    for i in range(len(agreed)):
+        known = answer.prompt_length + i  # tokens before the draft
+        cached = CachedModel(target.model)
+        drafter = MtpDrafter(layer, cached, Sampler(Request("x"), target.model.device), ())
+        cached.forward(ids[: known - 1], keep=1)
+        drafter.commit(known - 1)
+        draft = drafter.propose(ids[:known], steps, 0.0).ids
+        stands = next((s for s in range(steps) if draft[s] != greedy[known + s]), steps)
+        # A draft goes on from its own tokens, training from the text's: they part where the text is not the choice.
+        if ids[known : known + stands] == draft[:stands]:
+            assert int(agreed[i].int().cumprod(0).sum()) == stands
