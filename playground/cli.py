@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument(
         "--answers-at-once", type=int, default=160, metavar="N", help="sequences the target writes at once"
     )
-    distil.add_argument("--batch", type=int, default=2048, metavar="N", help="tokens in a training step")
-    distil.add_argument("--learning-rate", type=float, default=1e-3)
+    distil.add_argument("--batch", type=int, default=1024, metavar="N", help="tokens in a training step")
+    distil.add_argument("--learning-rate", type=float, default=2e-3)
     distil.add_argument("--draft-vocabulary", type=int, default=8192, help="tokens that can be drafted")
     distil.add_argument("--seed", type=int, default=0)
     distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])

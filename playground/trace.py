@@ -126,7 +126,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Lane:
-    """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding."""
+    """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
+    `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights."""
 
     name: str
     target: str

@@ -28,7 +28,7 @@ def test_every_shipped_pair_is_good():
     assert problems == []
     assert set(pairs) == {path.stem for path in (PRESETS / "pairs").iterdir()}
     assert next(iter(pairs)) == "starter", "the smallest comes first"
-    assert pairs["starter"].drafter == "ngram"
+    assert pairs["starter"].drafter == "composite"
     assert pairs["smollm2-360m"].assistant == "HuggingFaceTB/SmolLM2-135M-Instruct"
     assert [pair.name for pair in pairs.values() if pair.gated] == ["llama-3.1-8b"]
     assert all("\n" not in pair.note for pair in pairs.values())

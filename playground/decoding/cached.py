@@ -4,10 +4,13 @@ way."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+from torch import nn
 from transformers import DynamicCache, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 
 class CachedModel:
@@ -51,17 +54,31 @@ class CachedModel:
         Returns:
             Logits of shape (keep, vocabulary), float32, on the model's device.
         """
-        out = self.model(
-            input_ids=torch.tensor([ids], device=self.device),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=keep,
-            output_hidden_states=self.keep_hidden,
-        )
+        with self._watched():
+            logits = self.model(
+                input_ids=torch.tensor([ids], device=self.device),
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
         self.length += len(ids)
-        if self.keep_hidden:
-            self.hidden = out.hidden_states[-1][0]
-        return out.logits[0].float()
+        return logits[0].float()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        # `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard
+        # lane too.
+        if not self.keep_hidden:
+            yield
+            return
+        hook = self.model.base_model.register_forward_hook(self._see)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _see(self, module: nn.Module, inputs: object, output: BaseModelOutput) -> None:
+        self.hidden = output.last_hidden_state[0]
 
     def keep(self, length: int) -> None:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing

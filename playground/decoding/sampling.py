@@ -39,6 +39,11 @@ class Sampler:
             if request.top_p < 1:
                 self._warpers.append(TopPLogitsWarper(request.top_p))
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether scores differ from logits."""
+        return bool(self._processors)
+
     def scores(self, ids: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """Args:
             ids: the text, as long as the last row's: row i of n was computed behind ids[: len(ids) - n + 1 + i].

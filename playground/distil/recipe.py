@@ -15,6 +15,7 @@ from playground.distil.collect import collect
 from playground.distil.data import draft_vocabulary, load_answers
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Plan, train
+from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 from playground.models.trained import TrainedConfig, build, save_trained
 
@@ -43,7 +44,7 @@ def train_drafter(
     Returns the held-out figures, one line an evaluation.
 
     Raises:
-        PlaygroundError: there are too few answers.
+        PlaygroundError: there are too few answers, or no such drafter can be made for this target.
     """
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
@@ -86,6 +87,11 @@ def _student(kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: t
             pad_token_id=special.pad_token_id,
         )
         return AssistantStudent(LlamaForCausalLM(shape).to(target.model.device))
+    if kind == "mtp" and not hasattr(target.model.base_model, "norm"):
+        raise PlaygroundError(
+            f"{target.name} ({target.model.config.model_type}) has no final norm where Llama and its like have it, and "
+            "an MTP layer starts from that. Train heads or an assistant."
+        )
     network = build(config, target, draft_ids)
     if kind == "mtp":
         network.start_from(target.model)

@@ -17,6 +17,7 @@ from playground.distil.data import Batch
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 
+RECURSIVE_FROM = 0.4  # progress up to which an MTP layer learns its first place alone, which is quicker
 DECAY = 0.8  # what the loss of a place weighs against that of the place before it
 
 
@@ -34,7 +35,8 @@ class Student(Protocol):
 
     module: nn.Module
 
-    def lesson(self, batch: Batch) -> Lesson: ...
+    def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
+        """`progress`: how far training is, from 0 to 1."""
 
 
 class DraftVocabulary:
@@ -70,15 +72,16 @@ class MtpStudent:
         self._vocabulary = DraftVocabulary(layer.draft_ids, layer.vocab_size)
         self._steps = steps
 
-    def lesson(self, batch: Batch) -> Lesson:
-        rows, n = batch.ids.shape[0], batch.ids.shape[1] - self._steps  # drafts that a row starts
+    def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
+        steps = self._steps if progress >= RECURSIVE_FROM else 1
+        rows, n = batch.ids.shape[0], batch.ids.shape[1] - steps  # drafts that a row starts
         cache = self.module.new_cache()
         hidden = batch.features[:, :n, -1].float()
         seen = torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
         own = torch.eye(n, dtype=torch.bool, device=hidden.device)
-        whole = _whole(batch, self._steps)
+        whole = _whole(batch, steps)
         losses, agreed = [], []
-        for s in range(self._steps):
+        for s in range(steps):
             ahead = slice(s + 1, s + 1 + n)
             places = torch.arange(s, s + n, device=hidden.device)[None]
             mask = torch.zeros(seen.shape, device=hidden.device).masked_fill(~seen, float("-inf"))
@@ -99,7 +102,7 @@ class HeadsStudent:
         self._vocabulary = DraftVocabulary(heads.draft_ids, heads.vocab_size)
         self._steps = heads.count
 
-    def lesson(self, batch: Batch) -> Lesson:
+    def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         n = batch.ids.shape[1] - self._steps
         whole = _whole(batch, self._steps)
         logits = self.module(batch.ids[:, 1 : 1 + n][whole], batch.features[:, :n, -1][whole].float())
@@ -122,7 +125,7 @@ class AssistantStudent:
         vocab_size = model.config.vocab_size
         self._vocabulary = DraftVocabulary(torch.arange(vocab_size, device=model.device), vocab_size)
 
-    def lesson(self, batch: Batch) -> Lesson:
+    def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         hidden = self.module.base_model(input_ids=batch.ids, use_cache=False).last_hidden_state
         logits = self.module.get_output_embeddings()(hidden[batch.counts])
         loss, agree = self._vocabulary.score(logits, batch.choices[batch.counts], batch.chances[batch.counts])

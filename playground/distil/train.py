@@ -25,8 +25,8 @@ class Plan:
     """`tokens` to learn from in all, passes over the same answer counted; `batch` of them a step."""
 
     tokens: int
-    batch: int = 2048
-    learning_rate: float = 1e-3
+    batch: int = 1024
+    learning_rate: float = 2e-3
     weight_decay: float = 0.01
     evaluations: int = 10
     seed: int = 0
@@ -59,7 +59,7 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = plan.learning_rate * _shape(done / plan.tokens)
                 with torch.autocast(device.type, torch.bfloat16):
-                    lesson = student.lesson(batch.to(device))
+                    lesson = student.lesson(batch.to(device), done / plan.tokens)
                 optimizer.zero_grad()
                 lesson.loss.backward()
                 torch.nn.utils.clip_grad_norm_(weights, 1.0)

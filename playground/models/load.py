@@ -19,6 +19,7 @@ from playground.errors import PlaygroundError
 from playground.models import hub, starter
 from playground.models.device import free_bytes, gigabytes
 from playground.models.weights import Weights, inspect
+from playground.presets import folder_of
 from playground.progress import Progress
 
 STARTER = "starter"
@@ -36,15 +37,16 @@ class LoadedModel:
 
 
 def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
-    """Brings the files of a model to this machine. `name`: "starter", a folder, or an id on the hub.
+    """Brings the files of a model to this machine. `name`: "starter", a folder, also one of assets/drafters, or an id
+    on the hub.
 
     Raises:
         PlaygroundError: there is no such model, or it cannot be had.
     """
     if name == STARTER:
         return starter.fetch(progress)
-    folder = Path(name).expanduser()
     try:
+        folder = folder_of(name)
         here = folder.is_dir()
     except (OSError, ValueError) as error:  # too long for a path, a null character, not ours to read
         raise PlaygroundError(f"{name[:80]!r} can be no model's name ({error}). Check what you typed.") from None

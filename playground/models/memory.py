@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
@@ -11,7 +10,7 @@ from playground.errors import PlaygroundError
 from playground.models import hub, starter
 from playground.models.device import free_bytes, gigabytes, resolve_device, resolve_dtype
 from playground.models.load import STARTER
-from playground.presets import Pair
+from playground.presets import Pair, folder_of
 
 ROOM = 1.3  # of the weights' size: the KV caches and what a pass needs besides
 
@@ -59,4 +58,4 @@ def _needed(pair: Pair, device: torch.device) -> float:
 def _here(name: str) -> bool:
     if name == STARTER:
         return starter.cached() is not None
-    return Path(name).expanduser().is_dir() or hub.cached(name)
+    return folder_of(name).is_dir() or hub.cached(name)

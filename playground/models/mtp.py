@@ -37,10 +37,9 @@ class MtpLayer(nn.Module):
 
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
-        """Sets the weights that training starts from: the target's last layer and final norm, h passed on as it is."""
-        trunk = target.base_model
-        self.base.layers[0].load_state_dict(trunk.layers[-1].state_dict())
-        self.base.norm.load_state_dict(trunk.norm.state_dict())
+        """Sets the weights that training starts from: h passed on as it is, through a new layer, to the target's final
+        norm. A copy of the target's last layer learned half as fast: it expects what is not normed."""
+        self.base.norm.load_state_dict(target.base_model.norm.state_dict())
         width = self.proj.out_features
         self.proj.weight.normal_(std=0.02)
         self.proj.weight[:, width:] += torch.eye(width, dtype=self.proj.weight.dtype, device=self.proj.weight.device)

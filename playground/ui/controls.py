@@ -157,9 +157,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         )
         assistant = gr.Textbox(
             "",
-            label="Assistant",
+            label="Assistant or trained drafter",
             placeholder="optional",
-            info="a smaller model with the target's tokenizer; may stay empty",
+            info="a smaller model with the target's tokenizer, or a drafter trained for it; may stay empty",
         )
     prompt = gr.Textbox(
         text,

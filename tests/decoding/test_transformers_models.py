@@ -145,3 +145,25 @@ def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(models):
     logits = cached.forward(text[20:], keep=3)
     fresh = CachedModel(target).forward(text, keep=3)
     torch.testing.assert_close(logits, fresh, rtol=1e-4, atol=1e-4)
+
+
+def test_hidden_states_that_were_rolled_back_are_gone_and_the_rest_are_transformers_own(models):
+    target = models[0]
+    text = prompts(1)[0] * 3 + list(range(1, 12))
+    cached = CachedModel(target)
+    cached.keep_hidden = True
+    cached.forward(text[:9], keep=1)
+    cached.keep(9)
+    first = cached.hidden
+    cached.forward([*text[9:12], 7, 7, 7], keep=4)
+    cached.keep(12)
+    with torch.inference_mode():
+        fresh = target(torch.tensor([text[:12]]), output_hidden_states=True).hidden_states[-1][0]
+    torch.testing.assert_close(torch.cat([first, cached.hidden]), fresh, rtol=1e-4, atol=1e-4)
+
+
+def test_a_target_is_watched_only_while_a_drafter_asks_for_hidden_states(models):
+    cached = CachedModel(models[0])
+    cached.keep_hidden = True
+    cached.forward([1, 2, 3], keep=1)
+    assert not models[0].base_model._forward_hooks

@@ -45,7 +45,7 @@ class HeadsDrafter:
             distributions.append(distribution)
             if token in self._eos_ids or token_q < stop_below:
                 break
-        return Draft(text[len(ids) :], q, None if self._choose.greedy else torch.stack(distributions))
+        return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
 
     def commit(self, length: int) -> None:
         self._hidden.commit()

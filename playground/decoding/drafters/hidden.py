@@ -30,30 +30,28 @@ class DraftChoice:
     """Chooses a draft token from logits over a draft vocabulary, under the request's own settings."""
 
     def __init__(self, draft_ids: torch.Tensor, vocab_size: int, sampler: Sampler) -> None:
-        self._draft_ids = draft_ids
+        self._draft_ids, self._ids = draft_ids, draft_ids.tolist()
         self._vocab_size = vocab_size
         self._sampler = sampler
 
-    @property
-    def greedy(self) -> bool:
-        return self._sampler.greedy
-
-    def __call__(self, text: list[int], logits: torch.Tensor) -> tuple[int, float, torch.Tensor]:
+    def __call__(self, text: list[int], logits: torch.Tensor) -> tuple[int, float, torch.Tensor | None]:
         """Args:
             text: what the token comes behind.
             logits: (draft vocabulary,).
 
         Returns:
-            The token, its q, and the (vocabulary,) distribution q is taken from; what is not in the draft vocabulary
-            has q = 0.
+            The token, its q, and the (vocabulary,) distribution that it was drawn from; what is not in the draft
+            vocabulary has q = 0. None where it was not drawn but is the likeliest.
         """
+        if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
+            q, place = logits.float().softmax(dim=-1).max(dim=-1)
+            return self._ids[int(place)], float(q), None
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
         whole[0, self._draft_ids] = logits.float()
         scores = self._sampler.scores(text, whole)
         if self._sampler.greedy:
-            q = scores[0].softmax(dim=-1)
-            token = int(q.argmax())
-        else:
-            q = self._sampler.probabilities(scores)[0]
-            token = self._sampler.draw(q)
-        return token, float(q[token]), q
+            q, token = scores[0].softmax(dim=-1).max(dim=-1)
+            return int(token), float(q), None
+        distribution = self._sampler.probabilities(scores)[0]
+        token = self._sampler.draw(distribution)
+        return token, float(distribution[token]), distribution

@@ -52,7 +52,7 @@ class MtpDrafter:
                 out = self._enter([token], out[:, -1:])
         drafted = self._cache.get_seq_length() - self._entries
         self._cache.crop(-drafted)
-        return Draft(text[len(ids) :], q, None if self._choose.greedy else torch.stack(distributions))
+        return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
 
     def _enter(self, tokens: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         return self._layer(torch.tensor([tokens], device=hidden.device), hidden, self._cache)

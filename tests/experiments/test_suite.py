@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from playground.errors import PlaygroundError
+from playground.experiments.compare import assisted_lane
+from playground.experiments.suite import STANDARD, Row, label, questions, run, summarise
+from playground.presets import custom_pair
+from playground.views.report import suite_table
+
+GREEDY = {"max_new_tokens": 12}
+
+
+def spec_bench(path, categories):
+    lines = [{"question_id": i, "category": c, "turns": [f"Question {i}", "And?"]} for i, c in enumerate(categories)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return str(path)
+
+
+def row(question, lane, seconds, tokens=10, passes=10, category="qa", speedup=1.0):
+    return Row(question, category, lane, tokens, passes, seconds, 0.0, 4, 8, speedup, True)
+
+
+def test_a_file_of_spec_benchs_form_is_read_and_its_eight_small_categories_are_one(tmp_path):
+    path = spec_bench(tmp_path / "half.jsonl", ["writing", "coding", "qa", "qa"])
+    asked = questions(path, None, GREEDY)
+    assert [q.category for q in asked] == ["mt_bench", "mt_bench", "qa", "qa"]
+    assert [q.request.prompt for q in asked] == [f"Question {i}" for i in range(4)]
+
+
+def test_a_share_of_each_category_is_spread_over_it(tmp_path):
+    path = spec_bench(tmp_path / "half.jsonl", ["qa"] * 10 + ["rag"] * 2)
+    assert [q.request.prompt[9:] for q in questions(path, 3, GREEDY)] == ["0", "3", "6", "10", "11"]
+
+
+def test_the_examples_are_a_suite():
+    assert len(questions("examples", None, GREEDY)) == 5
+
+
+@pytest.mark.parametrize("content", ["not json", '{"category": "qa"}', '{"category": "qa", "turns": []}', "[]"])
+def test_another_file_is_refused(tmp_path, content):
+    (tmp_path / "bad.jsonl").write_text(content)
+    for source in (tmp_path / "bad.jsonl", tmp_path / "missing.jsonl"):
+        with pytest.raises(PlaygroundError, match="is no suite"):
+            questions(str(source), None, GREEDY)
+
+
+def test_the_figures_of_a_category_are_those_of_its_rows():
+    rows = [row(0, STANDARD, 2.0), row(0, "x 5", 1.0, passes=5, speedup=2.0)]
+    rows += [row(1, STANDARD, 6.0), row(1, "x 5", 1.5, passes=2, speedup=4.0)]
+    rows += [row(2, STANDARD, 1.0, category="rag"), row(2, "x 5", 1.0, category="rag")]
+    qa, rag, everything = summarise(rows)
+    assert (qa.category, qa.prompts, qa.speedup) == ("qa", 2, 3.0)
+    assert qa.mean_accepted_length == pytest.approx(20 / 7)
+    assert qa.acceptance_rate == 0.5
+    assert qa.overall == pytest.approx(8 / 2.5)
+    assert rag.overall == 1
+    assert everything.overall == pytest.approx(9 / 3.5)
+    assert everything.interval is None  # three prompts make none
+
+
+def test_prompts_that_all_gain_alike_have_a_narrow_interval():
+    rows = [row(i, lane, seconds) for i in range(8) for lane, seconds in ((STANDARD, 2.0), ("x 5", 1.0))]
+    assert summarise(rows)[-1].interval == pytest.approx((2.0, 2.0))
+
+
+def test_every_prompt_goes_through_every_lane_and_the_table_tells_all(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), str(tiny_folder))
+    lanes = [assisted_lane(pair, "ngram", 2), assisted_lane(pair, "assistant", 3, "confidence", 0.2)]
+    path = spec_bench(tmp_path / "half.jsonl", ["qa", "rag"])
+    result = run(pair, lanes, questions(path, None, GREEDY), dtype="float32", device="cpu", say=lambda line: None)
+    assert [label(lane) for lane in lanes] == ["ngram 2", "assistant 3, confidence 0.2"]
+    assert len(result["rows"]) == 2 * 3
+    assert all(line["identical"] for line in result["rows"])
+    assert all(line["passes"] <= line["tokens"] and line["speedup"] > 0 for line in result["rows"])
+    table = suite_table(result)
+    assert table.count("\n| ngram 2 |") == table.count("\n| assistant 3, confidence 0.2 |") == 3
