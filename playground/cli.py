@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
     distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
     distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
+    distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
     distil.add_argument("--answers", type=int, default=1_000_000, metavar="N", help="tokens that the target writes")
     distil.add_argument("--learn", type=int, default=4_000_000, metavar="N", help="tokens to learn from, in all passes")
     distil.add_argument(
@@ -235,7 +236,7 @@ def _distil(options: argparse.Namespace) -> None:
     device = resolve_device(options.device)
     with progress_bar(0) as emit:
         target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
-    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed)
+    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, options.texts)
     if options.kind == "answers":
         return
     plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)

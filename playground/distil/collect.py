@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -30,10 +30,12 @@ def collect(
     layers: tuple[int, ...] = (-1,),
     batch: int = 160,
     max_new_tokens: int = 200,
-    longest_prompt: int = 700,
+    longest_prompt: int = 900,
     seed: int = 0,
+    passages: Sequence[str] = (),
 ) -> int:
-    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped.
+    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped. The texts to
+    work on are the target's own earlier answers, and `passages` half of the time where there are some.
 
     Returns the number of tokens that the target has written.
     """
@@ -48,13 +50,11 @@ def collect(
             path = folder / f"answers-{shard:05d}.safetensors"
             if not path.exists():
                 rng = random.Random(f"{seed}-{shard}")
-                prompts = sorted(
-                    (
-                        prompt_ids(target.tokenizer, templates.draw(rng, texts))[-longest_prompt:]
-                        for _ in range(BATCHES * batch)
-                    ),
-                    key=len,
+                drawn = (
+                    templates.draw(rng, passages if passages and rng.random() < 0.5 else texts)
+                    for _ in range(BATCHES * batch)
                 )
+                prompts = sorted((prompt_ids(target.tokenizer, it)[-longest_prompt:] for it in drawn), key=len)
                 generator = torch.Generator(target.model.device).manual_seed(rng.getrandbits(63))
                 answers = []
                 for start in range(0, len(prompts), batch):

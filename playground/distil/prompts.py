@@ -32,7 +32,7 @@ class Templates:
         self.words: dict[str, list[str]] = data["words"]
 
     def draw(self, rng: random.Random, texts: Sequence[str] = ()) -> Messages:
-        """One conversation. Each kind is as likely as any other. `texts`: earlier answers, for `{text}`."""
+        """One conversation. Each kind is as likely as any other. `texts`: what `{text}` is taken from."""
         template = rng.choice(self.kinds[rng.choice(sorted(self.kinds))])
         turns = template if isinstance(template, list) else [template]
         drawn: dict[str, str] = {}

@@ -26,8 +26,14 @@ DRAFT_VOCABULARY = 8192
 ASSISTANT = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
 
-def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int) -> None:
-    collect(target, work, tokens=tokens, layers=LAYERS, batch=batch, seed=seed)
+def write_answers(
+    target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: Path | None = None
+) -> None:
+    """`texts`: a UTF-8 file of passages, a blank line between them, for prompts that work on a text."""
+    passages = (
+        [] if texts is None else [part for part in texts.read_text(encoding="utf-8").split("\n\n") if part.strip()]
+    )
+    collect(target, work, tokens=tokens, layers=LAYERS, batch=batch, seed=seed, passages=passages)
 
 
 def train_drafter(

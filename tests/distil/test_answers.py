@@ -89,3 +89,10 @@ def test_every_template_can_be_filled_and_ends_with_the_user():
         messages = templates.draw(rng, ["One. Two."])
         assert messages[-1]["role"] == "user"
         assert not any(PLACE.search(message["content"]) for message in messages)
+
+
+def test_passages_are_worked_on(target, tmp_path):
+    collect.collect(target, tmp_path, tokens=1, batch=60, max_new_tokens=2, passages=["The zeppelin waits. " * 5])
+    texts = [target.tokenizer.decode(answer.ids) for path in collect.shards(tmp_path) for answer in collect.read(path)]
+    given = sum("zeppelin" in text for text in texts)
+    assert 5 < given < len(texts) / 2
