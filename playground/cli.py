@@ -44,8 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--system", default="", help="system prompt")
     compare.add_argument("--no-chat-template", action="store_true", help="give the prompt to the model as it is")
     compare.add_argument("--lookahead", type=int, help="tokens to draft a round (default: the pair's)")
-    compare.add_argument("--policy", default="constant", help="constant, heuristic or confidence")
-    compare.add_argument("--confidence-threshold", type=float, default=0.4, help="for the policy confidence")
+    compare.add_argument("--policy", help="constant, heuristic or confidence (default: the pair's)")
+    compare.add_argument("--confidence-threshold", type=float, help="for the policy confidence (default: the pair's)")
     compare.add_argument("--max-new-tokens", type=int, default=128)
     compare.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     compare.add_argument("--top-p", type=float, default=1.0)
@@ -67,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--suite", metavar="S", help="drafters over prompts instead: a preset's name or a .jsonl file")
     bench.add_argument("--drafters", nargs="+", help="with --suite: these drafters (default: all of the pair's)")
     bench.add_argument("--lookaheads", nargs="+", type=int, help="with --suite: at each of these (default: the pair's)")
-    bench.add_argument("--policy", default="constant", help="with --suite: constant, heuristic or confidence")
-    bench.add_argument("--confidence-threshold", type=float, default=0.4, help="with --suite: for that policy")
+    bench.add_argument("--policy", help="with --suite: constant, heuristic or confidence (default: the pair's)")
+    bench.add_argument("--confidence-threshold", type=float, help="with --suite: for that policy (default: the pair's)")
     bench.add_argument("--per-category", type=int, metavar="N", help="with --suite: so many prompts of each category")
     bench.add_argument("--temperature", type=float, default=0.0, help="with --suite: 0 is greedy")
 
@@ -122,6 +122,12 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     return pairs[options.pair]
 
 
+def _policy(options: argparse.Namespace, pair: Pair) -> tuple[str, float]:
+    """How the lookahead changes, and the threshold for that: as asked, else the pair's."""
+    threshold = options.confidence_threshold
+    return options.policy or pair.policy, pair.confidence_threshold if threshold is None else threshold
+
+
 def _compare(options: argparse.Namespace) -> None:
     from playground import export
     from playground.experiments.compare import assisted_lane, run
@@ -146,8 +152,7 @@ def _compare(options: argparse.Namespace) -> None:
         pair,
         options.drafter or pair.drafter,
         pair.lookahead if options.lookahead is None else options.lookahead,
-        options.policy,
-        options.confidence_threshold,
+        *_policy(options, pair),
     )
     with progress_bar(options.max_new_tokens) as emit:
         comparison = run(
@@ -216,7 +221,7 @@ def _bench_suite(options: argparse.Namespace) -> dict:
 
     pair = chosen_pair(options)
     lanes = [
-        assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold)
+        assisted_lane(pair, drafter, lookahead, *_policy(options, pair))
         for drafter in options.drafters or pair.drafters
         for lookahead in options.lookaheads or [pair.lookahead]
     ]

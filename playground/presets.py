@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import yaml
 
 from playground.errors import PlaygroundError
-from playground.ways import WAYS
+from playground.ways import POLICIES, WAYS
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
@@ -39,6 +39,8 @@ class Pair:
     assistant: str | None = None
     mtp: str | None = None
     heads: str | None = None
+    policy: str = "constant"
+    confidence_threshold: float = 0.4
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -52,6 +54,8 @@ class Pair:
             _expect(field is None or getattr(self, field), field, f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
+        _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
+        _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 

@@ -1,4 +1,4 @@
-"""The ways of drafting, by the names that presets, commands and traces use. Knows no model."""
+"""The ways of drafting and the lookahead policies, by the names that presets, commands and traces use. Knows no model."""
 
 from __future__ import annotations
 
@@ -23,3 +23,6 @@ WAYS = {
     "composite": Way("Assisted: prompt lookup, else MTP layer", "prompt lookup, else MTP layer", "mtp"),
     "none": Way("Standard again", "none (standard twice)"),
 }
+
+# How many tokens to draft next; decoding/lookahead.py has them.
+POLICIES = ("constant", "heuristic", "confidence")

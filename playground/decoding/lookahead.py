@@ -6,6 +6,7 @@ from typing import Protocol
 
 from playground.errors import PlaygroundError
 from playground.trace import Lane
+from playground.ways import POLICIES
 
 
 class Lookahead(Protocol):
@@ -46,9 +47,6 @@ class Confidence(Constant):
     def __init__(self, tokens: int, threshold: float) -> None:
         super().__init__(tokens)
         self.stop_below = threshold
-
-
-POLICIES = ("constant", "heuristic", "confidence")
 
 
 def lookahead_for(lane: Lane) -> Lookahead:

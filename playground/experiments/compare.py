@@ -31,7 +31,7 @@ from playground.presets import Pair
 from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
 from playground.ways import WAYS
 
-SURE_NGRAMS = (5, 3)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
+SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 WARM_UP_TOKENS = 64
 WARM_UP_ROUNDS = 4
 

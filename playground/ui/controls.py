@@ -141,7 +141,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         )
         policy = gr.Dropdown(
             [(label, name) for name, label in POLICIES.items()],
-            value="constant",
+            value=default.policy,
             label="Lookahead policy",
             info="how the lookahead changes from round to round",
             elem_id="policy",
@@ -181,7 +181,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             confidence_threshold = _slider(
                 0,
                 1,
-                0.4,
+                default.confidence_threshold,
                 step=0.05,
                 label="Confidence threshold",
                 info="the policy of that name stops drafting below this q",
@@ -198,7 +198,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
     pair.input(
         lambda name: _chosen(pairs, name),
         inputs=pair,
-        outputs=[pair, drafter, lookahead, own],
+        outputs=[pair, drafter, lookahead, policy, confidence_threshold, own],
         queue=False,
         show_progress="hidden",
         api_visibility="private",
@@ -250,12 +250,14 @@ def _title(pair: Pair) -> str:
     return f"{pair.title} (gated)" if pair.gated else pair.title
 
 
-def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, dict, dict, dict]:
+def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
     """What the other controls become when a pair is chosen."""
     pair = pairs.get(name)
     return (
         gr.update(info=pair.note or "the target, and what may draft for it" if pair else "ids or folders below"),
         gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
         gr.update(value=pair.lookahead) if pair else gr.skip(),
+        gr.update(value=pair.policy) if pair else gr.skip(),
+        gr.update(value=pair.confidence_threshold) if pair else gr.skip(),
         gr.update(visible=pair is None),
     )
