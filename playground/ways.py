@@ -20,7 +20,7 @@ WAYS = {
     "assistant": Way("Assisted: assistant model", "assistant model", "assistant"),
     "mtp": Way("Assisted: MTP layer", "MTP layer (recursive)", "mtp"),
     "heads": Way("Assisted: parallel heads", "parallel heads", "heads"),
-    "composite": Way("Assisted: prompt lookup, else MTP layer", "prompt lookup, else MTP layer", "mtp"),
+    "composite": Way("Assisted: lookup, else MTP", "lookup, else MTP layer", "mtp"),
     "none": Way("Standard again", "none (standard twice)"),
 }
 
