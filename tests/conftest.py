@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from tests.tiny import small_llama
 
 SENTENCES = [
     "A drafter proposes a few tokens, and the target keeps those that it would have chosen itself.",
@@ -40,20 +41,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def tiny_llama(tiny_tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """Two layers of random weights in float32, in eval mode, with room for 256 tokens."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tiny_tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=None,
-        eos_token_id=tiny_tokenizer.eos_token_id,
-        pad_token_id=tiny_tokenizer.pad_token_id,
-    )
-    return LlamaForCausalLM(config).eval()
+    return small_llama(tiny_tokenizer)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +50,7 @@ def write(
     *,
     layers: Sequence[int],
     max_new_tokens: int,
-    stop_ids: set[int],
+    stop_ids: Collection[int],
     generator: torch.Generator,
 ) -> Iterator[Answer]:
     """The target's answers, one batch, in the order in which they end.

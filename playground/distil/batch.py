@@ -1,7 +1,7 @@
 """A target that decodes many sequences at once: room for the cache is taken once, grouped heads are not copied.
 
-transformers' own cache appends by copying, and its attention repeats the key heads of grouped-query models; with two
-hundred sequences at once on a CPU that is two thirds of the time.
+transformers' own cache appends by copying, and its attention repeats the key heads of grouped-query models; with many
+sequences at once on a CPU both cost much.
 """
 
 from __future__ import annotations

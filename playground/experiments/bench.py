@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
 from playground.experiments import bench_page
-from playground.experiments.compare import assisted_lane, eos_ids, rounds_of
+from playground.experiments.compare import assisted_lane, rounds_of
 from playground.experiments.environment import describe
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
@@ -191,7 +191,7 @@ def _generate(models: LoadedPair, request: Request, prompt_ids: Sequence[int], o
         attention_mask=torch.ones_like(ids),
         max_new_tokens=request.max_new_tokens,
         do_sample=False,
-        eos_token_id=sorted(eos_ids(models)),
+        eos_token_id=sorted(models.target.eos_ids),
         **options,
     )
     return out[0, len(prompt_ids) :].tolist()

@@ -103,7 +103,7 @@ def run(
                 emit(RoundDone(index, round_))
                 if stop.is_set():
                     break
-            finish = _finish(rounds, request, eos_ids(models), room)
+            finish = _finish(rounds, request, models.target.eos_ids, room)
             trace = Trace(lane, request, describe(models, lane), tuple(prompt_ids), tuple(rounds), finish)
             traces.append(trace)
             emit(LaneFinished(index, trace))
@@ -132,16 +132,9 @@ def rounds_of(
     target = CachedModel(models.target.model)
     sampler = Sampler(request, models.target.model.device)
     detokenizer = Detokenizer(models.target.tokenizer, prompt_ids)
-    ends = eos_ids(models)
+    ends = models.target.eos_ids
     drafter = _drafter(models, lane, target, sampler, ends)
     return decode(target, drafter, lookahead_for(lane), sampler, detokenizer, prompt_ids, max_new_tokens, ends)
-
-
-def eos_ids(models: LoadedPair) -> frozenset[int]:
-    """The token ids that end a text, by the target's generation config and its tokenizer."""
-    configured = models.target.model.generation_config.eos_token_id
-    ids = configured if isinstance(configured, list) else [configured]
-    return frozenset(id_ for id_ in [*ids, models.target.tokenizer.eos_token_id] if id_ is not None)
 
 
 def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler, ends: frozenset[int]) -> Drafter:

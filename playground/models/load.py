@@ -35,6 +35,13 @@ class LoadedModel:
     name: str
     weights: str
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokens that end a text, by the generation config and the tokenizer."""
+        configured = self.model.generation_config.eos_token_id
+        ids = configured if isinstance(configured, list) else [configured]
+        return frozenset([*ids, self.tokenizer.eos_token_id]) - {None}
+
 
 def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
     """Brings the files of a model to this machine. `name`: "starter", a folder, also one of assets/drafters, or an id

@@ -38,7 +38,7 @@ class MtpLayer(nn.Module):
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
         """Sets the weights that training starts from: h passed on as it is, through a new layer, to the target's final
-        norm. A copy of the target's last layer learned half as fast: it expects what is not normed."""
+        norm. Not a copy of the target's last layer, which expects what is not normed."""
         self.base.norm.load_state_dict(target.base_model.norm.state_dict())
         width = self.proj.out_features
         self.proj.weight.normal_(std=0.02)

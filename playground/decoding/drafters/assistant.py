@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
 from playground.decoding.sampling import Sampler
 
 
@@ -21,8 +21,7 @@ class AssistantDrafter:
 
     Args:
         vocab_size: the target's. Two models of one tokenizer may pad their embeddings to different sizes: the
-        assistant's
-            surplus rows can never be drafted, and rows that it lacks have q = 0.
+            assistant's surplus rows can never be drafted, and rows that it lacks have q = 0.
         eos_ids: tokens behind which drafting is pointless.
     """
 
@@ -36,25 +35,14 @@ class AssistantDrafter:
         k = min(k, self._assistant.context_limit - len(ids))
         if k < 1:
             return NOTHING
-        text, draft, q, distributions = list(ids), [], [], []
-        while len(draft) < k:
-            token, token_q, distribution = self._next(text)
-            text.append(token)
-            draft.append(token)
-            q.append(token_q)
-            distributions.append(distribution)
-            if token in self._eos_ids or token_q < stop_below:
-                break
-        return Draft(draft, q, None if self._sampler.greedy else torch.stack(distributions))
+        return draft_tokens(ids, k, stop_below, self._eos_ids, self._next)
 
-    def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor]:
-        """The token drafted behind `text`, its q, and the (vocabulary,) distribution q is taken from."""
+    def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor | None]:
         logits = self._assistant.forward(text[self._assistant.length :], keep=1)[:, : self._vocab_size]
         scores = self._sampler.scores(text, logits)
         if self._sampler.greedy:
-            distribution = scores[0].softmax(dim=-1)
-            q, token = distribution.max(dim=-1)
-            return int(token), float(q), distribution
+            q, token = scores[0].softmax(dim=-1).max(dim=-1)
+            return int(token), float(q), None
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
         padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,24 @@ class Draft:
 
 
 NOTHING = Draft([], [])
+Next = Callable[[list[int]], tuple[int, float, torch.Tensor | None]]
+
+
+def draft_tokens(ids: Sequence[int], k: int, stop_below: float, eos_ids: Collection[int], next_token: Next) -> Draft:
+    """Drafts token by token: at most k >= 1, and none behind an end of text or a q under `stop_below`.
+
+    `next_token` is given the text so far, and returns a token, its q, and the (vocabulary,) distribution that it was
+    drawn from; None where it was not drawn but chosen.
+    """
+    text, q, distributions = list(ids), [], []
+    while len(text) < len(ids) + k:
+        token, token_q, distribution = next_token(text)
+        text.append(token)
+        q.append(token_q)
+        distributions.append(distribution)
+        if token in eos_ids or token_q < stop_below:
+            break
+    return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
 
 
 class Drafter(Protocol):

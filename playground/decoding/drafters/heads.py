@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
 from playground.decoding.drafters.hidden import DraftChoice, HiddenStates
 from playground.decoding.sampling import Sampler
 from playground.models.heads import ParallelHeads
@@ -37,15 +37,9 @@ class HeadsDrafter:
         if hidden is None:
             return NOTHING
         rows = self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1])[:k]
-        text, q, distributions = list(ids), [], []
-        for row in rows:
-            token, token_q, distribution = self._choose(text, row)
-            text.append(token)
-            q.append(token_q)
-            distributions.append(distribution)
-            if token in self._eos_ids or token_q < stop_below:
-                break
-        return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
+        return draft_tokens(
+            ids, len(rows), stop_below, self._eos_ids, lambda text: self._choose(text, rows[len(text) - len(ids)])
+        )
 
     def commit(self, length: int) -> None:
         self._hidden.commit()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
 from playground.decoding.drafters.hidden import DraftChoice, HiddenStates
 from playground.decoding.sampling import Sampler
 from playground.models.mtp import MtpLayer
@@ -40,19 +40,17 @@ class MtpDrafter:
             return NOTHING
         out = self._enter(ids[self._entries + 1 :], hidden[None])
         self._entries = len(ids) - 1
-        text, q, distributions = list(ids), [], []
-        while len(text) < len(ids) + k:
-            token, token_q, distribution = self._choose(text, self._layer.logits(out[0, -1]))
-            text.append(token)
-            q.append(token_q)
-            distributions.append(distribution)
-            if token in self._eos_ids or token_q < stop_below:
-                break
-            if len(text) < len(ids) + k:
-                out = self._enter([token], out[:, -1:])
+
+        def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+            nonlocal out
+            if len(text) > len(ids):
+                out = self._enter(text[-1:], out[:, -1:])
+            return self._choose(text, self._layer.logits(out[0, -1]))
+
+        draft = draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
         drafted = self._cache.get_seq_length() - self._entries
         self._cache.crop(-drafted)
-        return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
+        return draft
 
     def _enter(self, tokens: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         return self._layer(torch.tensor([tokens], device=hidden.device), hidden, self._cache)
