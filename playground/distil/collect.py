@@ -15,8 +15,10 @@ from transformers import PreTrainedTokenizerBase
 from playground.distil.answers import Answer, prompt_ids, write
 from playground.distil.batch import quicker
 from playground.distil.prompts import Templates
+from playground.distil.questions import own_questions
 from playground.models.load import LoadedModel
 
+OWN_QUESTIONS = 0.5  # share of the prompts that the target asks itself, where it has a chat template
 TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.7, 1.0)  # one answer each, in turn
 BATCHES = 2  # of a shard; its prompts are sorted by length over both
 TEXT_TOKENS = (60, 250)  # of an earlier answer that serves as a text to work on
@@ -34,15 +36,15 @@ def collect(
     seed: int = 0,
     passages: Sequence[str] = (),
 ) -> int:
-    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped. The texts to
-    work on are the target's own earlier answers, and `passages` half of the time where there are some.
+    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped. Half of the
+    prompts the target asks itself, half are drawn from templates; the texts that those work on are the target's own
+    earlier answers, and `passages` half of the time where there are some.
 
     Returns the number of tokens that the target has written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     quicker(target.model)
     templates = Templates()
-    stop_ids = _stop_ids(target)
     texts: list[str] = []
     total = 0
     with tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
@@ -50,10 +52,9 @@ def collect(
             path = folder / f"answers-{shard:05d}.safetensors"
             if not path.exists():
                 rng = random.Random(f"{seed}-{shard}")
-                drawn = (
-                    templates.draw(rng, passages if passages and rng.random() < 0.5 else texts)
-                    for _ in range(BATCHES * batch)
-                )
+                drawn = own_questions(target, int(OWN_QUESTIONS * BATCHES * batch), rng)
+                while len(drawn) < BATCHES * batch:
+                    drawn.append(templates.draw(rng, passages if passages and rng.random() < 0.5 else texts))
                 prompts = sorted((prompt_ids(target.tokenizer, it)[-longest_prompt:] for it in drawn), key=len)
                 generator = torch.Generator(target.model.device).manual_seed(rng.getrandbits(63))
                 answers = []
@@ -66,16 +67,15 @@ def collect(
                         heat,
                         layers=layers,
                         max_new_tokens=max_new_tokens,
-                        stop_ids=stop_ids,
+                        stop_ids=target.eos_ids,
                         generator=generator,
                     ):
                         answers.append(answer)
                         bar.update(len(answer.ids) - answer.prompt_length)
                 _save(answers, path)
-            else:
-                bar.update(written_in(path))
             texts = [*texts, *_texts(path, target.tokenizer)][-2000:]
             total += written_in(path)
+            bar.update(total - bar.n)
             if total >= tokens and shard >= 1:  # the first shard is held out
                 return total
     raise AssertionError("unreachable")
@@ -124,8 +124,3 @@ def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     answers = [row[start:] for row, start in zip(ids.split(lengths.tolist()), prompts.tolist(), strict=True)]
     low, high = TEXT_TOKENS
     return [tokenizer.decode(row, skip_special_tokens=True) for row in answers if low <= len(row) <= high]
-
-
-def _stop_ids(target: LoadedModel) -> set[int]:
-    eos = target.model.generation_config.eos_token_id
-    return set(eos if isinstance(eos, list) else [eos]) - {None}
