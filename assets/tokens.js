@@ -8,6 +8,7 @@ const kinds = {
   unused: "Draft token, never judged: it stood behind the end of what was accepted.",
   correction: "Correction: the target's own token in place of the rejected one.",
   bonus: "Bonus: the whole draft was accepted, and the pass gave one token more.",
+  fork: "Draft tree: several tokens a place. Press to unfold it.",
 };
 
 // Makes `panel` a token panel and returns the function that draws a log into it.
@@ -50,12 +51,18 @@ function tokenPanel(panel) {
   panel.addEventListener("scroll", hideTip);
   panel.addEventListener("click", (event) => {
     const span = event.target.closest(".tok");
-    if (span) moveTo(span);
+    if (!span) return;
+    moveTo(span);
+    span.unfold?.();
   });
   panel.addEventListener("focusin", (event) => event.target.classList.contains("tok") && showTip(event.target));
   panel.addEventListener("focusout", hideTip);
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return hideTip();
+    if ((event.key === "Enter" || event.key === " ") && document.activeElement.unfold) {
+      event.preventDefault();
+      return document.activeElement.unfold();
+    }
     const visible = [...panel.querySelectorAll(".tok")].filter((span) => span.getClientRects().length);
     const at = visible.indexOf(document.activeElement);
     const steps = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: visible.length - 1 };
@@ -68,12 +75,49 @@ function tokenPanel(panel) {
   return draw;
 }
 
-function roundOf([drafted, target], number) {
+function roundOf([drafted, target, parents], number) {
   const span = document.createElement("span");
   span.className = "round";
-  drafted.forEach((token, i) => span.append(tokenOf(token, number, `${i + 1} of ${drafted.length}`)));
+  if (parents) span.append(...treeOf(drafted, parents, number));
+  else drafted.forEach((token, i) => span.append(tokenOf(token, number, `${i + 1} of ${drafted.length}`)));
   if (target) span.append(tokenOf(target, number, ""));
   return span;
+}
+
+// A draft tree: the branch that was kept, and a fork that unfolds all of them, one token a line.
+function treeOf(drafted, parents, number) {
+  const depths = [];
+  parents.forEach((parent, i) => depths.push(parent < 0 ? 1 : depths[parent] + 1));
+  const deepest = Math.max(...depths);
+  const node = (i) => tokenOf(drafted[i], number, `${depths[i]} of ${deepest}, in a tree of ${drafted.length}`);
+  const kept = drafted.map((_, i) => i).filter((i) => drafted[i][2] === "accepted");
+  const fork = document.createElement("span");
+  fork.className = "tok fork";
+  fork.tabIndex = -1;
+  fork.dataset.round = number;
+  fork.token = { kind: "fork", text: `⑂${drafted.length}`, round: number, size: drafted.length, kept: kept.length };
+  fork.setAttribute("role", "button");
+  fork.setAttribute("aria-expanded", "false");
+  fork.setAttribute("aria-label", `draft tree of ${drafted.length} tokens`);
+  write(fork);
+  fork.unfold = () => {
+    const open = fork.nextElementSibling?.classList.contains("tree");
+    fork.setAttribute("aria-expanded", String(!open));
+    if (open) return fork.nextElementSibling.remove();
+    const tree = document.createElement("span");
+    tree.className = "tree";
+    drafted.forEach(([, , , p, q], i) => {
+      const line = document.createElement("span");
+      line.className = "branch";
+      line.style.setProperty("--depth", depths[i]);
+      const chances = document.createElement("small");
+      chances.textContent = `q ${probability(q)} · p ${probability(p)}`;
+      line.append(node(i), chances);
+      tree.append(line);
+    });
+    fork.after(tree);
+  };
+  return [...kept.map(node), fork];
 }
 
 function tokenOf([id, text, kind, p, q, margin, special], round, place) {
@@ -113,20 +157,24 @@ function probability(value) {
   return value > 0 && value < 0.001 ? "< 0.001" : value.toFixed(3);
 }
 
-function showTip(span) {
-  const { token } = span;
+function told(token) {
   const rows = [["round", String(token.round)]];
+  if (token.kind === "fork") return [...rows, ["tokens", String(token.size)], ["accepted", String(token.kept)]];
   if (token.place) rows.push(["place in draft", token.place]);
   rows.push(["p (target)", probability(token.p)]);
   if (token.place) rows.push(["q (drafter)", probability(token.q)]);
   rows.push(["margin", token.margin === null ? "not judged" : `${token.margin.toFixed(2)} logits`]);
   rows.push(["token id", String(token.id)]);
   rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
+  return rows;
+}
 
+function showTip(span) {
+  const { token } = span;
   const title = document.createElement("p");
   title.textContent = kinds[token.kind];
   const list = document.createElement("dl");
-  for (const [name, value] of rows) {
+  for (const [name, value] of told(token)) {
     const term = document.createElement("dt");
     const fact = document.createElement("dd");
     term.textContent = name;

@@ -16,6 +16,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
 from playground.presets import Pair
+from playground.ways import WAYS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="one prompt through standard and assisted decoding")
     compare.set_defaults(command=_compare)
     _add_models(compare)
-    compare.add_argument("--drafter", help="none, ngram, assistant, mtp, heads or composite (default: the pair's)")
+    compare.add_argument("--drafter", help=f"one of {', '.join(WAYS)} (default: the pair's)")
     prompt = compare.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help="the prompt's text")
     prompt.add_argument("--prompt-file", type=Path, metavar="F", help="a UTF-8 file; - for standard input")
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--lookahead", type=int, help="tokens to draft a round (default: the pair's)")
     compare.add_argument("--policy", help="constant, heuristic or confidence (default: the pair's)")
     compare.add_argument("--confidence-threshold", type=float, help="for the policy confidence (default: the pair's)")
+    compare.add_argument("--nodes", type=int, help="the most tokens of a draft tree (default: the pair's)")
     compare.add_argument("--max-new-tokens", type=int, default=128)
     compare.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     compare.add_argument("--top-p", type=float, default=1.0)
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--lookaheads", nargs="+", type=int, help="with --suite: at each of these (default: the pair's)")
     bench.add_argument("--policy", help="with --suite: constant, heuristic or confidence (default: the pair's)")
     bench.add_argument("--confidence-threshold", type=float, help="with --suite: for that policy (default: the pair's)")
+    bench.add_argument("--nodes", type=int, help="with --suite: the most tokens of a draft tree (default: the pair's)")
     bench.add_argument("--per-category", type=int, metavar="N", help="with --suite: so many prompts of each category")
     bench.add_argument("--temperature", type=float, default=0.0, help="with --suite: 0 is greedy")
 
@@ -122,12 +125,6 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     return pairs[options.pair]
 
 
-def _policy(options: argparse.Namespace, pair: Pair) -> tuple[str, float]:
-    """How the lookahead changes, and the threshold for that: as asked, else the pair's."""
-    threshold = options.confidence_threshold
-    return options.policy or pair.policy, pair.confidence_threshold if threshold is None else threshold
-
-
 def _compare(options: argparse.Namespace) -> None:
     from playground import export
     from playground.experiments.compare import assisted_lane, run
@@ -149,10 +146,7 @@ def _compare(options: argparse.Namespace) -> None:
     _check_writable(options.json)
     pair = chosen_pair(options)
     lane = assisted_lane(
-        pair,
-        options.drafter or pair.drafter,
-        pair.lookahead if options.lookahead is None else options.lookahead,
-        *_policy(options, pair),
+        pair, options.drafter, options.lookahead, options.policy, options.confidence_threshold, options.nodes
     )
     with progress_bar(options.max_new_tokens) as emit:
         comparison = run(
@@ -221,7 +215,7 @@ def _bench_suite(options: argparse.Namespace) -> dict:
 
     pair = chosen_pair(options)
     lanes = [
-        assisted_lane(pair, drafter, lookahead, *_policy(options, pair))
+        assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold, options.nodes)
         for drafter in options.drafters or pair.drafters
         for lookahead in options.lookaheads or [pair.lookahead]
     ]

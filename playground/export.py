@@ -14,6 +14,7 @@ from playground.errors import PlaygroundError
 from playground.trace import Comparison, Environment, Finish, Lane, Request, Round, Trace, check
 
 SCHEMA_VERSION = 1
+LATER = ("nodes", "parent")  # fields that the first files of this version lack; they have defaults
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -81,6 +82,11 @@ def _read_lane(data: Any, where: str) -> Trace:
         times[0] >= 0 and times == sorted(times) and all(min(r.draft_s, r.verify_s) >= 0 for r in rounds),
         f"The trace is damaged: the times in {where}.rounds run backwards.",
     )
+    parents = [(i, token.parent) for round_ in rounds for i, token in enumerate(round_.drafted)]
+    check(
+        all(parent is None or -1 <= parent < i for i, parent in parents),
+        f"The trace is damaged: a drafted token in {where}.rounds stands behind one that does not come before it.",
+    )
     return Trace(
         lane=_read(Lane, settings, f"{where}.settings"),
         request=_read(Request, settings, f"{where}.settings"),
@@ -95,9 +101,10 @@ def _read(kind: type, data: Any, where: str) -> Any:
     """Builds the dataclass `kind` from a JSON object; keys that `kind` does not have are left alone."""
     check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
     hints = get_type_hints(kind)
-    missing = [name for name in hints if name not in data]
+    missing = [name for name in hints if name not in data and name not in LATER]
     check(not missing, f"The trace is damaged: {where} has no {', '.join(missing)}.")
-    return kind(**{name: _read_value(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+    given = {name: hint for name, hint in hints.items() if name in data}
+    return kind(**{name: _read_value(hint, data[name], f"{where}.{name}") for name, hint in given.items()})
 
 
 def _read_value(hint: Any, value: Any, where: str) -> Any:

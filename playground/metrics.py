@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playground.trace import Round, Trace
+from playground.trace import DraftToken, Round, Trace
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Metrics:
         target_passes: passes of the target, which is the number of rounds.
         passes_saved: tokens - target_passes; standard decoding needs one pass a token.
         drafted, accepted: draft tokens proposed and kept.
-        acceptance_rate: accepted / drafted over the whole run (tokens drafted behind a rejection count as drafted);
-            None where nothing was drafted.
+        acceptance_rate: accepted / drafted over the whole run (tokens drafted behind a rejection, and a tree's other
+            branches, count as drafted); None where nothing was drafted.
         mean_accepted_length: tokens / target_passes, the target's own token counted, as Spec-Bench does.
         draft_s, verify_s: seconds spent drafting and in the target, summed over the rounds.
     """
@@ -118,11 +119,12 @@ def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
 
 @dataclass(frozen=True)
 class PlaceAcceptance:
-    """Acceptance at one place in the draft (1 is the first).
+    """Acceptance at one place in the draft (1 is the first). The tokens of a tree that stand equally deep share
+    a place, and one of them at most is accepted.
 
-    `drafted`: rounds that drafted this place. `reached`: those in which every place before it had been accepted.
-    `accepted`: those in which it was accepted. accepted / reached is the conditional acceptance, accepted / drafted the
-    unconditional one.
+    `drafted`: rounds that drafted this place. `reached`: those in which a token was accepted at every place before it,
+    and the draft went on behind it. `accepted`: those in which one was accepted here. accepted / reached is the
+    conditional acceptance, accepted / drafted the unconditional one.
     """
 
     place: int
@@ -132,19 +134,22 @@ class PlaceAcceptance:
 
 
 def acceptance_by_place(rounds: Sequence[Round]) -> list[PlaceAcceptance]:
-    longest = max((len(round_.drafted) for round_ in rounds), default=0)
-    places = []
-    for i in range(longest):
-        here = [round_.drafted[i] for round_ in rounds if len(round_.drafted) > i]
-        places.append(
-            PlaceAcceptance(
-                place=i + 1,
-                drafted=len(here),
-                reached=sum(token.decision != "unused" for token in here),
-                accepted=sum(token.decision == "accepted" for token in here),
-            )
-        )
-    return places
+    drafted, reached, accepted = Counter(), Counter(), Counter()
+    for round_ in rounds:
+        decisions = list(zip(places(round_.drafted), (token.decision for token in round_.drafted), strict=True))
+        drafted.update({place for place, _ in decisions})
+        reached.update({place for place, decision in decisions if decision != "unused"})
+        accepted.update({place for place, decision in decisions if decision == "accepted"})
+    return [PlaceAcceptance(place, drafted[place], reached[place], accepted[place]) for place in sorted(drafted)]
+
+
+def places(drafted: Sequence[DraftToken]) -> list[int]:
+    """The place of each token of a draft: its own, or how deep in a tree it stands. 1 is the first."""
+    found: list[int] = []
+    for i, token in enumerate(drafted):
+        parent = i - 1 if token.parent is None else token.parent
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found
 
 
 def token_times(rounds: Sequence[Round]) -> list[float]:

@@ -25,8 +25,8 @@ class Pair:
 
     `target` and `assistant` are ids on the hub, folders, or "starter"; `mtp` and `heads` are drafters trained for the
     target: folders of assets/drafters, or any other folders. `drafter` is the default of `drafters`.
-    `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where it is not known. `note` is one line for
-    the user, or "".
+    `nodes`: the most tokens of a draft tree. `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where
+    it is not known. `note` is one line for the user, or "".
     """
 
     name: str
@@ -41,6 +41,7 @@ class Pair:
     heads: str | None = None
     policy: str = "constant"
     confidence_threshold: float = 0.4
+    nodes: int = 16
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -50,12 +51,14 @@ class Pair:
         _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
         for drafter in self.drafters:
-            field = WAYS[drafter].weights
-            _expect(field is None or getattr(self, field), field, f"named, for the drafter {drafter}")
+            wanted = WAYS[drafter].weights
+            named = not wanted or any(getattr(self, field) for field in wanted)
+            _expect(named, " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
         _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
         _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
+        _expect(1 <= self.nodes <= 64, "nodes", "a number of draft tokens from 1 to 64")
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
@@ -65,12 +68,12 @@ class Pair:
         Raises:
             PlaygroundError: it needs some, and the pair names none.
         """
-        field = WAYS[drafter].weights
-        name = getattr(self, field) if field else None
-        if field and not name:
+        wanted = WAYS[drafter].weights
+        name = next(filter(None, (getattr(self, field) for field in wanted)), None)
+        if wanted and not name:
             raise PlaygroundError(
                 f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
-                f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {field}."
+                f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {' or '.join(wanted)}."
             )
         return name
 
@@ -124,7 +127,7 @@ def custom_pair(target: str, assistant: str | None) -> Pair:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
     field = (kind_of(assistant) or "assistant") if assistant else None
-    drafters = tuple(name for name in DRAFTERS if WAYS[name].weights in (field, None))
+    drafters = tuple(name for name in DRAFTERS if not WAYS[name].weights or field in WAYS[name].weights)
     default = field or drafters[0]
     return Pair(
         "custom", title, target, drafters, default, lookahead=5, size_gb=0, **({field: assistant} if field else {})
@@ -143,7 +146,7 @@ def kind_of(name: str) -> str | None:
         kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
     except (OSError, ValueError, AttributeError):
         return None
-    return kind if kind in WAYS and WAYS[kind].weights == kind else None
+    return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

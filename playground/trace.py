@@ -23,11 +23,14 @@ class DraftToken:
 
     `q` is the drafter's probability of it (1 for a lookup). `p` is the target's probability of it given everything
     before it: of the distribution that was sampled from or, in greedy decoding, of the plain softmax of the logits.
-    `margin` is the gap between the target's two highest logits there. Places behind the first rejection, or behind an
-    end of text, are `unused`: the target never judged them on a kept prefix, so `p` and `margin` are None.
+    `margin` is the gap between the target's two highest logits there. Places behind a rejection, or behind an end
+    of text, are `unused`: the target never judged them on a kept prefix, so `p` and `margin` are None.
 
     `text` is what the token adds to the visible text: whole characters only, so a token that ends inside a character
     has the text "" and the token that completes it carries the character.
+
+    `parent`: in a tree, the index among the round's drafted tokens of the one that it stands behind, -1 for the text.
+    None in a chain, where each stands behind the one before.
     """
 
     id: int
@@ -37,6 +40,7 @@ class DraftToken:
     p: float | None
     margin: float | None
     decision: Decision
+    parent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,8 @@ class Request:
 @dataclass(frozen=True)
 class Lane:
     """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
-    `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights."""
+    `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights. `nodes`: the
+    most tokens of a draft tree, of all its branches together."""
 
     name: str
     target: str
@@ -136,8 +141,10 @@ class Lane:
     lookahead: int = 5
     policy: str = "constant"
     confidence_threshold: float = 0.4
+    nodes: int = 16
 
     def __post_init__(self) -> None:
+        check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
         check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
         check(
             0 <= self.confidence_threshold <= 1,

@@ -39,6 +39,17 @@ def drafted_round(
     return Round(len(ids), drafted, target, start_s, draft_s, verify_s, start_s + draft_s + verify_s)
 
 
+def tree_round(*, start_s: float = 0.0) -> Round:
+    """Two branches behind the text, of which the second is kept; behind it two more, of which none is."""
+    fields = [(4, -1, "rejected"), (5, 0, "unused"), (6, -1, "accepted"), (7, 2, "rejected"), (8, 2, "rejected")]
+    drafted = []
+    for id_, parent, decision in fields:
+        p, margin = (None, None) if decision == "unused" else (0.3, 0.5)
+        drafted.append(DraftToken(id_, f"{id_} ", False, 0.4, p, margin, decision, parent))
+    own = TargetToken(9, "9 ", False, 0.9, 0.5, "correction")
+    return Round(2, tuple(drafted), own, start_s, 0.1, 0.1, start_s + 0.2)
+
+
 def trace(rounds: Sequence[Round], drafter: str = "none", **request) -> Trace:
     lane = Lane("Standard" if drafter == "none" else "Assisted", target="t", drafter=drafter)
     return Trace(lane, Request("a prompt", **request), ENVIRONMENT, (1, 2), tuple(rounds), "length")

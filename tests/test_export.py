@@ -14,7 +14,7 @@ from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
 from playground.trace import Comparison, Lane, Request
-from tests.examples import drafted_round, plain_round, trace
+from tests.examples import drafted_round, plain_round, trace, tree_round
 
 COMPARISON = Comparison(
     (
@@ -30,6 +30,18 @@ def exported() -> dict:
 
 def test_a_trace_survives_its_export():
     assert load(json.dumps(to_json(COMPARISON))) == COMPARISON
+
+
+def test_trees_survive_and_files_from_before_them_are_read():
+    tree = Comparison((trace([plain_round(1)]), trace([tree_round()], drafter="tree")))
+    assert load(json.dumps(to_json(tree))) == tree
+    old = exported()
+    for lane in old["lanes"]:
+        del lane["settings"]["nodes"]
+        for round_ in lane["rounds"]:
+            for token in round_["drafted"]:
+                del token["parent"]
+    assert from_json(old) == COMPARISON
 
 
 def test_the_export_has_what_its_readers_rely_on():
@@ -86,6 +98,7 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
         (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),
+        (damaged("lanes", 1, "rounds", 0, "drafted", 0, "parent", 1), "does not come before it"),
     ],
 )
 def test_what_is_not_a_trace_is_refused_with_what_is_wrong(text, named):

@@ -6,7 +6,7 @@ import pytest
 
 from playground import metrics
 from playground.metrics import PlaceAcceptance
-from tests.examples import drafted_round, plain_round, trace
+from tests.examples import drafted_round, plain_round, trace, tree_round
 
 # 2 of 3 accepted, a correction | all 2 accepted, a bonus | plain | first of 3 rejected
 ROUNDS = (
@@ -44,6 +44,13 @@ def test_acceptance_by_place_tells_reached_from_drafted():
         PlaceAcceptance(place=1, drafted=3, reached=3, accepted=2),
         PlaceAcceptance(place=2, drafted=3, reached=2, accepted=2),
         PlaceAcceptance(place=3, drafted=2, reached=1, accepted=0),
+    ]
+
+
+def test_the_tokens_of_a_tree_that_stand_equally_deep_share_a_place():
+    assert metrics.acceptance_by_place([tree_round()]) == [
+        PlaceAcceptance(place=1, drafted=1, reached=1, accepted=1),
+        PlaceAcceptance(place=2, drafted=1, reached=1, accepted=0),
     ]
 
 

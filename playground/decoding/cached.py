@@ -6,10 +6,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutput
 
 
@@ -40,29 +42,59 @@ class CachedModel:
         return getattr(config, "max_position_embeddings", None) or sys.maxsize
 
     @property
+    def takes_trees(self) -> bool:
+        """Whether one branch of a tree can be kept and the others dropped: a recurrent state has seen them all."""
+        return {type(layer) for layer in self._cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}
+
+    @property
     def vocab_size(self) -> int:
         return self.model.config.get_text_config(decoder=True).vocab_size
 
     @torch.inference_mode()
-    def forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
+    def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the next tokens of the text.
 
         Args:
             ids: the tokens behind those that the cache holds.
             keep: for how many of the last of them logits are wanted.
+            branches: where the last of `ids` are a tree, for each of them the index of the one that it stands behind,
+                -1 for the token before them all.
 
         Returns:
             Logits of shape (keep, vocabulary), float32, on the model's device.
         """
+        tree = self._tree(len(ids) - len(branches), branches) if branches else {}
         with self._watched():
             logits = self.model(
                 input_ids=torch.tensor([ids], device=self.device),
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=keep,
+                **tree,
             ).logits
         self.length += len(ids)
         return logits[0].float()
+
+    def _tree(self, before: int, branches: Sequence[int]) -> dict[str, Any]:
+        """Masks and positions of `before` tokens and a tree behind them: a token of it sees the text and its own
+        branch, and stands as many places behind the text as that branch is long."""
+        start = self.length + before
+        ancestors = ancestry(branches)
+        sees = torch.ones(before + len(branches), start + len(branches), dtype=torch.bool).tril(self.length)
+        sees[before:, start:] = ancestors
+        places = torch.cat([torch.arange(start), start - 1 + ancestors.sum(1)])
+        masks = {}
+        for layer in self._cache.layers:
+            if isinstance(layer, DynamicSlidingWindowLayer):
+                within = sees & (places[self.length :, None] - places < layer.sliding_window)
+                masks["sliding_attention"] = within[:, max(0, self.length - layer.sliding_window + 1) :]
+            else:
+                masks["full_attention"] = sees
+        masks = {kind: additive(mask, self.model.dtype).to(self.device) for kind, mask in masks.items()}
+        return {
+            "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
+            "position_ids": places[None, self.length :].to(self.device),
+        }
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -80,6 +112,19 @@ class CachedModel:
     def _see(self, module: nn.Module, inputs: object, output: BaseModelOutput) -> None:
         self.hidden = output.last_hidden_state[0]
 
+    @torch.inference_mode()
+    def keep_branch(self, length: int, path: Sequence[int]) -> None:
+        """Rolls the cache back to the first `length` tokens and, of those behind them, the ones with the indices
+        `path`."""
+        if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, lie in their places already
+            behind = self.length - length
+            index = torch.tensor(path, device=self.device)
+            states = [state for layer in self._cache.layers for state in (layer.keys, layer.values)]
+            for state in [*states, *([self.hidden[None, None]] if self.keep_hidden else [])]:
+                tail = state[:, :, -behind:]  # counted from the end: a sliding window lacks the text's start
+                tail[:, :, : len(path)] = tail[:, :, index]
+        self.keep(length + len(path))
+
     def keep(self, length: int) -> None:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
         is dropped: sliding-window layers shed what has left their window only here."""
@@ -87,3 +132,17 @@ class CachedModel:
         if self.keep_hidden:
             self.hidden = self.hidden[: len(self.hidden) - (self.length - length)]
         self.length = length
+
+
+def additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """(queries, keys), true where a query sees a key, to the mask that a model adds to its attention scores."""
+    return torch.zeros(sees.shape, dtype=dtype).masked_fill(~sees, torch.finfo(dtype).min)[None, None]
+
+
+def ancestry(branches: Sequence[int]) -> torch.Tensor:
+    """(k, k), true where token j is token i or stands somewhere before it on its branch."""
+    sees = torch.eye(len(branches), dtype=torch.bool)
+    for i, parent in enumerate(branches):
+        if parent >= 0:
+            sees[i] |= sees[parent]
+    return sees

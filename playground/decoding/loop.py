@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -47,22 +48,21 @@ def decode(
         drafted_s = clock()
 
         # 2. Verify: one pass over what the cache lacks, which is the prompt or the last token, and the draft.
-        text = ids + draft.ids
-        logits = target.forward(text[target.length :], keep=len(draft.ids) + 1)
-        verdict = verify(draft, sampler.scores(text, logits), sampler)
+        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, branches=draft.branches)
+        verdict = verify(draft, sampler.scores(logits, partial(_text_before, ids, draft)), sampler)
+        accepted = [draft.ids[i] for i in verdict.path]
         end_s = clock()
 
         # 3. Commit: both caches keep the text and the accepted draft, and lack the target's own token.
-        n = verdict.accepted
-        target.keep(len(ids) + n)
-        drafter.commit(len(ids) + n)
-        lookahead.update(drafted=len(draft.ids), accepted=n)
+        target.keep_branch(len(ids), verdict.path)
+        drafter.commit(len(ids) + len(accepted))
+        lookahead.update(drafted=draft.depth, accepted=len(accepted))
 
-        # 4. An end of text can only be the draft's last token, or the target's own.
-        ended_in_draft = n > 0 and draft.ids[n - 1] in eos_ids
+        # 4. An end of text can only be the last token of a branch, or the target's own.
+        ended_in_draft = accepted[-1:] and accepted[-1] in eos_ids
         finished = ended_in_draft or verdict.token in eos_ids
         drafted, own = _tokens(draft, verdict, None if ended_in_draft else verdict.token, detokenizer)
-        ids += draft.ids[:n] + ([own.id] if own else [])
+        ids += accepted + ([own.id] if own else [])
 
         yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s)
 
@@ -86,31 +86,36 @@ class _Clock:
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
     """What a lookup finds may run past an end of text; nothing behind one can be used."""
     at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
-    if at == len(draft.ids) - 1:
+    if draft.branches is not None or at == len(draft.ids) - 1:
         return draft
     probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
     return Draft(draft.ids[: at + 1], draft.q[: at + 1], probabilities)
+
+
+def _text_before(ids: list[int], draft: Draft, row: int) -> list[int]:
+    """What row `row` of a pass's logits was computed behind: the text and, but for row 0, draft token row - 1."""
+    return ids + [draft.ids[i] for i in draft.path(row - 1)]
 
 
 def _tokens(
     draft: Draft, verdict: Verdict, own_id: int | None, detokenizer: Detokenizer
 ) -> tuple[tuple[DraftToken, ...], TargetToken | None]:
     """The round's tokens as the trace holds them; the detokenizer moves on by those that stand."""
-    n, k = verdict.accepted, len(draft.ids)
-    pieces = detokenizer.commit(draft.ids[:n])
-    pieces += detokenizer.preview(draft.ids[n:])
+    path, parents = verdict.path, draft.parents
+    last = path[-1] if path else -1
+    pieces = detokenizer.branch(draft.ids, parents, last)
     drafted = []
-    for i, id_ in enumerate(draft.ids):
-        judged = i <= n
+    for i, (id_, parent) in enumerate(zip(draft.ids, parents, strict=True)):
         drafted.append(
             DraftToken(
                 id=id_,
                 text=pieces[i],
                 special=id_ in detokenizer.special_ids,
                 q=draft.q[i],
-                p=verdict.p[i] if judged else None,
-                margin=verdict.margins[i] if judged else None,
-                decision="accepted" if i < n else "rejected" if judged else "unused",
+                p=verdict.p[i],
+                margin=verdict.margins[i],
+                decision="accepted" if i in path else "unused" if verdict.p[i] is None else "rejected",
+                parent=None if draft.branches is None else parent,
             )
         )
     if own_id is None:
@@ -120,7 +125,7 @@ def _tokens(
         text=detokenizer.commit([own_id])[0],
         special=own_id in detokenizer.special_ids,
         p=verdict.token_p,
-        margin=verdict.margins[n],
-        reason="plain" if k == 0 else "bonus" if n == k else "correction",
+        margin=verdict.token_margin,
+        reason="plain" if not draft.ids else "correction" if last in parents else "bonus",
     )
     return tuple(drafted), own

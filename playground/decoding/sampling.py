@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import (
@@ -44,20 +44,18 @@ class Sampler:
         """Whether scores differ from logits."""
         return bool(self._processors)
 
-    def scores(self, ids: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+    def scores(self, logits: torch.Tensor, text_of: Callable[[int], Sequence[int]]) -> torch.Tensor:
         """Args:
-            ids: the text, as long as the last row's: row i of n was computed behind ids[: len(ids) - n + 1 + i].
             logits: (n, vocabulary).
+            text_of: the token ids that a row was computed behind; asked only where the scores read the text.
 
         Returns:
             (n, vocabulary).
         """
         if not self._processors:
             return logits
-        text = torch.tensor([ids], device=logits.device)
-        n = len(logits)
-        rows = [self._processors(text[:, : len(ids) - n + 1 + i], logits[i : i + 1]) for i in range(n)]
-        return torch.cat(rows)
+        texts = (torch.tensor([text_of(row)], device=logits.device) for row in range(len(logits)))
+        return torch.cat([self._processors(text, logits[i : i + 1]) for i, text in enumerate(texts)])
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
         """(n, vocabulary) scores to the distributions that tokens are drawn from."""

@@ -62,11 +62,21 @@ class Detokenizer:
         """The pieces of `ids`, which are appended to the text."""
         return [self._append(id_) for id_ in ids]
 
-    def preview(self, ids: Sequence[int]) -> list[str]:
-        """The pieces that `ids` would have at this place; the text stays as it is."""
-        state = list(self._window), self._shown, self._held
-        pieces = self.commit(ids)
-        self._window, self._shown, self._held = state
+    def branch(self, ids: Sequence[int], parents: Sequence[int], last: int) -> list[str]:
+        """The pieces that each of `ids` has behind its parent; the text goes on along the branch that ends in `last`.
+
+        Args:
+            parents: for each the index of the one that it stands behind, which comes before it; -1 for the text.
+            last: index of the last token that stands; -1 where none does.
+        """
+        states = [(self._window, self._shown, self._held)]
+        pieces = []
+        for id_, parent in zip(ids, parents, strict=True):
+            window, self._shown, self._held = states[parent + 1]
+            self._window = list(window)
+            pieces.append(self._append(id_))
+            states.append((self._window, self._shown, self._held))
+        self._window, self._shown, self._held = states[last + 1]
         return pieces
 
     def _append(self, id_: int) -> str:

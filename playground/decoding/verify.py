@@ -4,11 +4,15 @@ Greedy: a draft token is kept while it is the target's own choice. Sampled: spec
 "Fast Inference from Transformers via Speculative Decoding", algorithm 1), which leaves the target's distribution
 unchanged whatever the drafter proposes. With p the target's distribution and q the drafter's, a draft token x is kept
 with probability min(1, p(x) / q(x)); the first one that is not is replaced by a draw from norm(max(0, p - q)).
+
+In a tree the target chooses as it would alone, by argmax or by a draw from p, and where its choice was drafted it goes
+on from there. That is exact by itself; it is also what rejecting the alternatives one after the other comes to (Miao et
+al. 2024, SpecInfer), since the tokens of a tree are chosen and not drawn: q is one-hot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,60 +26,83 @@ class Verdict:
     """What the target made of a draft of k tokens.
 
     Attributes:
-        accepted: how many draft tokens, from the first on, are kept.
+        path: the indices of the draft tokens that are kept, in the order of the text.
         token: the target's own token behind them.
-        p: the target's probabilities of the k draft tokens.
-        token_p: of its own token.
-        margins: gap between the two highest scores at each of the k + 1 places.
+        p: the target's probability of each draft token; None where it stands behind one that is not kept.
+        margins: the gap between the target's two highest scores at the place of each draft token; None as for p.
+        token_p, token_margin: the same of its own token.
     """
 
-    accepted: int
+    path: list[int]
     token: int
-    p: list[float]
+    p: list[float | None]
+    margins: list[float | None]
     token_p: float
-    margins: list[float]
+    token_margin: float
 
 
 def verify(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     """Args:
-    scores: the target's, of shape (k + 1, vocabulary): row i is behind i draft tokens.
+    scores: the target's, of shape (k + 1, vocabulary): row 0 is behind the text, row i + 1 behind draft token i.
     """
-    k = len(draft.ids)
-    probabilities = scores.softmax(dim=-1) if sampler.greedy else sampler.probabilities(scores)
-    drafted = torch.tensor(draft.ids, dtype=torch.long, device=scores.device)
-    p_drafted = probabilities[:k].gather(1, drafted[:, None])[:, 0]
-
     if sampler.greedy:
-        choices = scores.argmax(dim=-1).tolist()
-        accepted = greedy_match(draft.ids, choices)
-        token = choices[accepted]
+        path, token = follow(draft, lambda row: int(scores[row].argmax()))
+    elif draft.branches is not None:
+        path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
     else:
-        accepted, token = speculative_sampling(draft, probabilities, p_drafted, sampler)
+        accepted, token = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+        path = list(range(accepted))
 
-    best = scores.topk(2, dim=-1).values
-    *p, token_p = torch.cat([p_drafted, probabilities[accepted, token][None]]).tolist()
-    return Verdict(accepted, token, p, token_p, margins=(best[:, 0] - best[:, 1]).tolist())
+    # What is told of the tokens stands in the rows along the path alone; the others are many in a tree.
+    rows = {-1: 0} | {i: row for row, i in enumerate(path, 1)}  # behind which token
+    along = scores[[i + 1 for i in rows]]
+    probabilities = along.softmax(dim=-1) if sampler.greedy else sampler.probabilities(along)
+    best = along.topk(2, dim=-1).values
+    margins = (best[:, 0] - best[:, 1]).tolist()
+    judged = {i: rows[parent] for i, parent in enumerate(draft.parents) if parent in rows}
+    p = probabilities[[*judged.values(), len(path)], [*(draft.ids[i] for i in judged), token]].tolist()
+    p_of = dict(zip(judged, p, strict=False))
+    k = len(draft.ids)
+    return Verdict(
+        path,
+        token,
+        p=[p_of.get(i) for i in range(k)],
+        margins=[margins[judged[i]] if i in judged else None for i in range(k)],
+        token_p=p[-1],
+        token_margin=margins[-1],
+    )
 
 
-def greedy_match(draft: Sequence[int], choices: Sequence[int]) -> int:
-    """The length of the longest prefix of `draft` that equals `choices`."""
-    n = 0
-    while n < len(draft) and draft[n] == choices[n]:
-        n += 1
-    return n
+def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
+    """Goes along the draft while it holds what is chosen.
+
+    Args:
+        choose: the token that belongs behind the text (0) or behind draft token i (i + 1); asked once a place.
+
+    Returns:
+        The indices of the draft tokens gone along, and the token chosen behind them.
+    """
+    drafted = {(parent, id_): i for i, (parent, id_) in enumerate(zip(draft.parents, draft.ids, strict=True))}
+    path, at = [], -1
+    while True:
+        token = choose(at + 1)
+        if (at, token) not in drafted:
+            return path, token
+        at = drafted[at, token]
+        path.append(at)
 
 
-def speculative_sampling(draft: Draft, p: torch.Tensor, p_drafted: torch.Tensor, sampler: Sampler) -> tuple[int, int]:
-    """Accepts a prefix of the draft and draws the token behind it.
+def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int]:
+    """Accepts a prefix of a chain and draws the token behind it.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
-        p_drafted: (k,), the probabilities in them of the draft tokens.
 
     Returns:
         The number of accepted draft tokens n, and the target's token.
     """
     k = len(draft.ids)
+    p_drafted = p[range(k), draft.ids]
     if draft.probabilities is None:  # one-hot q: q(x) is 1 for the token that was drafted
         q_drafted = torch.ones_like(p_drafted)
     else:

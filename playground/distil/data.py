@@ -22,13 +22,14 @@ POOL = 64  # batches whose answers are sorted by length together, so that little
 @dataclass(frozen=True)
 class Batch:
     """Rows of n places, padded at their ends. `counts`: [rows, n], true where the next token was the target's to
-    write. The rest as in Answer, with a row in front."""
+    write. `there`: [rows, n], true where a row has a token. The rest as in Answer, with a row in front."""
 
     ids: Tensor
     features: Tensor
     choices: Tensor
     chances: Tensor
     counts: Tensor
+    there: Tensor
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
@@ -82,8 +83,9 @@ def batch_of(answers: Sequence[Answer]) -> Batch:
     lengths = torch.tensor([len(answer.ids) for answer in answers])
     starts = torch.tensor([answer.prompt_length for answer in answers])
     places = torch.arange(int(lengths.max()))
-    counts = (places >= starts[:, None] - 1) & (places < lengths[:, None])
-    return Batch(pad("ids").long(), pad("features"), pad("choices").long(), pad("chances").float(), counts)
+    there = places < lengths[:, None]
+    counts = there & (places >= starts[:, None] - 1)
+    return Batch(pad("ids").long(), pad("features"), pad("choices").long(), pad("chances").float(), counts, there)
 
 
 def _end_of(answer: Answer) -> Answer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -17,7 +18,8 @@ from playground.distil.data import Batch
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 
-RECURSIVE_FROM = 0.4  # progress up to which an MTP layer learns its first place alone, which is quicker
+RECURSIVE_FROM = 0.7  # progress up to which an MTP layer learns its first place alone, which is quicker
+FEATURES = 2.0  # what the target's hidden states weigh against its choices, for an MTP layer
 DECAY = 0.8  # what the loss of a place weighs against that of the place before it
 
 
@@ -62,6 +64,9 @@ class DraftVocabulary:
 class MtpStudent:
     """Drafts recursively: place s is drafted from the hidden state that the layer gave at place s - 1.
 
+    What comes out shall be the target's hidden state one place on, too, as in EAGLE (Li et al. 2024): that has more to
+    say than a choice, and the next step reads it.
+
     In decoding an entry sees the real entries of the text and the drafted ones of its own draft. Here every place of
     the text starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
     of each step before it in their own draft ("training-time test", Li et al. 2025, EAGLE-3).
@@ -83,12 +88,14 @@ class MtpStudent:
         losses, agreed = [], []
         for s in range(steps):
             ahead = slice(s + 1, s + 1 + n)
+            there = batch.there[:, ahead]
             places = torch.arange(s, s + n, device=hidden.device)[None]
             mask = torch.zeros(seen.shape, device=hidden.device).masked_fill(~seen, float("-inf"))
             hidden = self.module(batch.ids[:, ahead], hidden, cache, places, mask.expand(rows, 1, n, -1))
             logits = self.module.logits(hidden[whole])
             loss, agree = self._vocabulary.score(logits, batch.choices[:, ahead][whole], batch.chances[:, ahead][whole])
-            losses.append(DECAY**s * loss.mean())
+            apart = F.smooth_l1_loss(hidden[there].float(), batch.features[:, ahead, -1][there].float())
+            losses.append(DECAY**s * (loss.mean() + FEATURES * apart))
             agreed.append(agree)
             seen = torch.cat([seen, own], dim=1)
         return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))

@@ -90,7 +90,7 @@ def _speed(rounds: tuple[Round, ...]) -> float:
 
 
 def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
-    drafter, lookahead, policy, threshold = _drafting(pair)
+    drafter, lookahead, policy, threshold, nodes = _drafting(pair)
     return export.from_json(
         client.predict(
             PROMPT,
@@ -99,15 +99,16 @@ def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
             lookahead=lookahead,
             policy=policy,
             confidence_threshold=threshold,
+            nodes=nodes,
             max_new_tokens=max_new_tokens,
             api_name="/compare",
         )
     )
 
 
-def _drafting(pair: Pair) -> tuple[str, int, str, float]:
+def _drafting(pair: Pair) -> tuple[str, int, str, float, int]:
     """What the page has chosen when it opens."""
-    return pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold
+    return pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold, pair.nodes
 
 
 def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:

@@ -15,10 +15,13 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
+from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.heads import HeadsDrafter
-from playground.decoding.drafters.mtp import MtpDrafter
+from playground.decoding.drafters.heads import HeadsBranches
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -26,6 +29,7 @@ from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.experiments.environment import describe
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.models.mtp import MtpLayer
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
 from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
@@ -37,14 +41,20 @@ WARM_UP_ROUNDS = 4
 
 
 def assisted_lane(
-    pair: Pair, drafter: str, lookahead: int, policy: str = "constant", confidence_threshold: float = 0.4
+    pair: Pair,
+    drafter: str | None = None,
+    lookahead: int | None = None,
+    policy: str | None = None,
+    confidence_threshold: float | None = None,
+    nodes: int | None = None,
 ) -> Lane:
-    """The lane that is compared with standard decoding. The drafter "none" gives standard decoding once more, which
-    shows how far two equal measurements lie apart.
+    """The lane that is compared with standard decoding; what is None is as the pair has it. The drafter "none" gives
+    standard decoding once more, which shows how far two equal measurements lie apart.
 
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
     """
+    drafter = drafter or pair.drafter
     if drafter not in WAYS:
         raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(WAYS)}.")
     lane = Lane(
@@ -52,9 +62,10 @@ def assisted_lane(
         target=pair.target,
         drafter=drafter,
         assistant=pair.weights_of(drafter),
-        lookahead=lookahead,
-        policy=policy,
-        confidence_threshold=confidence_threshold,
+        lookahead=pair.lookahead if lookahead is None else lookahead,
+        policy=policy or pair.policy,
+        confidence_threshold=pair.confidence_threshold if confidence_threshold is None else confidence_threshold,
+        nodes=pair.nodes if nodes is None else nodes,
     )
     lookahead_for(lane)  # a policy that does not exist is refused here, before weights are fetched
     return lane
@@ -143,14 +154,28 @@ def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampl
             return NgramDrafter()
         case "assistant":
             return AssistantDrafter(CachedModel(models.assistant.model), target.vocab_size, sampler, ends)
-        case "mtp":
-            return MtpDrafter(models.trained.network, target, sampler, ends)
-        case "heads":
-            return HeadsDrafter(models.trained.network, target, sampler, ends)
+        case "mtp" | "heads":
+            branches = _branches(models, target)
+            return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+        case "tree":
+            return _tree(models, lane, target, ends)
         case "composite":
-            mtp = MtpDrafter(models.trained.network, target, sampler, ends)
-            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), mtp)
+            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target, ends))
     return NoDrafter()
+
+
+def _tree(models: LoadedPair, lane: Lane, target: CachedModel, ends: frozenset[int]) -> TreeDrafter:
+    if not target.takes_trees:
+        raise PlaygroundError(
+            f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
+            "others. Choose the drafter mtp or heads."
+        )
+    return TreeDrafter(_branches(models, target), lane.nodes, ends)
+
+
+def _branches(models: LoadedPair, target: CachedModel) -> Branches:
+    network = models.trained.network
+    return MtpBranches(network, target) if isinstance(network, MtpLayer) else HeadsBranches(network, target)
 
 
 def _finish(rounds: Sequence[Round], request: Request, ends: frozenset[int], room: int) -> Finish:

@@ -24,6 +24,7 @@ from playground.experiments.environment import describe
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
 from playground.trace import Lane, Request, Round
+from playground.ways import WAYS
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 STANDARD = "standard"
@@ -149,7 +150,8 @@ def run(
 def label(lane: Lane) -> str:
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    return f"{lane.drafter} {lane.lookahead}{policy}{threshold}"
+    tree = f", {lane.nodes} nodes" if WAYS[lane.drafter].tree else ""
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}"
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:

@@ -20,6 +20,7 @@ POLICIES = {
     "confidence": "confidence threshold",
 }
 MAX_LOOKAHEAD = 16
+MAX_NODES = 64
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Asked:
     lookahead: int
     policy: str
     confidence_threshold: float
+    nodes: int
     max_new_tokens: int
     temperature: float
     top_p: float
@@ -57,7 +59,14 @@ class Asked:
             pair = pairs[self.pair]
         else:
             raise PlaygroundError(f"There is no pair {self.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        lane = assisted_lane(pair, self.drafter, int(self.lookahead), self.policy, float(self.confidence_threshold))
+        lane = assisted_lane(
+            pair,
+            self.drafter,
+            int(self.lookahead),
+            self.policy,
+            float(self.confidence_threshold),
+            int(self.nodes),
+        )
         request = Request(
             prompt=self.prompt,
             system=self.system,
@@ -104,6 +113,7 @@ class Controls:
     lookahead: gr.Slider
     policy: gr.Dropdown
     confidence_threshold: gr.Slider
+    nodes: gr.Slider
     max_new_tokens: gr.Slider
     temperature: gr.Slider
     top_p: gr.Slider
@@ -186,6 +196,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
                 label="Confidence threshold",
                 info="the policy of that name stops drafting below this q",
             )
+            nodes = _slider(
+                1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"
+            )
         system = gr.Textbox(
             system_text,
             label="System prompt",
@@ -198,7 +211,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
     pair.input(
         lambda name: _chosen(pairs, name),
         inputs=pair,
-        outputs=[pair, drafter, lookahead, policy, confidence_threshold, own],
+        outputs=[pair, drafter, lookahead, policy, confidence_threshold, nodes, own],
         queue=False,
         show_progress="hidden",
         api_visibility="private",
@@ -212,6 +225,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         lookahead,
         policy,
         confidence_threshold,
+        nodes,
         max_new_tokens,
         temperature,
         top_p,
@@ -259,5 +273,6 @@ def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
         gr.update(value=pair.lookahead) if pair else gr.skip(),
         gr.update(value=pair.policy) if pair else gr.skip(),
         gr.update(value=pair.confidence_threshold) if pair else gr.skip(),
+        gr.update(value=pair.nodes) if pair else gr.skip(),
         gr.update(visible=pair is None),
     )

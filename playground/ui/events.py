@@ -106,10 +106,11 @@ class Events:
         pair: str = "starter",
         target: str = "",
         assistant: str = "",
-        drafter: Literal["none", "ngram", "assistant", "mtp", "heads", "composite"] = "ngram",
+        drafter: Literal["none", "ngram", "assistant", "mtp", "heads", "tree", "composite"] = "ngram",
         lookahead: int = 5,
         policy: Literal["constant", "heuristic", "confidence"] = "constant",
         confidence_threshold: float = 0.4,
+        nodes: int = 16,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_p: float = 1.0,
@@ -121,8 +122,8 @@ class Events:
     ) -> dict:
         """Runs the prompt through standard and assisted decoding, and returns the whole comparison: each lane with its
         settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`."""
-        values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, max_new_tokens)
-        values += (temperature, top_p, top_k, repetition_penalty, seed, system, chat_template)
+        values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, nodes)
+        values += (max_new_tokens, temperature, top_p, top_k, repetition_penalty, seed, system, chat_template)
         try:
             events = (event for batch in self._start(Asked(*values)).drain(DRAIN_HZ) for event in batch)
             return export.to_json(next(event.comparison for event in events if isinstance(event, Finished)))

@@ -181,7 +181,9 @@ def _lookahead(trace: Trace) -> str:
     if lane.drafter == "none":
         return "none"
     threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    return f"{_count(lane.lookahead, 'token')}, {lane.policy}{threshold}"
+    branched = any(token.parent is not None for round_ in trace.rounds for token in round_.drafted)
+    tree = f", in trees of at most {_count(lane.nodes, 'token')}" if branched else ""
+    return f"{_count(lane.lookahead, 'token')}, {lane.policy}{threshold}{tree}"
 
 
 def _decoding(trace: Trace) -> str:

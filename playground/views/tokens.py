@@ -1,8 +1,9 @@
 """The token panel's log: one JSON line a round, in an append-only text that `assets/tokens.js` draws.
 
 The text only ever grows while a lane runs, so that each update sends and draws the new rounds alone. Lines are lean,
-because the browser holds the whole log: a round is [draft tokens, target token or null], a token
-[id, text, kind, p, q, margin, special]. The kind is the decision or the reason; how it looks is the script's affair.
+because the browser holds the whole log: a round is [draft tokens, target token or null] and, where the draft is a tree,
+the list of its parents; a token is [id, text, kind, p, q, margin, special]. The kind is the decision or the reason; how
+it looks is the script's affair.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ def line(round_: Round) -> str:
     """A round as one line of JSON, in ASCII, ended by a newline."""
     drafted = [_token(token, token.decision, token.q) for token in round_.drafted]
     target = _token(round_.target, round_.target.reason, None) if round_.target else None
-    return json.dumps([drafted, target], separators=(",", ":")) + "\n"
+    parents = [token.parent for token in round_.drafted]
+    tree = [parents] if any(parent is not None for parent in parents) else []
+    return json.dumps([drafted, target, *tree], separators=(",", ":")) + "\n"
 
 
 def log(rounds: Iterable[Round]) -> str:

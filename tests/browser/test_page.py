@@ -10,6 +10,7 @@ import pytest
 
 from playground import export
 from playground.trace import Comparison, Trace
+from tests.examples import plain_round, trace, tree_round
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
@@ -175,6 +176,26 @@ def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(v
     open_trace(page, '{"a": 1}')
     page.get_by_text("not a trace of the playground").wait_for()
     assert shown(page, 1) == recorded(comparison.lanes[1])
+
+
+def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visit):
+    page = visit()
+    lanes = (trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree"))
+    open_trace(page, json.dumps(export.to_json(Comparison(lanes))))
+    finish(page)
+    assisted = panel(page, 1)
+    assert assisted.locator(".tok:not(.fork)").all_inner_texts() == ["6 ", "9 "]
+    fork = assisted.locator(".fork")
+    fork.click()
+    assert assisted.locator(".tree .tok").all_inner_texts() == ["4 ", "5 ", "6 ", "7 ", "8 "]
+    assert assisted.locator(".tree .accepted").all_inner_texts() == ["6 "]
+    assert assisted.locator(".branch").nth(1).inner_text().endswith("p not judged")
+    assert fork.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("Enter")
+    assert assisted.locator(".tree").count() == 0
+    page.keyboard.press(" ")
+    page.get_by_label("Hide rejected tokens").check()
+    assert not assisted.locator(".tree").is_visible() and not fork.is_visible()
 
 
 def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):

@@ -49,13 +49,22 @@ class FakeModel:
     def length(self) -> int:
         return len(self.text)
 
-    def forward(self, ids: Sequence[int], keep: int) -> torch.Tensor:
+    def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
         assert 1 <= keep <= len(ids)
         self.passes += 1
         self.fed += len(ids)
         self.text += ids
+        if branches is not None:
+            draft = Draft(list(ids[-len(branches) :]), [1.0] * len(branches), branches=list(branches))
+            text = self.text[: -len(branches)]
+            paths = [draft.path(i) for i in range(-1, len(branches))]
+            return torch.stack([self.law(text + [draft.ids[i] for i in path]) for path in paths])
         ends = range(len(self.text) - keep + 1, len(self.text) + 1)
         return torch.stack([self.law(self.text[:end]) for end in ends])
+
+    def keep_branch(self, length: int, path: Sequence[int]) -> None:
+        assert length + len(path) <= self.length
+        self.text = self.text[:length] + [self.text[length + i] for i in path]
 
     def keep(self, length: int) -> None:
         assert length <= self.length

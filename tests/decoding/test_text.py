@@ -50,8 +50,8 @@ def test_a_preview_leaves_the_text_as_it_is(tiny_tokenizer):
     detokenizer = Detokenizer(tiny_tokenizer, [])
     pieces = []
     for i, id_ in enumerate(ids):
-        detokenizer.preview(ids[i::-1])
-        assert detokenizer.preview([id_]) == plain[i : i + 1]
+        detokenizer.branch(ids[i::-1], range(-1, i), last=-1)
+        assert detokenizer.branch([id_], [-1], last=-1) == plain[i : i + 1]
         pieces += detokenizer.commit([id_])
     assert pieces == plain
 

@@ -9,10 +9,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.heads import HeadsDrafter
-from playground.decoding.drafters.mtp import MtpDrafter
+from playground.decoding.drafters.heads import HeadsBranches
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -24,13 +27,13 @@ from tests.decoding.fakes import NumberTokenizer, ScriptedDrafter
 from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
 from tests.decoding.test_verify import agrees
 
-WAYS = ("mtp", "heads", "composite")
+WAYS = ("mtp", "heads", "mtp tree", "heads tree", "composite")
 
 
 def network_for(way: str, model, draft_ids: torch.Tensor):
     """Heads of random weights, or a layer that starts from the target's last."""
     torch.manual_seed(7)
-    if way == "heads":
+    if way.startswith("heads"):
         return ParallelHeads(model, draft_ids, 4).eval()
     layer = MtpLayer(model, draft_ids).eval()
     layer.start_from(model)
@@ -39,10 +42,11 @@ def network_for(way: str, model, draft_ids: torch.Tensor):
 
 def drafter_for(way: str, network, target: CachedModel, sampler: Sampler):
     ends = {V - 1}
-    if way == "heads":
-        return HeadsDrafter(network, target, sampler, ends)
-    mtp = MtpDrafter(network, target, sampler, ends)
-    return mtp if way == "mtp" else CompositeDrafter(NgramDrafter(3, 2), mtp)
+    branches = (HeadsBranches if way.startswith("heads") else MtpBranches)(network, target)
+    if way in ("mtp", "heads"):
+        return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+    tree = TreeDrafter(branches, 12, ends)
+    return CompositeDrafter(NgramDrafter(3, 2), tree) if way == "composite" else tree
 
 
 def rounds_of(model, way, network, prompt, lookahead=4, max_new_tokens=24, **sampling):

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -167,3 +174,34 @@ def test_a_target_is_watched_only_while_a_drafter_asks_for_hidden_states(models)
     cached.keep_hidden = True
     cached.forward([1, 2, 3], keep=1)
     assert not models[0].base_model._forward_hooks
+
+
+BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches behind the text; the first forks at its first and second token
+
+
+@pytest.mark.parametrize("path", [[0, 1, 3], [5, 6, 7], [0, 4], [0, 1], [5], []], ids=str)
+def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were(models, path):
+    target = models[0]
+    text = prompts(1)[0] * 3 + list(range(1, 12))
+    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, branches=BRANCHES)
+    cached = CachedModel(target)
+    cached.keep_hidden = True
+    cached.forward(text[:-2], keep=1)
+    cached.keep(len(text) - 2)
+    logits = cached.forward([*text[-2:], *draft.ids], keep=9, branches=BRANCHES)
+    cached.keep_branch(len(text), path)
+
+    branch = [draft.ids[i] for i in path]
+    alone = CachedModel(target)
+    alone.keep_hidden = True
+    fresh = alone.forward([*text, *branch], keep=len(branch) + 1)
+    torch.testing.assert_close(logits[[0, *(i + 1 for i in path)]], fresh, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(cached.hidden, alone.hidden[len(text) - 2 :], rtol=1e-4, atol=1e-4)
+    alone.keep(len(text) + len(branch))
+    more = [1, 2, 3, 4, 5, 6, 7, 8]
+    torch.testing.assert_close(cached.forward(more, 8), alone.forward(more, 8), rtol=1e-4, atol=1e-4)
+
+
+def test_a_recurrent_model_takes_no_trees():
+    config = MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=1, state_size=4)
+    assert not CachedModel(MambaForCausalLM(config)).takes_trees

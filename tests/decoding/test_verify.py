@@ -18,7 +18,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import greedy_match, speculative_sampling
+from playground.decoding.verify import follow, speculative_sampling
 from playground.trace import Request
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
 
@@ -34,7 +34,7 @@ def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor | None, drafted: int | 
     for _ in range(DRAWS):
         ids = [drafted, drafted] if q is None else [sampler.draw(q[0]), sampler.draw(q[1])]
         draft = Draft(ids, [1.0, 1.0], q)
-        n, token = rule(draft, p, p[range(2), ids], sampler)
+        n, token = rule(draft, p, sampler)
         counts[ids[0] if n else token] += 1
     return counts
 
@@ -74,21 +74,21 @@ def test_the_targets_distribution_comes_out(p, q, drafted):
 
 def test_agreement_shows_in_acceptance():
     sampler = Sampler(Request("x", temperature=1.0), CPU)
-    same = [speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, P[range(2), [1, 2]], sampler)[0] for _ in range(200)]
+    same = [speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, sampler)[0] for _ in range(200)]
     never = DISJOINT[[0, 0, 0]]
-    none = [speculative_sampling(Draft([4, 4], [1, 1]), never, never[range(2), [4, 4]], sampler)[0] for _ in range(200)]
+    none = [speculative_sampling(Draft([4, 4], [1, 1]), never, sampler)[0] for _ in range(200)]
     assert set(same) == {2}
     assert set(none) == {0}
 
 
 def test_wrong_rules_are_caught():
-    def argmax_draft_with_its_softmax_as_q(draft, p, p_drafted, sampler):
+    def argmax_draft_with_its_softmax_as_q(draft, p, sampler):
         # What transformers 5.22 does with a drafter that drafts greedily: q is not one-hot there.
         wrong = Draft(draft.ids, draft.q, distributions(1, 2))
-        return speculative_sampling(wrong, p, p_drafted, sampler)
+        return speculative_sampling(wrong, p, sampler)
 
-    def no_residual(draft, p, p_drafted, sampler):
-        n, token = speculative_sampling(draft, p, p_drafted, sampler)
+    def no_residual(draft, p, sampler):
+        n, token = speculative_sampling(draft, p, sampler)
         return n, token if n == 2 else sampler.draw(p[n])
 
     drafted = int(distributions(1, 2)[0].argmax())
@@ -97,10 +97,32 @@ def test_wrong_rules_are_caught():
 
 
 @given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), min_size=9, max_size=9))
-def test_greedy_match_is_the_longest_common_prefix(draft, choices):
-    n = greedy_match(draft, choices)
+def test_of_a_chain_the_longest_prefix_that_is_chosen_is_kept(draft, choices):
+    path, token = follow(Draft(draft, [1.0] * len(draft)), choices.__getitem__)
+    n = len(path)
+    assert path == list(range(n))
     assert draft[:n] == choices[:n]
     assert n == len(draft) or draft[n] != choices[n]
+    assert token == choices[n]
+
+
+@st.composite
+def trees(draw):
+    """Trees over three tokens in which no token has two equal ones behind it."""
+    nodes = draw(st.sets(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), max_size=12))
+    whole = sorted({node[:end] for node in nodes for end in range(1, len(node) + 1)})
+    branches = [whole.index(node[:-1]) if len(node) > 1 else -1 for node in whole]
+    return whole, Draft([node[-1] for node in whole], [1.0] * len(whole), branches=branches)
+
+
+@given(trees(), st.lists(st.integers(0, 2), min_size=5, max_size=5))
+def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
+    """The target writes `text` whatever is drafted."""
+    texts, draft = tree
+    path, token = follow(draft, lambda row: text[len(draft.path(row - 1))])
+    kept = tuple(draft.ids[i] for i in path)
+    assert kept == max((t for t in texts if t == tuple(text[: len(t)])), key=len, default=())
+    assert token == text[len(kept)]
 
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
@@ -120,7 +142,8 @@ def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampl
         p = 1.0
         for i in range(length):
             before = prompt + list(text[:i])
-            p *= float(sampler.probabilities(sampler.scores(before, target_law(before)[None]))[0, text[i]])
+            scores = sampler.scores(target_law(before)[None], lambda row, before=before: before)
+            p *= float(sampler.probabilities(scores)[0, text[i]])
         return p
 
     texts = list(itertools.product(range(vocab), repeat=length))

@@ -10,7 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.mtp import MtpDrafter
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.sampling import Sampler
 from playground.distil import train as training
 from playground.distil.data import batch_of, load_answers
@@ -152,7 +154,8 @@ def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
     for i in range(len(agreed)):
         known = answer.prompt_length + i  # tokens before the draft
         cached = CachedModel(target.model)
-        drafter = MtpDrafter(layer, cached, Sampler(Request("x"), target.model.device), ())
+        choose = DraftChoice(layer.draft_ids, layer.vocab_size, Sampler(Request("x"), target.model.device))
+        drafter = ChainDrafter(MtpBranches(layer, cached), choose, ())
         cached.forward(ids[: known - 1], keep=1)
         drafter.commit(known - 1)
         draft = drafter.propose(ids[:known], steps, 0.0).ids

@@ -18,6 +18,7 @@ ASKED = Asked(
     lookahead=5,
     policy="constant",
     confidence_threshold=0.4,
+    nodes=16,
     max_new_tokens=16,
     temperature=0,
     top_p=1,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from playground.trace import Round, TargetToken
 from playground.views import tokens
-from tests.examples import drafted_round, plain_round
+from tests.examples import drafted_round, plain_round, tree_round
 
 
 def test_a_line_holds_the_whole_round():
@@ -20,6 +20,13 @@ def test_a_line_holds_the_whole_round():
         [3, "3 ", "unused", None, 0.8, None, 0],
     ]
     assert target == [9, "9 ", "correction", 0.9, None, 0.5, 0]
+
+
+def test_the_line_of_a_tree_tells_what_each_token_stands_behind():
+    drafted, target, parents = json.loads(tokens.line(tree_round()))
+    assert parents == [-1, 0, -1, 2, 2]
+    assert [kind for _, _, kind, *_ in drafted] == ["rejected", "unused", "accepted", "rejected", "rejected"]
+    assert target[2] == "correction"
 
 
 def test_a_round_may_end_in_a_draft_token_and_small_probabilities_stay_above_zero():

@@ -39,7 +39,7 @@ class AssistantDrafter:
 
     def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor | None]:
         logits = self._assistant.forward(text[self._assistant.length :], keep=1)[:, : self._vocab_size]
-        scores = self._sampler.scores(text, logits)
+        scores = self._sampler.scores(logits, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
             return int(token), float(q), None

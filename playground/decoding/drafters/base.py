@@ -11,18 +11,39 @@ import torch
 
 @dataclass(frozen=True)
 class Draft:
-    """Proposed tokens.
+    """Proposed tokens: a chain of them, or a tree whose branches are alternatives.
 
     Attributes:
         ids: k token ids.
         q: the drafter's own probability of each, to be shown.
         probabilities: (k, vocabulary), the distributions that the ids were drawn from. None where they were not drawn
             but chosen (argmax, lookup): q is then one-hot, and speculative sampling must treat it so to stay exact.
+        branches: in a tree, for each token the index of the one that it stands behind, -1 for the text; a token stands
+            behind its parent in the list, too. None is a chain. The tokens of a tree are chosen, never drawn.
     """
 
     ids: list[int]
     q: list[float]
     probabilities: torch.Tensor | None = None
+    branches: list[int] | None = None
+
+    @property
+    def parents(self) -> Sequence[int]:
+        """As `branches`, of a chain too."""
+        return range(-1, len(self.ids) - 1) if self.branches is None else self.branches
+
+    @property
+    def depth(self) -> int:
+        """The tokens of its longest branch."""
+        return max((len(self.path(i)) for i in range(len(self.ids))), default=0)
+
+    def path(self, i: int) -> list[int]:
+        """The indices of the tokens from the text's end to token i; none for -1."""
+        indices = []
+        while i >= 0:
+            indices.append(i)
+            i = self.parents[i]
+        return indices[::-1]
 
 
 NOTHING = Draft([], [])

@@ -1,45 +1,49 @@
 """Parallel heads draft several tokens from one hidden state of the target, all at once.
 
-Medusa (Cai et al. 2024), Gloeckle et al. 2024; models/heads.py has the heads. No tree, and verified exactly: Medusa's
-"typical acceptance" is lossy and not used.
+Medusa (Cai et al. 2024), Gloeckle et al. 2024; models/heads.py has the heads. Verified exactly: Medusa's "typical
+acceptance" is lossy and not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
-from playground.decoding.drafters.hidden import DraftChoice, HiddenStates
-from playground.decoding.sampling import Sampler
+from playground.decoding.drafters.hidden import HiddenStates
 from playground.models.heads import ParallelHeads
 
 
-class HeadsDrafter:
-    """Drafts as many tokens as there are heads at most.
+class HeadsBranches:
+    """Grows `Branches` as deep as there are heads. A head proposes the same behind every branch.
 
     Args:
         target: the target that the loop runs; it is told to keep its hidden states.
-        eos_ids: tokens behind which drafting is pointless.
     """
 
-    def __init__(self, heads: ParallelHeads, target: CachedModel, sampler: Sampler, eos_ids: Collection[int]) -> None:
+    def __init__(self, heads: ParallelHeads, target: CachedModel) -> None:
+        self.draft_ids = heads.draft_ids
+        self.deepest = heads.count
         self._heads = heads
         self._hidden = HiddenStates(target)
-        self._choose = DraftChoice(heads.draft_ids, target.vocab_size, sampler)
-        self._eos_ids = eos_ids
+        self._logits: torch.Tensor  # (heads, draft vocabulary)
+        self._place = 0
 
-    @torch.inference_mode()
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        hidden = self._hidden.take() if k > 0 else None
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden.take()
         if hidden is None:
-            return NOTHING
-        rows = self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1])[:k]
-        return draft_tokens(
-            ids, len(rows), stop_below, self._eos_ids, lambda text: self._choose(text, rows[len(text) - len(ids)])
-        )
+            return None
+        self._logits = self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1])
+        self._place = 0
+        return self._logits[:1]
 
-    def commit(self, length: int) -> None:
+    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        self._place += 1
+        return self._logits[self._place].expand(len(ids), -1)
+
+    def end(self) -> None:
+        pass
+
+    def commit(self) -> None:
         self._hidden.commit()

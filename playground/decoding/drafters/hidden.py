@@ -48,7 +48,7 @@ class DraftChoice:
             return self._ids[int(place)], float(q), None
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
         whole[0, self._draft_ids] = logits.float()
-        scores = self._sampler.scores(text, whole)
+        scores = self._sampler.scores(whole, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
             return int(token), float(q), None

@@ -1,59 +1,69 @@
-"""A multi-token prediction layer drafts recursively from the target's hidden states.
+"""A multi-token prediction layer grows drafts recursively from the target's hidden states.
 
 DeepSeek-V3 (2024, section 2.2); models/mtp.py has the layer. Its KV cache holds an entry for each place of the text
-that the target has been through. Entries drafted from the layer's own hidden states are dropped after each draft: the
+that the target has been through. Entries grown from the layer's own hidden states are dropped after each draft: the
 target's verify pass gives the true ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
-from playground.decoding.drafters.hidden import DraftChoice, HiddenStates
-from playground.decoding.sampling import Sampler
+from playground.decoding.cached import CachedModel, additive
+from playground.decoding.drafters.hidden import HiddenStates
 from playground.models.mtp import MtpLayer
 
 
-class MtpDrafter:
-    """Args:
-    target: the target that the loop runs; it is told to keep its hidden states.
-    eos_ids: tokens behind which drafting is pointless.
+class MtpBranches:
+    """Grows `Branches` as deep as asked.
+
+    Args:
+        target: the target that the loop runs; it is told to keep its hidden states.
     """
 
-    def __init__(self, layer: MtpLayer, target: CachedModel, sampler: Sampler, eos_ids: Collection[int]) -> None:
+    deepest = sys.maxsize
+
+    def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
+        self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target)
-        self._choose = DraftChoice(layer.draft_ids, target.vocab_size, sampler)
-        self._eos_ids = eos_ids
         self._cache = layer.new_cache()
         self._cache.activate_past_recording()
-        self._entries = 0  # of the cache; entry i is for the token at place i + 1 and the hidden state at place i
+        self._entries = 0  # of the text; entry i is for the token at place i + 1 and the hidden state at place i
+        self._window = getattr(self._cache.layers[0], "sliding_window", None)
+        self._out: torch.Tensor  # (1, rows, width), what came out of the last call
+        self._sees: torch.Tensor  # (rows, grown entries), which of the entries behind the text's those rows go back to
+        self._places: torch.Tensor  # (entries,), of the text's and the grown ones
 
-    @torch.inference_mode()
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        hidden = self._hidden.take() if k > 0 else None
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden.take()
         if hidden is None:
-            return NOTHING
-        out = self._enter(ids[self._entries + 1 :], hidden[None])
+            return None
+        tokens = torch.tensor([ids[self._entries + 1 :]], device=hidden.device)
+        self._out = self._layer(tokens, hidden[None], self._cache)[:, -1:]
         self._entries = len(ids) - 1
+        self._sees = torch.zeros(1, 0, dtype=torch.bool)
+        self._places = torch.arange(self._entries)
+        return self._layer.logits(self._out[0])
 
-        def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
-            nonlocal out
-            if len(text) > len(ids):
-                out = self._enter(text[-1:], out[:, -1:])
-            return self._choose(text, self._layer.logits(out[0, -1]))
+    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        device, n = self._out.device, len(ids)
+        self._sees = torch.cat([self._sees[rows], torch.eye(n, dtype=torch.bool)], dim=1)
+        place = self._entries - 1 + int(self._sees[0].sum())  # of the new entries, which stand equally deep
+        self._places = torch.cat([self._places, torch.full((n,), place)])
+        sees = torch.cat([torch.ones(n, self._entries, dtype=torch.bool), self._sees], dim=1)
+        if self._window:
+            sees = (sees & (place - self._places < self._window))[:, -(self._window - 1 + n) :]
+        mask = additive(sees, self._out.dtype).to(device)
+        positions = torch.full((1, n), place, device=device)
+        self._out = self._layer(torch.tensor([ids], device=device), self._out[:, rows], self._cache, positions, mask)
+        return self._layer.logits(self._out[0])
 
-        draft = draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
-        drafted = self._cache.get_seq_length() - self._entries
-        self._cache.crop(-drafted)
-        return draft
+    def end(self) -> None:
+        self._cache.crop(-self._sees.shape[1])
 
-    def _enter(self, tokens: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        return self._layer(torch.tensor([tokens], device=hidden.device), hidden, self._cache)
-
-    def commit(self, length: int) -> None:
+    def commit(self) -> None:
         self._hidden.commit()

@@ -1,0 +1,66 @@
+"""What grows drafts from a text, and the drafter that grows one chain of them. tree.py grows several branches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import torch
+
+from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
+from playground.decoding.drafters.hidden import DraftChoice
+
+
+class Branches(Protocol):
+    """Grows drafts place by place, behind one text after another.
+
+    `draft_ids`: (draft vocabulary,), the token ids that the columns of its logits stand for. `deepest`: the most places
+    that it can grow.
+    """
+
+    draft_ids: torch.Tensor
+    deepest: int
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        """Logits behind the text, (1, draft vocabulary); None where it cannot draft yet."""
+
+    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        """Logits behind the tokens `ids`, (tokens, draft vocabulary). Each of them was chosen from the row of the last
+        call's logits that `rows` tells."""
+
+    def end(self) -> None:
+        """The draft is done."""
+
+    def commit(self) -> None:
+        """To be called once a round, behind the target's own roll-back."""
+
+
+class ChainDrafter:
+    """Args:
+    eos_ids: tokens behind which drafting is pointless.
+    """
+
+    def __init__(self, branches: Branches, choose: DraftChoice, eos_ids: Collection[int]) -> None:
+        self._branches = branches
+        self._choose = choose
+        self._eos_ids = eos_ids
+
+    @torch.inference_mode()
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        k = min(k, self._branches.deepest)
+        logits = self._branches.root(ids) if k > 0 else None
+        if logits is None:
+            return NOTHING
+
+        def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+            nonlocal logits
+            if len(text) > len(ids):
+                logits = self._branches.grow(text[-1:], [0])
+            return self._choose(text, logits[0])
+
+        draft = draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
+        self._branches.end()
+        return draft
+
+    def commit(self, length: int) -> None:
+        self._branches.commit()

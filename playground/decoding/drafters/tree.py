@@ -1,0 +1,98 @@
+"""Draft trees: several tokens a place, verified in one pass, of which the target can take any one.
+
+EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and of all tokens the `nodes` likeliest make the tree; how
+likely a token is to be kept is told by the product of the drafter's probabilities along its branch. Over the places of
+parallel heads the same makes the tree of Medusa (Cai et al. 2024) and DDTree, but one made for each text.
+
+What grows the branches is the affair of mtp.py and heads.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.branches import Branches
+
+WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
+
+
+@dataclass(frozen=True)
+class Node:
+    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch."""
+
+    id: int
+    parent: int
+    q: float
+    chance: float
+
+
+class TreeDrafter:
+    """Args:
+    nodes: the most tokens that a tree may have; its depth is the lookahead.
+    eos_ids: tokens behind which drafting is pointless.
+    """
+
+    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int]) -> None:
+        self._branches = branches
+        self._draft_ids = branches.draft_ids.tolist()
+        self._size = nodes
+        self._eos_ids = eos_ids
+
+    @torch.inference_mode()
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        """Nothing grows behind a token whose chance is under `stop_below`."""
+        k = min(k, self._branches.deepest)
+        logits = self._branches.root(ids) if k > 0 else None
+        if logits is None:
+            return NOTHING
+        nodes: list[Node] = []
+        tips = [-1]  # the nodes behind which the logits' rows stand
+        for depth in range(1, k + 1):
+            start = len(nodes)
+            nodes += self._continued(nodes, tips, logits)
+            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[: self._size]
+            fresh = (i for i in best if i >= start and nodes[i].chance >= stop_below)
+            growing = [i for i in fresh if nodes[i].id not in self._eos_ids][:WIDTH]
+            if depth == k or not growing:
+                break
+            rows = [tips.index(nodes[i].parent) for i in growing]
+            logits = self._branches.grow([nodes[i].id for i in growing], rows)
+            tips = growing
+        self._branches.end()
+        return _draft(nodes, best)
+
+    def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
+        """The likeliest tokens behind each of the tips."""
+        top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
+        return [
+            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0))
+            for tip, slots, qs in zip(tips, top.indices.tolist(), top.values.tolist(), strict=True)
+            for slot, q in zip(slots, qs, strict=True)
+        ]
+
+    def commit(self, length: int) -> None:
+        self._branches.commit()
+
+
+def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
+    """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
+    the likeliest branch of all lies in the cache as a chain would."""
+    children: dict[int, list[int]] = {}
+    for i in best:
+        children.setdefault(nodes[i].parent, []).append(i)
+    order: list[int] = []
+    waiting = children.get(-1, [])[::-1]
+    while waiting:
+        i = waiting.pop()
+        order.append(i)
+        waiting += children.get(i, [])[::-1]
+    place = {i: at for at, i in enumerate(order)} | {-1: -1}
+    return Draft(
+        [nodes[i].id for i in order],
+        [nodes[i].q for i in order],
+        branches=[place[nodes[i].parent] for i in order],
+    )

@@ -1,0 +1,158 @@
+"""The shape of draft trees: of all branches the likeliest, each behind its parent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playground.decoding.drafters.tree import WIDTH, TreeDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.trace import Request
+from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
+from tests.decoding.test_verify import agrees
+
+V = 4
+EOS = V - 1
+
+
+class LawBranches:
+    """Branches over a law. Remembers how many tokens it was asked to grow at each place."""
+
+    deepest = 9
+
+    def __init__(self, law, vocab_size: int = V, ready: bool = True) -> None:
+        self.law, self.ready = law, ready
+        self.draft_ids = torch.arange(vocab_size)
+        self.grown: list[int] = []
+        self.ended = self.committed = 0
+
+    def root(self, ids):
+        self.texts = [list(ids)]
+        return self._logits() if self.ready else None
+
+    def grow(self, ids, rows):
+        assert len(ids) == len(rows) == len({(row, id_) for row, id_ in zip(rows, ids, strict=True)})
+        self.texts = [[*self.texts[row], id_] for id_, row in zip(ids, rows, strict=True)]
+        self.grown.append(len(ids))
+        return self._logits()
+
+    def _logits(self):
+        return torch.stack([self.law(text) for text in self.texts])
+
+    def end(self):
+        self.ended += 1
+
+    def commit(self):
+        self.committed += 1
+
+
+def q_of(law, text, path):
+    """The drafter's probability of each token of a branch."""
+    return [float(law([*text, *path[:i]]).softmax(-1)[id_]) for i, id_ in enumerate(path)]
+
+
+@given(seed=st.integers(0, 200), depth=st.integers(1, 3), nodes=st.integers(1, 20))
+def test_a_tree_holds_the_likeliest_branches_of_all(seed, depth, nodes):
+    law, text = random_law(seed, V), [0, 1]
+    draft = TreeDrafter(LawBranches(law), nodes, ()).propose(text, depth, 0.0)
+    paths = [tuple(draft.ids[j] for j in draft.path(i)) for i in range(len(draft.ids))]
+    every = [path for n in range(1, depth + 1) for path in itertools.product(range(V), repeat=n)]
+    chance = {path: math.prod(q_of(law, text, path)) for path in every}
+    assert len(paths) == len(set(paths)) == min(nodes, len(every))
+    assert all(-1 <= parent < i for i, parent in enumerate(draft.branches))
+    if V ** (depth - 1) <= WIDTH:  # every branch may grow
+        assert sorted(map(chance.get, paths)) == pytest.approx(sorted(chance.values())[-len(paths) :])
+    for i, path in enumerate(paths):
+        assert draft.q[i] == pytest.approx(q_of(law, text, path)[-1], rel=1e-5)
+
+
+def test_the_likeliest_branch_comes_first_as_a_chain_would():
+    law, text = random_law(3, V), [0, 1]
+    draft = TreeDrafter(LawBranches(law), 12, ()).propose(text, 3, 0.0)
+    chain = list(text)
+    for _ in range(3):
+        chain.append(int(law(chain).argmax()))
+    assert draft.ids[:3] == chain[2:]
+    assert draft.branches[:3] == [-1, 0, 1]
+
+
+def test_nothing_grows_behind_an_end_of_text_or_an_unlikely_branch():
+    law, text = random_law(5, V), [0, 1]
+    draft = TreeDrafter(LawBranches(law), 40, {EOS}).propose(text, 3, 0.05)
+    for parent in {p for p in draft.branches if p >= 0}:
+        path = [draft.ids[i] for i in draft.path(parent)]
+        assert draft.ids[parent] != EOS
+        assert math.prod(q_of(law, text, path)) >= 0.05
+    unsure = LawBranches(law)
+    assert TreeDrafter(unsure, 40, ()).propose(text, 3, 1.0).depth == 1
+    assert unsure.grown == []
+
+
+def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_round():
+    branches = LawBranches(random_law(0, V), ready=False)
+    drafter = TreeDrafter(branches, 4, ())
+    assert drafter.propose([0, 1], 3, 0.0).ids == []
+    drafter.commit(2)
+    branches.ready = True
+    assert len(drafter.propose([0, 1], 3, 0.0).ids) == 4
+    assert (branches.ended, branches.committed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=2, repetition_penalty=1.5)],
+    ids=str,
+)
+def test_trees_leave_the_targets_law_over_all_continuations(sampling):
+    vocab, prompt, length = 3, [0, 1, 0, 2, 0, 1], 3
+    target_law = random_law(1, vocab)
+    sampler = Sampler(Request("x", seed=3, **sampling), torch.device("cpu"))
+
+    def probability(text: tuple[int, ...]) -> float:
+        p = 1.0
+        for i in range(length):
+            before = prompt + list(text[:i])
+            scores = sampler.scores(target_law(before)[None], lambda row, before=before: before)
+            p *= float(sampler.probabilities(scores)[0, text[i]])
+        return p
+
+    texts = list(itertools.product(range(vocab), repeat=length))
+    counts = dict.fromkeys(texts, 0)
+    for _ in range(2_500):
+        drafter = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 5, ())
+        detokenizer = Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(FakeModel(target_law, vocab), drafter, Constant(2), sampler, detokenizer, prompt, length, ())
+        counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
+    assert agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))
+
+
+def test_a_round_tells_of_every_branch_what_became_of_it():
+    """The target writes 0 1 2 …; the drafter has both its token and another one at every place."""
+
+    def target_law(ids):
+        return torch.nn.functional.one_hot(torch.tensor((ids[-1] + 1) % V), V) * 5.0
+
+    def drafter_law(ids):  # right, but second best
+        ahead = (torch.arange(V) - ids[-1]) % V
+        return 2.0 * (ahead == 2) + 1.0 * (ahead == 1)
+
+    drafter = TreeDrafter(LawBranches(drafter_law), 6, ())
+    sampler = Sampler(Request("x"), torch.device("cpu"))
+    detokenizer = Detokenizer(NumberTokenizer(), [0])
+    target = FakeModel(target_law, V)
+    rounds = list(decode(target, drafter, Constant(2), sampler, detokenizer, [0], 8, ()))
+    assert [token.id for round_ in rounds for token in round_.tokens] == [1, 2, 3, 0, 1, 2, 3, 0]
+    first = rounds[0]
+    assert [token.decision for token in first.accepted] == ["accepted"] * len(first.accepted)
+    kept = {-1} | {i for i, token in enumerate(first.drafted) if token.decision == "accepted"}
+    for token in first.drafted:
+        assert (token.decision == "unused") == (token.parent not in kept) == (token.p is None)
+    assert target.passes == len(rounds) < 8
