@@ -59,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     pairs = commands.add_parser("pairs", help="the presets, and which of them this machine can run now")
     pairs.set_defaults(command=_pairs)
 
+    drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
+    drafters.set_defaults(command=_drafters)
+    drafters.add_argument("--json", action="store_true", help="for programs")
+
     bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
     bench.set_defaults(command=_bench)
     _add_models(bench)
@@ -184,6 +188,30 @@ def _pairs(options: argparse.Namespace) -> None:
             print(f"{'':<{width}}       {pair.note}")
     for problem in problems:
         print(f"playground: {problem}", file=sys.stderr)
+
+
+def _drafters(options: argparse.Namespace) -> None:
+    from playground.presets import load_pairs
+
+    pairs, _ = load_pairs()
+    rows = [
+        {
+            "name": name,
+            "label": way.label,
+            "needs": way.needs,
+            "exact": True,
+            "paper": way.paper,
+            "presets": [pair.name for pair in pairs.values() if name == "none" or name in pair.drafters],
+        }
+        for name, way in WAYS.items()
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    width = max(map(len, WAYS))
+    for row in rows:
+        print(f"{row['name']:<{width}}  {row['label']}; exact; needs {row['needs']}")
+        print(f"{'':<{width}}  {row['paper']}; in {', '.join(row['presets']) or 'no preset'}")
 
 
 def _bench(options: argparse.Namespace) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from playground.cli import main
+from playground.presets import load_pairs
+from playground.ways import WAYS
 
 
 def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
@@ -61,6 +63,16 @@ def test_pairs_lists_every_preset_with_a_reason(capsys):
 
 
 @pytest.mark.starter
+def test_drafters_lists_every_way_with_the_presets_that_have_it(capsys):
+    main(["drafters"])
+    text = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{text}" for name in WAYS)
+    main(["drafters", "--json"])
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert "starter" in rows["tree"]["presets"]
+    assert rows["assistant"]["presets"] == [n for n, pair in load_pairs()[0].items() if "assistant" in pair.drafters]
+
+
 def test_the_starter_model_really_decodes_and_assists(tmp_path):
     """The one honest run from end to end: real weights, both lanes, greedy, float32, every token accounted for."""
     out = tmp_path / "out.json"
