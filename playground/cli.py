@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
 from playground.presets import Pair
-from playground.ways import WAYS
+from playground.ways import POLICIES, WAYS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--system", default="", help="system prompt")
     compare.add_argument("--no-chat-template", action="store_true", help="give the prompt to the model as it is")
     compare.add_argument("--lookahead", type=int, help="tokens to draft a round (default: the pair's)")
-    compare.add_argument("--policy", help="constant, heuristic or confidence (default: the pair's)")
+    compare.add_argument("--policy", help=f"one of {', '.join(POLICIES)} (default: the pair's)")
     compare.add_argument("--confidence-threshold", type=float, help="for the policy confidence (default: the pair's)")
     compare.add_argument("--nodes", type=int, help="the most tokens of a draft tree (default: the pair's)")
     compare.add_argument("--max-new-tokens", type=int, default=128)
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--suite", metavar="S", help="drafters over prompts instead: a preset's name or a .jsonl file")
     bench.add_argument("--drafters", nargs="+", help="with --suite: these drafters (default: all of the pair's)")
     bench.add_argument("--lookaheads", nargs="+", type=int, help="with --suite: at each of these (default: the pair's)")
-    bench.add_argument("--policy", help="with --suite: constant, heuristic or confidence (default: the pair's)")
+    bench.add_argument("--policy", help=f"with --suite: one of {', '.join(POLICIES)} (default: the pair's)")
     bench.add_argument("--confidence-threshold", type=float, help="with --suite: for that policy (default: the pair's)")
     bench.add_argument("--nodes", type=int, help="with --suite: the most tokens of a draft tree (default: the pair's)")
     bench.add_argument("--per-category", type=int, metavar="N", help="with --suite: so many prompts of each category")

@@ -26,6 +26,12 @@ WAYS = {
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
     ),
+    "suffix": Way(
+        "Assisted: suffix lookup",
+        "suffix lookup",
+        needs="nothing",
+        paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
+    ),
     "assistant": Way(
         "Assisted: assistant model",
         "assistant model",
@@ -67,4 +73,4 @@ WAYS = {
 }
 
 # How many tokens to draft next; decoding/lookahead.py has them.
-POLICIES = ("constant", "heuristic", "confidence")
+POLICIES = ("constant", "heuristic", "confidence", "cost")

@@ -126,7 +126,7 @@ def test_a_typed_pair_drafts_with_its_assistant():
 
 def test_a_typed_target_alone_drafts_by_lookup():
     pair = custom_pair("./models/big", " ")
-    assert (pair.assistant, pair.drafters, pair.title) == (None, ("ngram",), "big")
+    assert (pair.assistant, pair.drafters, pair.title) == (None, ("ngram", "suffix"), "big")
 
 
 def test_a_typed_pair_needs_a_target():

@@ -56,7 +56,7 @@ def decode(
         # 3. Commit: both caches keep the text and the accepted draft, and lack the target's own token.
         target.keep_branch(len(ids), verdict.path)
         drafter.commit(len(ids) + len(accepted))
-        lookahead.update(drafted=draft.depth, accepted=len(accepted))
+        lookahead.update(draft.depth, len(accepted), drafted_s - start_s, end_s - drafted_s)
 
         # 4. An end of text can only be the last token of a branch, or the target's own.
         ended_in_draft = accepted[-1:] and accepted[-1] in eos_ids

@@ -6,6 +6,9 @@ sequences at once on a CPU both cost much.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
@@ -59,10 +62,18 @@ class RoomyLayer(DynamicLayer):
         self.keys, self.values = (held[:, :, : self.used] for held in self.room)
 
 
-def quicker(model: PreTrainedModel) -> None:
-    """Let the model's attention take grouped heads as they are, where its attention is a plain one on a CPU."""
-    if model.device.type == "cpu" and model.config.model_type in PLAIN_ATTENTION:
-        model.set_attn_implementation(GROUPED)
+@contextmanager
+def quicker(model: PreTrainedModel) -> Iterator[None]:
+    """Lets the model's attention take grouped heads as they are, where its attention is a plain one on a CPU."""
+    if model.device.type != "cpu" or model.config.model_type not in PLAIN_ATTENTION:
+        yield
+        return
+    before = model.config._attn_implementation
+    model.set_attn_implementation(GROUPED)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)  # learning has no use for it, and a drafter copies its target's config
 
 
 def roomy_cache(model: PreTrainedModel) -> DynamicCache:

@@ -43,11 +43,10 @@ def collect(
     Returns the number of tokens that the target has written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    quicker(target.model)
     templates = Templates()
     texts: list[str] = []
     total = 0
-    with tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
+    with quicker(target.model), tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
         for shard in range(10**6):
             path = folder / f"answers-{shard:05d}.safetensors"
             if not path.exists():

@@ -15,7 +15,7 @@ from playground.distil.answers import Answer
 from playground.distil.collect import read, shards
 from playground.errors import PlaygroundError
 
-LONGEST = 1024  # tokens of an answer that are learned from; its end, where it is longer
+LONGEST = 512  # tokens of an answer that are learned from; its end, where it is longer
 POOL = 64  # batches whose answers are sorted by length together, so that little is padding
 
 

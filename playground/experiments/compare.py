@@ -21,6 +21,7 @@ from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
@@ -152,6 +153,8 @@ def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampl
     match lane.drafter:
         case "ngram":
             return NgramDrafter()
+        case "suffix":
+            return SuffixDrafter()
         case "assistant":
             return AssistantDrafter(CachedModel(models.assistant.model), target.vocab_size, sampler, ends)
         case "mtp" | "heads":

@@ -18,6 +18,7 @@ POLICIES = {
     "constant": "constant",
     "heuristic": "heuristic (+2 / −1)",
     "confidence": "confidence threshold",
+    "cost": "cost model (as measured)",
 }
 MAX_LOOKAHEAD = 16
 MAX_NODES = 64

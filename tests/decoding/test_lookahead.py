@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from playground.decoding.lookahead import lookahead_for
@@ -13,7 +15,7 @@ def policy(name: str, tokens: int = 5):
 
 def test_constant_stays():
     lookahead = policy("constant")
-    lookahead.update(drafted=5, accepted=5)
+    lookahead.update(5, 5, 0.1, 0.1)
     assert (lookahead.tokens, lookahead.stop_below) == (5, 0.0)
 
 
@@ -21,7 +23,7 @@ def test_heuristic_moves_as_in_transformers():
     lookahead = policy("heuristic", 2)
     seen = []
     for drafted, accepted in [(2, 2), (4, 4), (6, 3), (5, 0), (0, 0), (4, 0), (3, 0), (2, 0), (1, 0), (1, 0)]:
-        lookahead.update(drafted, accepted)
+        lookahead.update(drafted, accepted, 0.1, 0.1)
         seen.append(lookahead.tokens)
     assert seen == [4, 6, 5, 4, 4, 3, 2, 1, 1, 1], (
         "two up, one down, never below one, untouched where nothing was drafted"
@@ -32,6 +34,44 @@ def test_confidence_asks_the_drafter_to_stop_when_unsure():
     assert (policy("confidence").tokens, policy("confidence").stop_below) == (5, 0.3)
 
 
+def settled(alpha_of_ten: int, c: float) -> int:
+    """What the cost model comes to where of ten drafts so many stand one token, the others none."""
+    lookahead = policy("cost", 8)
+    for i in range(400):
+        lookahead.update(1, int(i % 10 < alpha_of_ten), c * 0.05, 0.05)
+    return lookahead.tokens
+
+
+def test_the_cost_model_finds_what_pays():
+    assert settled(9, 0.01) == 8, "sure and cheap: as many as allowed"
+    assert settled(1, 0.5) == 1, "unsure and dear: as few as there are"
+    assert settled(9, 0.01) > settled(7, 0.1) > settled(3, 0.1)
+
+
+@pytest.mark.parametrize(("alpha", "c"), [(0.8, 0.05), (0.6, 0.1), (0.4, 0.02)])
+def test_the_cost_model_agrees_with_a_simulation(alpha, c):
+    def speed(gamma: int) -> float:
+        expected = sum(alpha**i for i in range(gamma + 1))  # the target's token, and each draft while all before stood
+        return expected / (gamma * c + 1)
+
+    lookahead = policy("cost", 12)
+    rng = random.Random(0)
+    for _ in range(3_000):
+        gamma = lookahead.tokens
+        accepted = next((i for i in range(gamma) if rng.random() > alpha), gamma)
+        lookahead.update(gamma, accepted, gamma * c * 0.05, 0.05)
+    best = max(range(1, 13), key=speed)
+    assert speed(lookahead.tokens) > 0.97 * speed(best)
+
+
+def test_the_cost_model_leaves_the_prefill_out():
+    lookahead = policy("cost", 8)
+    lookahead.update(0, 0, 0.0, 100.0)  # were it counted, drafting would seem free
+    for i in range(10):
+        lookahead.update(1, i % 2, 0.05, 0.05)
+    assert lookahead.tokens == 1
+
+
 def test_an_unknown_policy_is_named():
-    with pytest.raises(PlaygroundError, match=r"'bold'.*constant, heuristic, confidence"):
+    with pytest.raises(PlaygroundError, match=r"'bold'.*constant, heuristic, confidence, cost"):
         policy("bold")

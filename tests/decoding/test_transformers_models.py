@@ -17,6 +17,7 @@ from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -68,6 +69,7 @@ def run(models, drafter: str, prompt: list[int], lookahead: int = 4, max_new_tok
     way = {
         "none": NoDrafter,
         "ngram": NgramDrafter,
+        "suffix": SuffixDrafter,
         "assistant": lambda: AssistantDrafter(CachedModel(assistant), V, sampler, ends),
         "itself": lambda: AssistantDrafter(CachedModel(target), V, sampler, ends),
     }[drafter]()
@@ -93,7 +95,7 @@ def generated(model, prompt: list[int], **options) -> list[int]:
     return out[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant", "itself"])
+@pytest.mark.parametrize("drafter", ["none", "ngram", "suffix", "assistant", "itself"])
 def test_greedy_equals_generate_token_for_token(models, drafter):
     for prompt in prompts(20):
         assert ids_of(run(models, drafter, prompt)) == generated(models[0], prompt)
@@ -115,13 +117,13 @@ def test_sampling_with_the_target_as_its_own_assistant_is_always_accepted(models
     assert all(token.p == pytest.approx(token.q, rel=1e-3) for token in drafted if token.decision == "accepted")
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "assistant"])
+@pytest.mark.parametrize("drafter", ["ngram", "suffix", "assistant"])
 def test_no_more_rounds_than_transformers_needs_passes(models, drafter, monkeypatch):
     target, assistant = models
     assistant.generation_config.num_assistant_tokens = 4
     assistant.generation_config.num_assistant_tokens_schedule = "constant"
     assistant.generation_config.assistant_confidence_threshold = 0.0
-    options = {"prompt_lookup_num_tokens": 4} if drafter == "ngram" else {"assistant_model": assistant}
+    options = {"assistant_model": assistant} if drafter == "assistant" else {"prompt_lookup_num_tokens": 4}
     ours = theirs = 0
     passes = []
     forward = type(target).forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -23,10 +24,11 @@ def answers(target, temperature=0.0, **options):
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_batch_writes_what_generate_writes_for_each_prompt(target, grouped):
-    if grouped:
-        quicker(target.model)
-        assert target.model.config._attn_implementation == GROUPED
-    found = {tuple(a.ids[: a.prompt_length].tolist()): a.ids[a.prompt_length :].tolist() for a in answers(target)}
+    before = target.model.config._attn_implementation
+    with quicker(target.model) if grouped else contextlib.nullcontext():
+        assert (target.model.config._attn_implementation == GROUPED) == grouped
+        found = {tuple(a.ids[: a.prompt_length].tolist()): a.ids[a.prompt_length :].tolist() for a in answers(target)}
+    assert target.model.config._attn_implementation == before
     assert len(found) == len(PROMPTS)
     for prompt in PROMPTS:
         ids = torch.tensor([prompt])
