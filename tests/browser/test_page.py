@@ -46,13 +46,15 @@ def open_trace(page, text: str) -> None:
 def shown(page, index: int) -> list[list]:
     """Each token's id, text and kind as the panel has them."""
     script = "spans => spans.map(span => [Number(span.dataset.id), span.textContent, span.classList[1]])"
-    return panel(page, index).locator(".tok").evaluate_all(script)
+    return panel(page, index).locator(".tok:not(.fork)").evaluate_all(script)
 
 
 def recorded(lane: Trace) -> list[list]:
+    """The same from the trace; of a tree what was accepted, since the rest is folded."""
     tokens = []
     for round_ in lane.rounds:
-        tokens += [[token.id, token.text, token.decision] for token in round_.drafted]
+        visible = [token for token in round_.drafted if token.parent is None or token.decision == "accepted"]
+        tokens += [[token.id, token.text, token.decision] for token in visible]
         if round_.target:
             tokens += [[round_.target.id, round_.target.text, round_.target.reason]]
     return tokens
