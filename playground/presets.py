@@ -52,8 +52,7 @@ class Pair:
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
         for drafter in self.drafters:
             wanted = WAYS[drafter].weights
-            named = not wanted or any(getattr(self, field) for field in wanted)
-            _expect(named, " or ".join(wanted), f"named, for the drafter {drafter}")
+            _expect(not wanted or self._named(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
         _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
@@ -68,14 +67,16 @@ class Pair:
         Raises:
             PlaygroundError: it needs some, and the pair names none.
         """
-        wanted = WAYS[drafter].weights
-        name = next(filter(None, (getattr(self, field) for field in wanted)), None)
+        wanted, name = WAYS[drafter].weights, self._named(drafter)
         if wanted and not name:
             raise PlaygroundError(
                 f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
                 f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {' or '.join(wanted)}."
             )
         return name
+
+    def _named(self, drafter: str) -> str | None:
+        return next(filter(None, (getattr(self, field) for field in WAYS[drafter].weights)), None)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,10 @@ class Round:
     end_s: float
 
     @property
+    def is_tree(self) -> bool:
+        return any(token.parent is not None for token in self.drafted)
+
+    @property
     def accepted(self) -> tuple[DraftToken, ...]:
         return tuple(token for token in self.drafted if token.decision == "accepted")
 

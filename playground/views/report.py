@@ -181,8 +181,8 @@ def _lookahead(trace: Trace) -> str:
     if lane.drafter == "none":
         return "none"
     threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    branched = any(token.parent is not None for round_ in trace.rounds for token in round_.drafted)
-    tree = f", in trees of at most {_count(lane.nodes, 'token')}" if branched else ""
+    trees = any(round_.is_tree for round_ in trace.rounds)
+    tree = f", in trees of at most {_count(lane.nodes, 'token')}" if trees else ""
     return f"{_count(lane.lookahead, 'token')}, {lane.policy}{threshold}{tree}"
 
 

@@ -18,8 +18,7 @@ def line(round_: Round) -> str:
     """A round as one line of JSON, in ASCII, ended by a newline."""
     drafted = [_token(token, token.decision, token.q) for token in round_.drafted]
     target = _token(round_.target, round_.target.reason, None) if round_.target else None
-    parents = [token.parent for token in round_.drafted]
-    tree = [parents] if any(parent is not None for parent in parents) else []
+    tree = [[token.parent for token in round_.drafted]] if round_.is_tree else []
     return json.dumps([drafted, target, *tree], separators=(",", ":")) + "\n"
 
 

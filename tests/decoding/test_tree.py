@@ -17,7 +17,7 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.trace import Request
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
-from tests.decoding.test_verify import agrees
+from tests.decoding.test_verify import runs_follow_the_law
 
 V = 4
 EOS = V - 1
@@ -112,26 +112,7 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
     ids=str,
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling):
-    vocab, prompt, length = 3, [0, 1, 0, 2, 0, 1], 3
-    target_law = random_law(1, vocab)
-    sampler = Sampler(Request("x", seed=3, **sampling), torch.device("cpu"))
-
-    def probability(text: tuple[int, ...]) -> float:
-        p = 1.0
-        for i in range(length):
-            before = prompt + list(text[:i])
-            scores = sampler.scores(target_law(before)[None], lambda row, before=before: before)
-            p *= float(sampler.probabilities(scores)[0, text[i]])
-        return p
-
-    texts = list(itertools.product(range(vocab), repeat=length))
-    counts = dict.fromkeys(texts, 0)
-    for _ in range(2_500):
-        drafter = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 5, ())
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(FakeModel(target_law, vocab), drafter, Constant(2), sampler, detokenizer, prompt, length, ())
-        counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
-    assert agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))
+    assert runs_follow_the_law(lambda sampler: TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ()), sampling)
 
 
 def test_a_round_tells_of_every_branch_what_became_of_it():

@@ -4,6 +4,7 @@ fail."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import Draft, NoDrafter
+from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -125,18 +126,11 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
     assert token == text[len(kept)]
 
 
-@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
-@pytest.mark.parametrize(
-    "sampling",
-    [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=3, repetition_penalty=1.5)],
-    ids=str,
-)
-def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
-    """Three tokens behind a prompt, against the exact probability of each of the V^3 continuations."""
+def runs_follow_the_law(new_drafter: Callable[[Sampler], Drafter], sampling: dict[str, float]) -> bool:
+    """Three tokens behind a prompt, against the exact probability of each of the 3^3 continuations."""
     vocab, prompt, length = 3, [0, 1, 0, 2, 0, 1], 3
-    target_law, assistant_law = random_law(1, vocab), random_law(2, vocab)
-    request = Request("x", seed=3, **sampling)
-    sampler = Sampler(request, CPU)
+    target_law = random_law(1, vocab)
+    sampler = Sampler(Request("x", seed=3, **sampling), CPU)
 
     def probability(text: tuple[int, ...]) -> float:
         p = 1.0
@@ -149,12 +143,22 @@ def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampl
     texts = list(itertools.product(range(vocab), repeat=length))
     counts = dict.fromkeys(texts, 0)
     for _ in range(2_500):
-        way = {
-            "none": NoDrafter,
-            "ngram": NgramDrafter,
-            "assistant": lambda: AssistantDrafter(FakeModel(assistant_law, vocab), vocab, sampler, ()),
-        }[drafter]()
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(FakeModel(target_law, vocab), way, Constant(2), sampler, detokenizer, prompt, length, ())
+        target, detokenizer = FakeModel(target_law, vocab), Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(target, new_drafter(sampler), Constant(2), sampler, detokenizer, prompt, length, ())
         counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
-    assert agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))
+    return agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
+@pytest.mark.parametrize(
+    "sampling",
+    [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=3, repetition_penalty=1.5)],
+    ids=str,
+)
+def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
+    new_drafter = {
+        "none": lambda sampler: NoDrafter(),
+        "ngram": lambda sampler: NgramDrafter(),
+        "assistant": lambda sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
+    }[drafter]
+    assert runs_follow_the_law(new_drafter, sampling)

@@ -35,7 +35,10 @@ class Draft:
     @property
     def depth(self) -> int:
         """The tokens of its longest branch."""
-        return max((len(self.path(i)) for i in range(len(self.ids))), default=0)
+        depths = [0]  # of the text, then of each token
+        for parent in self.parents:
+            depths.append(depths[parent + 1] + 1)
+        return max(depths)
 
     def path(self, i: int) -> list[int]:
         """The indices of the tokens from the text's end to token i; none for -1."""
@@ -47,6 +50,17 @@ class Draft:
 
 
 NOTHING = Draft([], [])
+
+
+def copied(ids: Sequence[int], start: int, k: int) -> Draft:
+    """The k tokens from place `start` of the text on, as a lookup drafts them. Where they reach the text's end they go
+    on with themselves, so that a loop is drafted as long as asked."""
+    text = list(ids)
+    for i in range(k):
+        text.append(text[start + i])
+    return Draft(text[len(ids) :], [1.0] * k)
+
+
 Next = Callable[[list[int]], tuple[int, float, torch.Tensor | None]]
 
 

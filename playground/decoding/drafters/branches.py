@@ -1,7 +1,8 @@
-"""What grows drafts from a text, and the drafter that grows one chain of them. tree.py grows several branches."""
+"""What grows drafts from a text, and the drafters that let it grow: here one chain, in tree.py several branches."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -35,14 +36,13 @@ class Branches(Protocol):
         """To be called once a round, behind the target's own roll-back."""
 
 
-class ChainDrafter:
+class BranchesDrafter(ABC):
     """Args:
     eos_ids: tokens behind which drafting is pointless.
     """
 
-    def __init__(self, branches: Branches, choose: DraftChoice, eos_ids: Collection[int]) -> None:
+    def __init__(self, branches: Branches, eos_ids: Collection[int]) -> None:
         self._branches = branches
-        self._choose = choose
         self._eos_ids = eos_ids
 
     @torch.inference_mode()
@@ -51,16 +51,28 @@ class ChainDrafter:
         logits = self._branches.root(ids) if k > 0 else None
         if logits is None:
             return NOTHING
+        draft = self._grown(ids, k, stop_below, logits)
+        self._branches.end()
+        return draft
 
+    @abstractmethod
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
+        """The draft, at least one token, at most k deep. `logits`: those behind the text."""
+
+    def commit(self, length: int) -> None:
+        self._branches.commit()
+
+
+class ChainDrafter(BranchesDrafter):
+    def __init__(self, branches: Branches, choose: DraftChoice, eos_ids: Collection[int]) -> None:
+        super().__init__(branches, eos_ids)
+        self._choose = choose
+
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
             nonlocal logits
             if len(text) > len(ids):
                 logits = self._branches.grow(text[-1:], [0])
             return self._choose(text, logits[0])
 
-        draft = draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
-        self._branches.end()
-        return draft
-
-    def commit(self, length: int) -> None:
-        self._branches.commit()
+        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, copied
 
 
 class NgramDrafter:
     """Matches the longest of the n-grams of size `longest` down to `shortest` that has been seen before, at its last
     occurrence.
 
-    transformers takes the first occurrence; the last one follows what the text is doing now. Where the draft reaches
-    the end of the text it goes on with itself, so that a loop is drafted as long as asked. The index is a dictionary
+    transformers takes the first occurrence; the last one follows what the text is doing now. The index is a dictionary
     from n-grams to places: looking up costs the same however long the text is.
     """
 
@@ -30,10 +29,7 @@ class NgramDrafter:
         for n in self._sizes:
             start = self._follows.get(tuple(ids[-n:]))
             if start is not None:
-                text = list(ids)
-                for i in range(k):
-                    text.append(text[start + i])
-                return Draft(text[len(ids) :], [1.0] * k)
+                return copied(ids, start, k)
         return NOTHING
 
     def _index(self, ids: Sequence[int]) -> None:

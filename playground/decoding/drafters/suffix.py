@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, copied
 
 
 class SuffixDrafter:
-    """Drafts where a match of at least `shortest` tokens was found. Where the draft reaches the end of the text it goes
-    on with itself, so that a loop is drafted as long as asked."""
+    """Drafts where a match of at least `shortest` tokens was found."""
 
     def __init__(self, shortest: int = 1) -> None:
         self._shortest = shortest
@@ -27,10 +26,7 @@ class SuffixDrafter:
         length, goes_on = self._seen.longest_match()
         if length < self._shortest:
             return NOTHING
-        text = list(ids)
-        for i in range(k):
-            text.append(text[goes_on + i])
-        return Draft(text[len(ids) :], [1.0] * k)
+        return copied(ids, goes_on, k)
 
     def commit(self, length: int) -> None:
         pass  # only committed text is ever entered

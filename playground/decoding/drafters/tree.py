@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft
-from playground.decoding.drafters.branches import Branches
+from playground.decoding.drafters.base import Draft
+from playground.decoding.drafters.branches import Branches, BranchesDrafter
 
 WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
 
@@ -30,25 +30,18 @@ class Node:
     chance: float
 
 
-class TreeDrafter:
+class TreeDrafter(BranchesDrafter):
     """Args:
     nodes: the most tokens that a tree may have; its depth is the lookahead.
-    eos_ids: tokens behind which drafting is pointless.
     """
 
     def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int]) -> None:
-        self._branches = branches
+        super().__init__(branches, eos_ids)
         self._draft_ids = branches.draft_ids.tolist()
         self._size = nodes
-        self._eos_ids = eos_ids
 
-    @torch.inference_mode()
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """Nothing grows behind a token whose chance is under `stop_below`."""
-        k = min(k, self._branches.deepest)
-        logits = self._branches.root(ids) if k > 0 else None
-        if logits is None:
-            return NOTHING
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
         for depth in range(1, k + 1):
@@ -62,7 +55,6 @@ class TreeDrafter:
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
             tips = growing
-        self._branches.end()
         return _draft(nodes, best)
 
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
@@ -73,9 +65,6 @@ class TreeDrafter:
             for tip, slots, qs in zip(tips, top.indices.tolist(), top.values.tolist(), strict=True)
             for slot, q in zip(slots, qs, strict=True)
         ]
-
-    def commit(self, length: int) -> None:
-        self._branches.commit()
 
 
 def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
