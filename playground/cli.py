@@ -103,7 +103,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pair", help="a preset's name (default: starter, or on a GPU the best that fits)")
     parser.add_argument("--target", help="a hub id or a folder, in place of --pair")
-    parser.add_argument("--assistant", help="a hub id or a folder, with --target")
+    parser.add_argument("--assistant", help="what drafts for it: a hub id or a folder; --drafter tells what it is")
+    parser.add_argument(
+        "--early-exit", type=int, default=0, metavar="N", help="with --target: its first N layers draft"
+    )
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
 
@@ -120,7 +123,7 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     if options.target or options.assistant:
         if options.pair or not options.target:
             raise PlaygroundError("Give either --pair, or --target with or without --assistant.")
-        return custom_pair(options.target, options.assistant)
+        return custom_pair(options.target, options.assistant, getattr(options, "drafter", None), options.early_exit)
     pairs, _ = load_pairs()
     if options.pair is None:
         return default_pair(pairs)

@@ -15,6 +15,7 @@ from playground.ways import POLICIES, WAYS
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
+NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
 
@@ -23,8 +24,10 @@ T = TypeVar("T")
 class Pair:
     """A target and the ways of drafting that fit it.
 
-    `target` and `assistant` are ids on the hub, folders, or "starter"; `mtp` and `heads` are drafters trained for the
-    target: folders of assets/drafters, or any other folders. `drafter` is the default of `drafters`.
+    `target` and what drafts for it are ids on the hub, folders (also those of assets/drafters), or "starter". Each of
+    `assistant`, `universal`, … is what the way of drafting of that name drafts with; `mtp` may be "native", for the
+    target's own layers, and `early_exit` is the number of the target's layers that draft. `drafter` is the default of
+    `drafters`.
     `nodes`: the most tokens of a draft tree. `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where
     it is not known. `note` is one line for the user, or "".
     """
@@ -37,8 +40,14 @@ class Pair:
     lookahead: int
     size_gb: float
     assistant: str | None = None
+    universal: str | None = None
+    early_exit: int = 0
+    gemma4: str | None = None
     mtp: str | None = None
     heads: str | None = None
+    medusa: str | None = None
+    dflash: str | None = None
+    eagle3: str | None = None
     policy: str = "constant"
     confidence_threshold: float = 0.4
     nodes: int = 16
@@ -52,12 +61,13 @@ class Pair:
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
         for drafter in self.drafters:
             wanted = WAYS[drafter].weights
-            _expect(not wanted or self._named(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
+            _expect(not wanted or self.drafts_by(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
         _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
         _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
         _expect(1 <= self.nodes <= 64, "nodes", "a number of draft tokens from 1 to 64")
+        _expect(self.early_exit >= 0, "early_exit", "a number of layers")
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
@@ -67,16 +77,23 @@ class Pair:
         Raises:
             PlaygroundError: it needs some, and the pair names none.
         """
-        wanted, name = WAYS[drafter].weights, self._named(drafter)
-        if wanted and not name:
+        wanted, field = WAYS[drafter].weights, self.drafts_by(drafter)
+        if wanted and not field:
             raise PlaygroundError(
                 f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
                 f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {' or '.join(wanted)}."
             )
-        return name
+        return f"its first {self.early_exit} layers" if field == "early_exit" else field and getattr(self, field)
 
-    def _named(self, drafter: str) -> str | None:
-        return next(filter(None, (getattr(self, field) for field in WAYS[drafter].weights)), None)
+    def drafts_by(self, drafter: str) -> str | None:
+        """The field that names what a way of drafting drafts with here; None where there is none."""
+        return next((field for field in WAYS[drafter].weights if getattr(self, field)), None)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The target, and all that can draft for it beside its own weights."""
+        names = [getattr(self, field) for way in WAYS.values() for field in way.weights if field != "early_exit"]
+        return tuple(dict.fromkeys(name for name in (self.target, *names) if name and name != NATIVE))
 
 
 @dataclass(frozen=True)
@@ -116,9 +133,9 @@ def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], l
     return _load(folder, Suite)
 
 
-def custom_pair(target: str, assistant: str | None) -> Pair:
-    """A pair of two hub ids or folders that the user typed. The second may be a drafter trained for the target, too.
-    Without one only n-gram drafting is left.
+def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
+    """A pair that the user typed: hub ids or folders. `drafter` tells what the second is, where it cannot be seen from
+    its folder. Without one, only what needs no further weights is left: lookup, and the target's own layers.
 
     Raises:
         PlaygroundError: no target was typed.
@@ -127,12 +144,15 @@ def custom_pair(target: str, assistant: str | None) -> Pair:
     if not target:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
-    field = (kind_of(assistant) or "assistant") if assistant else None
-    drafters = tuple(name for name in DRAFTERS if not WAYS[name].weights or field in WAYS[name].weights)
-    default = field or drafters[0]
-    return Pair(
-        "custom", title, target, drafters, default, lookahead=5, size_gb=0, **({field: assistant} if field else {})
-    )
+    asked = next(iter(WAYS[drafter].weights), None) if drafter in WAYS else None
+    drafts: dict[str, Any] = {"early_exit": early_exit}
+    if assistant:
+        drafts[kind_of(assistant) or asked or "assistant"] = assistant
+    elif asked == "mtp":
+        drafts["mtp"] = NATIVE
+    able = [name for name in DRAFTERS if not WAYS[name].weights or any(map(drafts.get, WAYS[name].weights))]
+    default = next((name for name in able if WAYS[name].weights), able[0])
+    return Pair("custom", title, target, tuple(able), default, lookahead=5, size_gb=0, **drafts)
 
 
 def folder_of(name: str) -> Path:
@@ -142,7 +162,7 @@ def folder_of(name: str) -> Path:
 
 
 def kind_of(name: str) -> str | None:
-    """The way of drafting that a folder was trained for; None where it is no trained drafter."""
+    """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
     try:
         kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
     except (OSError, ValueError, AttributeError):

@@ -19,6 +19,8 @@ class Way:
     tree: bool = False
 
 
+BRANCHING = ("mtp", "eagle3", "dflash", "gemma4", "heads", "medusa")  # of which a tree can be grown
+
 WAYS = {
     "ngram": Way(
         "Assisted: prompt lookup",
@@ -39,10 +41,32 @@ WAYS = {
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
         weights=("assistant",),
     ),
+    "universal": Way(
+        "Assisted: another tokenizer",
+        "assistant with another tokenizer",
+        needs="a smaller model with any tokenizer",
+        paper="Timor et al. 2025, Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for "
+        "Heterogeneous Vocabularies",
+        weights=("universal",),
+    ),
+    "early-exit": Way(
+        "Assisted: early exit",
+        "early exit (the first layers)",
+        needs="a target trained for it, and the layer to leave by",
+        paper="Elhoushi et al. 2024, LayerSkip",
+        weights=("early_exit",),
+    ),
+    "gemma4": Way(
+        "Assisted: Gemma 4 assistant",
+        "Gemma 4 assistant",
+        needs="a Gemma 4 target and the assistant made for it",
+        paper="Google 2026, Gemma 4",
+        weights=("gemma4",),
+    ),
     "mtp": Way(
         "Assisted: MTP layer",
         "MTP layer (recursive)",
-        needs="an MTP layer trained for the target",
+        needs="an MTP layer trained for the target, or the target's own",
         paper="DeepSeek-AI 2024, DeepSeek-V3, section 2.2",
         weights=("mtp",),
     ),
@@ -53,20 +77,41 @@ WAYS = {
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
         weights=("heads",),
     ),
+    "medusa": Way(
+        "Assisted: Medusa heads",
+        "Medusa heads",
+        needs="Medusa heads published for the target",
+        paper="Cai et al. 2024, Medusa",
+        weights=("medusa",),
+    ),
+    "dflash": Way(
+        "Assisted: DFlash",
+        "DFlash (block diffusion)",
+        needs="a DFlash drafter published for the target",
+        paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
+        weights=("dflash",),
+    ),
+    "eagle3": Way(
+        "Assisted: EAGLE-3",
+        "EAGLE-3 head",
+        needs="an EAGLE-3 head published for the target",
+        paper="Li et al. 2025, EAGLE-3",
+        weights=("eagle3",),
+    ),
     "tree": Way(
         "Assisted: draft tree",
-        "draft tree (MTP or heads)",
-        needs="an MTP layer or heads trained for the target",
-        paper="Li et al. 2024, EAGLE-2",
-        weights=("mtp", "heads"),
+        "draft tree",
+        needs="what drafts for the target from its hidden states: an MTP layer, heads, EAGLE-3, DFlash",
+        paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
+        weights=BRANCHING,
         tree=True,
     ),
     "composite": Way(
         "Assisted: lookup, else tree",
         "lookup, else draft tree",
-        needs="an MTP layer or heads trained for the target",
+        needs="as tree",
         paper="as ngram and tree",
-        weights=("mtp", "heads"),
+        weights=BRANCHING,
         tree=True,
     ),
     "none": Way("Standard again", "none (standard twice)", needs="nothing", paper="standard decoding"),

@@ -79,7 +79,7 @@ def test_optional_keys_have_defaults(tmp_path):
         ({"drafters": "[ngram]"}, "drafter", "one of this pair's drafters (ngram)"),
         ({"assistant": "null"}, "assistant", "named, for the drafter assistant"),
         ({"drafters": "[mtp]", "drafter": "mtp"}, "mtp", "named, for the drafter mtp"),
-        ({"drafters": "[tree]", "drafter": "tree"}, "mtp or heads", "named, for the drafter tree"),
+        ({"drafters": "[tree]", "drafter": "tree"}, "mtp or eagle3", "named, for the drafter tree"),
         ({"nodes": "0"}, "nodes", "from 1 to 64"),
         ({"dtype": "int4"}, "dtype", "auto, float32, bfloat16"),
         ({"title": "'unclosed"}, "not YAML", "line"),

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutput
@@ -18,16 +17,16 @@ from transformers.modeling_outputs import BaseModelOutput
 class CachedModel:
     """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds.
 
-    `hidden`: (tokens, width), the last hidden states, behind the final norm, of the last pass's tokens; those that were
-    rolled back are gone. Kept only where a drafter that reads them has set `keep_hidden`.
+    `hidden`: (tokens, layers x width), hidden states of the last pass's tokens, those of each layer that a drafter
+    watches beside each other; those that were rolled back are gone.
     """
 
-    keep_hidden = False
     hidden: torch.Tensor
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.length = 0
+        self._watched: tuple[int, ...] = ()
         self._cache = DynamicCache(config=model.config)
         self._cache.activate_past_recording()
 
@@ -50,6 +49,11 @@ class CachedModel:
     def vocab_size(self) -> int:
         return self.model.config.get_text_config(decoder=True).vocab_size
 
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keeps hidden states from now on: what comes out of each of these layers, counted from 0; -1 is what comes out
+        of the last, behind the final norm."""
+        self._watched = tuple(layers)
+
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the next tokens of the text.
@@ -64,7 +68,7 @@ class CachedModel:
             Logits of shape (keep, vocabulary), float32, on the model's device.
         """
         tree = self._tree(len(ids) - len(branches), branches) if branches else {}
-        with self._watched():
+        with self._watching():
             logits = self.model(
                 input_ids=torch.tensor([ids], device=self.device),
                 past_key_values=self._cache,
@@ -97,20 +101,28 @@ class CachedModel:
         }
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watching(self) -> Iterator[None]:
         # `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard
         # lane too.
-        if not self.keep_hidden:
-            yield
-            return
-        hook = self.model.base_model.register_forward_hook(self._see)
+        seen: dict[int, torch.Tensor] = {}
+
+        def see(layer: int, output: torch.Tensor | BaseModelOutput) -> None:
+            seen[layer] = (output if isinstance(output, torch.Tensor) else output[0])[0]
+
+        decoder = self.model.get_decoder()
+        hooks = [
+            (decoder if layer == -1 else decoder.layers[layer]).register_forward_hook(
+                lambda module, inputs, output, layer=layer: see(layer, output)
+            )
+            for layer in self._watched
+        ]
         try:
             yield
         finally:
-            hook.remove()
-
-    def _see(self, module: nn.Module, inputs: object, output: BaseModelOutput) -> None:
-        self.hidden = output.last_hidden_state[0]
+            for hook in hooks:
+                hook.remove()
+        if hooks:
+            self.hidden = torch.cat([seen[layer] for layer in self._watched], dim=-1)
 
     @torch.inference_mode()
     def keep_branch(self, length: int, path: Sequence[int]) -> None:
@@ -120,7 +132,7 @@ class CachedModel:
             behind = self.length - length
             index = torch.tensor(path, device=self.device)
             states = [state for layer in self._cache.layers for state in (layer.keys, layer.values)]
-            for state in [*states, *([self.hidden[None, None]] if self.keep_hidden else [])]:
+            for state in [*states, *([self.hidden[None, None]] if self._watched else [])]:
                 tail = state[:, :, -behind:]  # counted from the end: a sliding window lacks the text's start
                 tail[:, :, : len(path)] = tail[:, :, index]
         self.keep(length + len(path))
@@ -129,7 +141,7 @@ class CachedModel:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
         is dropped: sliding-window layers shed what has left their window only here."""
         self._cache.crop(length - self.length)
-        if self.keep_hidden:
+        if self._watched:
             self.hidden = self.hidden[: len(self.hidden) - (self.length - length)]
         self.length = length
 

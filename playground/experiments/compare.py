@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import Drafter, NoDrafter
-from playground.decoding.drafters.branches import Branches, ChainDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.heads import HeadsBranches
-from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.mtp import MtpBranches
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
-from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.build import build_drafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -30,13 +21,11 @@ from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.experiments.environment import describe
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
-from playground.models.mtp import MtpLayer
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
 from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
 from playground.ways import WAYS
 
-SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 WARM_UP_TOKENS = 64
 WARM_UP_ROUNDS = 4
 
@@ -145,40 +134,8 @@ def rounds_of(
     sampler = Sampler(request, models.target.model.device)
     detokenizer = Detokenizer(models.target.tokenizer, prompt_ids)
     ends = models.target.eos_ids
-    drafter = _drafter(models, lane, target, sampler, ends)
+    drafter = build_drafter(models, lane, target, sampler)
     return decode(target, drafter, lookahead_for(lane), sampler, detokenizer, prompt_ids, max_new_tokens, ends)
-
-
-def _drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler, ends: frozenset[int]) -> Drafter:
-    match lane.drafter:
-        case "ngram":
-            return NgramDrafter()
-        case "suffix":
-            return SuffixDrafter()
-        case "assistant":
-            return AssistantDrafter(CachedModel(models.assistant.model), target.vocab_size, sampler, ends)
-        case "mtp" | "heads":
-            branches = _branches(models, target)
-            return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
-        case "tree":
-            return _tree(models, lane, target, ends)
-        case "composite":
-            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target, ends))
-    return NoDrafter()
-
-
-def _tree(models: LoadedPair, lane: Lane, target: CachedModel, ends: frozenset[int]) -> TreeDrafter:
-    if not target.takes_trees:
-        raise PlaygroundError(
-            f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
-            "others. Choose the drafter mtp or heads."
-        )
-    return TreeDrafter(_branches(models, target), lane.nodes, ends)
-
-
-def _branches(models: LoadedPair, target: CachedModel) -> Branches:
-    network = models.trained.network
-    return MtpBranches(network, target) if isinstance(network, MtpLayer) else HeadsBranches(network, target)
 
 
 def _finish(rounds: Sequence[Round], request: Request, ends: frozenset[int], room: int) -> Finish:

@@ -17,9 +17,8 @@ from playground.trace import Environment, Lane
 def describe(models: LoadedPair, lane: Lane) -> Environment:
     device = models.target.model.device
     weights = [models.target.weights]
-    drafting = models.assistant or models.trained
-    if lane.drafter != "none" and drafting:
-        weights.append(drafting.weights)
+    if lane.drafter != "none" and models.drafting:
+        weights.append(models.drafting.weights)
     return Environment(
         playground=__version__,
         python=platform.python_version(),

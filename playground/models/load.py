@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
@@ -41,6 +42,16 @@ class LoadedModel:
         configured = self.model.generation_config.eos_token_id
         ids = configured if isinstance(configured, list) else [configured]
         return frozenset([*ids, self.tokenizer.eos_token_id]) - {None}
+
+
+@dataclass
+class LoadedDrafter:
+    """A network that drafts from its target's hidden states, on the target's device and in its dtype. `name`,
+    `weights`: as for a model."""
+
+    network: nn.Module
+    name: str
+    weights: str
 
 
 def locate(name: str, progress: Callable[[Progress], None]) -> Weights:

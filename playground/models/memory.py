@@ -22,7 +22,7 @@ def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
     memory = f"needs {gigabytes(needed)}, {gigabytes(free)} free"
     if needed > free:
         return False, memory
-    missing = [name for name in (pair.target, pair.assistant) if name and not _here(name)]
+    missing = [name for name in pair.models if not _here(name)]
     if not missing:
         return True, memory
     if missing == [STARTER]:

@@ -13,22 +13,28 @@ import torch
 
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
-from playground.models.load import LoadedModel, load
-from playground.models.trained import TrainedDrafter, load_trained
-from playground.presets import Pair
+from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.trained import load_trained
+from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
-M = TypeVar("M", LoadedModel, TrainedDrafter)
+M = TypeVar("M", LoadedModel, LoadedDrafter)
+
+# What loads a network that shares the target's weights, by the field of a Pair that names it.
+NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
+    "mtp": load_trained,
+    "heads": load_trained,
+}
 
 
 @dataclass
 class LoadedPair:
-    """`assistant` and `trained` are None where the drafter does not need them."""
+    """`drafting` is what the way of drafting drafts with: a model, or a network over the target's hidden states; None
+    where it needs no weights beside the target's."""
 
     pair: Pair
     target: LoadedModel
-    assistant: LoadedModel | None = None
-    trained: TrainedDrafter | None = None
+    drafting: LoadedModel | LoadedDrafter | None = None
 
 
 class ModelStore:
@@ -39,7 +45,7 @@ class ModelStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._models: dict[tuple[str, torch.dtype, torch.device], LoadedModel | TrainedDrafter] = {}
+        self._models: dict[tuple[str, torch.dtype, torch.device], LoadedModel | LoadedDrafter] = {}
         self._checked: set[tuple[str, str]] = set()
 
     def get(
@@ -57,24 +63,22 @@ class ModelStore:
             PlaygroundError: the pair has nothing for this drafter, or something that does not fit the target; a model
             cannot be had or loaded.
         """
-        weights = pair.weights_of(drafter)
+        name, field = pair.weights_of(drafter), pair.drafts_by(drafter)
         where = resolve_device(device)
         format_ = resolve_dtype(pair.dtype if dtype == "auto" else dtype, where)
         with self._lock:
-            trained_names = [f"{name} for {pair.target}" for name in (pair.mtp, pair.heads) if name]
-            names = [name for name in (pair.target, pair.assistant) if name] + trained_names
-            self._keep({(name, format_, where) for name in names})
+            networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
+            self._keep({(model, format_, where) for model in (*pair.models, *networks)})
             target = self._load(pair.target, format_, where, partial(load, pair.target, format_, where, progress))
-            if weights is None:
+            if field is None or field == "early_exit":
                 return LoadedPair(pair, target)
-            if drafter != "assistant":
-                key = f"{weights} for {pair.target}"  # it shares the target's weights
-                trained = self._load(key, format_, where, partial(load_trained, weights, target))
-                return LoadedPair(pair, target, trained=trained)
-            assistant = self._load(weights, format_, where, partial(load, weights, format_, where, progress))
-            if (pair.target, weights) not in self._checked:
+            if field in NETWORKS:
+                network = partial(NETWORKS[field], name, target, progress)
+                return LoadedPair(pair, target, self._load(f"{name} for {pair.target}", format_, where, network))
+            assistant = self._load(name, format_, where, partial(load, name, format_, where, progress))
+            if field == "assistant" and (pair.target, name) not in self._checked:
                 check_same_tokenizer(target, assistant)
-                self._checked.add((pair.target, weights))
+                self._checked.add((pair.target, name))
             return LoadedPair(pair, target, assistant)
 
     def _keep(self, wanted: set[tuple[str, torch.dtype, torch.device]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 
 from playground.errors import PlaygroundError
 from playground.models.heads import ParallelHeads
-from playground.models.load import LoadedModel
+from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.mtp import MtpLayer
 from playground.presets import SHIPPED, folder_of
+from playground.progress import Progress
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -33,16 +35,6 @@ class TrainedConfig:
     steps: int
 
 
-@dataclass
-class TrainedDrafter:
-    """A network beside its target, on the target's device and in its dtype."""
-
-    network: MtpLayer | ParallelHeads
-    config: TrainedConfig
-    name: str
-    weights: str
-
-
 def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpLayer | ParallelHeads:
     """The network, its weights not set."""
     if config.kind == "mtp":
@@ -50,7 +42,7 @@ def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpL
     return ParallelHeads(target.model, draft_ids, config.steps)
 
 
-def load_trained(name: str, target: LoadedModel) -> TrainedDrafter:
+def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
     """Raises:
     PlaygroundError: there is no such drafter, it was trained for another kind of target, or its files are broken.
     """
@@ -73,7 +65,7 @@ def load_trained(name: str, target: LoadedModel) -> TrainedDrafter:
             f"{folder.name} does not fit {target.name}: its layer has other shapes. Train one for this target."
         ) from error
     origin = "shipped" if folder.parent == SHIPPED else "folder"
-    return TrainedDrafter(network.eval().requires_grad_(False), config, folder.name, f"{origin} {folder.name}")
+    return LoadedDrafter(network.eval().requires_grad_(False), folder.name, f"{origin} {folder.name}")
 
 
 def check_fits(config: TrainedConfig, name: str, target: LoadedModel) -> None:

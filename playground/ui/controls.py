@@ -55,7 +55,7 @@ class Asked:
         for field in fields(self):
             _check_kind(field.name, field.type, getattr(self, field.name))
         if self.pair == OWN:
-            pair = custom_pair(self.target, self.assistant)
+            pair = custom_pair(self.target, self.assistant, self.drafter)
         elif self.pair in pairs:
             pair = pairs[self.pair]
         else:

@@ -160,7 +160,7 @@ def test_hidden_states_that_were_rolled_back_are_gone_and_the_rest_are_transform
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
     cached = CachedModel(target)
-    cached.keep_hidden = True
+    cached.watch([-1])
     cached.forward(text[:9], keep=1)
     cached.keep(9)
     first = cached.hidden
@@ -173,7 +173,7 @@ def test_hidden_states_that_were_rolled_back_are_gone_and_the_rest_are_transform
 
 def test_a_target_is_watched_only_while_a_drafter_asks_for_hidden_states(models):
     cached = CachedModel(models[0])
-    cached.keep_hidden = True
+    cached.watch([-1])
     cached.forward([1, 2, 3], keep=1)
     assert not models[0].base_model._forward_hooks
 
@@ -187,7 +187,7 @@ def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it
     text = prompts(1)[0] * 3 + list(range(1, 12))
     draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, branches=BRANCHES)
     cached = CachedModel(target)
-    cached.keep_hidden = True
+    cached.watch([-1])
     cached.forward(text[:-2], keep=1)
     cached.keep(len(text) - 2)
     logits = cached.forward([*text[-2:], *draft.ids], keep=9, branches=BRANCHES)
@@ -195,7 +195,7 @@ def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it
 
     branch = [draft.ids[i] for i in path]
     alone = CachedModel(target)
-    alone.keep_hidden = True
+    alone.watch([-1])
     fresh = alone.forward([*text, *branch], keep=len(branch) + 1)
     torch.testing.assert_close(logits[[0, *(i + 1 for i in path)]], fresh, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(cached.hidden, alone.hidden[len(text) - 2 :], rtol=1e-4, atol=1e-4)

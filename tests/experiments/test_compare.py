@@ -155,8 +155,8 @@ def test_out_of_memory_is_a_sentence_and_the_next_run_works(store, monkeypatch):
 
 
 def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
-    with pytest.raises(PlaygroundError, match="'medusa'"):
-        assisted_lane(PAIR, "medusa", 4)
+    with pytest.raises(PlaygroundError, match="'hydra'"):
+        assisted_lane(PAIR, "hydra", 4)
     alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
     with pytest.raises(PlaygroundError, match="nothing for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)

@@ -47,12 +47,12 @@ def test_a_second_run_loads_nothing(folders, loads):
     models = ModelStore()
     first, second = (get(models, folders[0], folders[1], "assistant") for _ in range(2))
     assert loads == ["a", "b"]
-    assert second.target is first.target and second.assistant is first.assistant
+    assert second.target is first.target and second.drafting is first.drafting
 
 
 def test_the_assistant_is_loaded_only_for_its_drafter(folders, loads):
     models = ModelStore()
-    assert get(models, folders[0], folders[1], "ngram").assistant is None
+    assert get(models, folders[0], folders[1], "ngram").drafting is None
     assert loads == ["a"]
     get(models, folders[0], folders[1], "assistant")
     assert loads == ["a", "b"]
@@ -79,7 +79,7 @@ def test_another_dtype_is_another_model(folders, loads):
 
 def test_a_model_that_drafts_for_itself_is_loaded_once(folders, loads):
     pair = get(ModelStore(), folders[0], folders[0], "assistant")
-    assert pair.assistant is pair.target
+    assert pair.drafting is pair.target
     assert loads == ["a"]
 
 

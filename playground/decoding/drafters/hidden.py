@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from playground.decoding.cached import CachedModel
@@ -11,8 +13,9 @@ from playground.decoding.sampling import Sampler
 class HiddenStates:
     """Collects the hidden states of the text that stands, pass by pass, until they are taken."""
 
-    def __init__(self, target: CachedModel) -> None:
-        target.keep_hidden = True
+    def __init__(self, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+        """`layers`: as `CachedModel.watch` takes them."""
+        target.watch(layers)
         self._target = target
         self._waiting: list[torch.Tensor] = []
 
@@ -21,7 +24,7 @@ class HiddenStates:
         self._waiting.append(self._target.hidden)
 
     def take(self) -> torch.Tensor | None:
-        """(places, width), those behind what was taken before; None before the target's first pass."""
+        """(places, layers x width), those behind what was taken before; None before the target's first pass."""
         waiting, self._waiting = self._waiting, []
         return torch.cat(waiting) if waiting else None
 

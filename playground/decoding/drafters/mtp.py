@@ -22,14 +22,15 @@ class MtpBranches:
 
     Args:
         target: the target that the loop runs; it is told to keep its hidden states.
+        layers: of the target, whose hidden states the layer reads, as `CachedModel.watch` takes them.
     """
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
+    def __init__(self, layer: MtpLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
-        self._hidden = HiddenStates(target)
+        self._hidden = HiddenStates(target, layers)
         self._cache = layer.new_cache()
         self._cache.activate_past_recording()
         self._entries = 0  # of the text; entry i is for the token at place i + 1 and the hidden state at place i

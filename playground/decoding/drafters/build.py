@@ -1,0 +1,70 @@
+"""From a lane to its drafter: which class drafts, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import Drafter, NoDrafter
+from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.heads import HeadsBranches
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.mtp import MtpBranches
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.sampling import Sampler
+from playground.errors import PlaygroundError
+from playground.models.heads import ParallelHeads
+from playground.models.mtp import MtpLayer
+from playground.models.store import LoadedPair
+from playground.trace import Lane
+
+SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
+
+# What grows drafts with a network that reads the target's hidden states.
+BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
+    MtpLayer: MtpBranches,
+    ParallelHeads: HeadsBranches,
+}
+
+
+def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler) -> Drafter:
+    """The drafter of a lane, for one run.
+
+    Raises:
+        PlaygroundError: the target cannot be drafted for in this way.
+    """
+    ends = models.target.eos_ids
+    match lane.drafter:
+        case "none":
+            return NoDrafter()
+        case "ngram":
+            return NgramDrafter()
+        case "suffix":
+            return SuffixDrafter()
+        case "assistant":
+            return AssistantDrafter(CachedModel(models.drafting.model), target.vocab_size, sampler, ends)
+        case "tree":
+            return _tree(models, lane, target)
+        case "composite":
+            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
+    branches = _branches(models, target)
+    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+
+
+def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
+    if not target.takes_trees:
+        raise PlaygroundError(
+            f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
+            "others. Choose a way of drafting without branches."
+        )
+    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids)
+
+
+def _branches(models: LoadedPair, target: CachedModel) -> Branches:
+    network = models.drafting.network
+    return BRANCHES[type(network)](network, target)
