@@ -14,7 +14,7 @@ from playground.errors import PlaygroundError
 from playground.trace import Comparison, Environment, Finish, Lane, Request, Round, Trace, check
 
 SCHEMA_VERSION = 1
-LATER = ("nodes", "parent")  # fields that the first files of this version lack; they have defaults
+LATER = ("nodes", "parent", "rank")  # fields that the first files of this version lack; they have defaults
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

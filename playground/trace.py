@@ -49,6 +49,9 @@ class TargetToken:
 
     `plain`: nothing had been drafted. `correction`: it replaced the first rejected draft token. `bonus`: every draft
     token was accepted and the pass had one more distribution to give. `p`, `margin`, `text`: as for DraftToken.
+
+    `rank`: of a correction, where it stood among the drafter's candidates for that place, 1 being the best: what was
+    drafted there stood higher, or was drawn. 0 where the drafter can never propose it. None where it had none (lookup).
     """
 
     id: int
@@ -57,6 +60,7 @@ class TargetToken:
     p: float
     margin: float
     reason: Reason
+    rank: int | None = None
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Target", lane.target),
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
+        ("Rejections", rejections(second)),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
         ("Ended by", f"{first.finish} (standard), {second.finish} (assisted)"),
@@ -142,6 +143,22 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Run at", environment.created),
     ]
     return rows
+
+
+def rejections(trace: Trace) -> str:
+    """Whether a wider draft would have helped."""
+    ranks = metrics.ranks(trace.rounds)
+    if not ranks.rejections:
+        return "none whose place the drafter had other candidates for"
+    counts = [
+        (ranks.best, "the drafter's best (something else was drawn)"),
+        (ranks.second, "its second"),
+        (ranks.third_to_eighth, "its third to eighth"),
+        (ranks.further, "further down"),
+        (ranks.never, "a token that it never drafts"),
+    ]
+    told = "; ".join(f"{_count(n, 'time')} {what}" for n, what in counts if n)
+    return f"of {_count(ranks.rejections, 'rejection')}, the target's choice was {told}"
 
 
 def table(comparison: Comparison) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Choice, Draft, draft_tokens
 from playground.decoding.sampling import Sampler
 
 
@@ -37,16 +37,16 @@ class AssistantDrafter:
             return NOTHING
         return draft_tokens(ids, k, stop_below, self._eos_ids, self._next)
 
-    def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+    def _next(self, text: list[int]) -> Choice:
         logits = self._assistant.forward(text[self._assistant.length :], keep=1)[:, : self._vocab_size]
         scores = self._sampler.scores(logits, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return int(token), float(q), None
+            return Choice(int(token), float(q), None, scores[0])
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
         padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))
-        return token, float(distribution[token]), padded
+        return Choice(token, float(distribution[token]), padded, scores[0])
 
     def commit(self, length: int) -> None:
         # The last draft token never went through the assistant, so its cache may be shorter than what stands.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Choice, Draft, draft_tokens
 from playground.decoding.drafters.hidden import DraftChoice
 
 
@@ -69,10 +69,10 @@ class ChainDrafter(BranchesDrafter):
         self._choose = choose
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+        def next_token(text: list[int]) -> Choice:
             nonlocal logits
             if len(text) > len(ids):
                 logits = self._branches.grow(text[-1:], [0])
             return self._choose(text, logits[0])
 
-        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
+        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)

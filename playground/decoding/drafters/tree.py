@@ -22,12 +22,14 @@ WIDTH = 8  # branches that grow at a place, and tokens that each is continued wi
 
 @dataclass(frozen=True)
 class Node:
-    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch."""
+    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch.
+    `candidates`: the logits that it was taken from."""
 
     id: int
     parent: int
     q: float
     chance: float
+    candidates: torch.Tensor
 
 
 class TreeDrafter(BranchesDrafter):
@@ -55,19 +57,19 @@ class TreeDrafter(BranchesDrafter):
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
             tips = growing
-        return _draft(nodes, best)
+        return _draft(nodes, best, self._branches.draft_ids)
 
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
         """The likeliest tokens behind each of the tips."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         return [
-            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0))
-            for tip, slots, qs in zip(tips, top.indices.tolist(), top.values.tolist(), strict=True)
+            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
+            for tip, slots, qs, row in zip(tips, top.indices.tolist(), top.values.tolist(), logits, strict=True)
             for slot, q in zip(slots, qs, strict=True)
         ]
 
 
-def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
+def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
     """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
     the likeliest branch of all lies in the cache as a chain would."""
     children: dict[int, list[int]] = {}
@@ -84,4 +86,6 @@ def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
         [nodes[i].id for i in order],
         [nodes[i].q for i in order],
         branches=[place[nodes[i].parent] for i in order],
+        candidates=[nodes[i].candidates for i in order],
+        draft_ids=draft_ids,
     )
