@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
 from playground.presets import Pair
-from playground.ways import POLICIES, WAYS
+from playground.ways import POLICIES, WAYS, help_for
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
     drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
     drafters.set_defaults(command=_drafters)
+    drafters.add_argument("name", nargs="?", choices=list(WAYS), metavar="NAME", help="its page of help instead")
     drafters.add_argument("--json", action="store_true", help="for programs")
 
     bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
@@ -196,6 +197,9 @@ def _pairs(options: argparse.Namespace) -> None:
 def _drafters(options: argparse.Namespace) -> None:
     from playground.presets import load_pairs
 
+    if options.name:
+        print(help_for(options.name))
+        return
     pairs, _ = load_pairs()
     rows = [
         {

@@ -178,8 +178,24 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
+    what a pass needs besides is not counted, nor is a lookup's index."""
+
+    target_weights: int
+    target_cache: int
+    drafter_weights: int
+    drafter_cache: int
+
+    @property
+    def total(self) -> int:
+        return self.target_weights + self.target_cache + self.drafter_weights + self.drafter_cache
+
+
+@dataclass(frozen=True)
 class Trace:
-    """One lane on one request. `prompt_ids` are the token ids that the target was given."""
+    """One lane on one request. `prompt_ids` are the token ids that the target was given. `memory` is None in files of
+    before it was measured."""
 
     lane: Lane
     request: Request
@@ -187,6 +203,7 @@ class Trace:
     prompt_ids: tuple[int, ...]
     rounds: tuple[Round, ...]
     finish: Finish
+    memory: Memory | None = None
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

@@ -11,7 +11,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair
 from playground.trace import Lane, Request
-from playground.ways import WAYS
+from playground.ways import WAYS, help_for
 
 OWN = "own"
 POLICIES = {
@@ -159,6 +159,8 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         )
         max_new_tokens = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
         temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
+    with gr.Accordion("About this way of drafting", open=False, elem_id="about"):
+        about = gr.Markdown(help_for(default.drafter))
     with gr.Row(visible=False, elem_id="own-models") as own:
         target = gr.Textbox(
             "",
@@ -209,6 +211,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         chat_template = gr.Checkbox(
             True, label="Chat template", info="wrap the prompt as the model's chats are; off continues the bare text"
         )
+    drafter.change(help_for, drafter, about, queue=False, show_progress="hidden", api_visibility="private")
     pair.input(
         lambda name: _chosen(pairs, name),
         inputs=pair,

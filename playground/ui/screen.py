@@ -141,12 +141,13 @@ def _verdict(comparison: Comparison | None) -> dict[str, Any]:
 
 
 def results(comparison: Comparison | None) -> tuple[Any, ...]:
-    """Details and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
+    """Details, memory and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
     if comparison is None:
-        return "", None, None, None, None
+        return "", "", None, None, None, None
     assisted = comparison.lanes[1]
     return (
         panels.details(report.details(comparison)),
+        panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-place"),
         panels.plot(charts.rounds(assisted), "time-per-round"),

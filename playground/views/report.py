@@ -112,6 +112,22 @@ def caveat(comparison: Comparison) -> str:
     )
 
 
+def memory_rows(comparison: Comparison) -> list[list[str]]:
+    """What each lane held in memory: a head line, then a line for each part; empty where it was not measured."""
+    lanes = comparison.lanes[:2]
+    held = [trace.memory for trace in lanes]
+    if None in held:
+        return []
+    parts = [
+        ("Target's weights", [m.target_weights for m in held]),
+        ("Target's KV cache", [m.target_cache for m in held]),
+        ("Drafter's weights", [m.drafter_weights for m in held]),
+        ("Drafter's KV cache", [m.drafter_cache for m in held]),
+        ("Together", [m.total for m in held]),
+    ]
+    return [["", *(trace.lane.name for trace in lanes)]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
+
+
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
     threads = f" · {_count(environment.threads, 'thread')}" if environment.device == "cpu" else ""
@@ -182,9 +198,20 @@ def table(comparison: Comparison) -> str:
             f"{speedup(comparison)} {speedup_meaning(comparison)}".replace("× times", " times"),
             f"{sameness(comparison)} {passes(comparison)}",
             *filter(None, [caveat(comparison)]),
+            *_memory_line(comparison),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
         ]
     )
+
+
+def _memory_line(comparison: Comparison) -> list[str]:
+    """What the lanes hold in memory, on one line."""
+    rows = memory_rows(comparison)
+    if not rows:
+        return []
+    *parts, together = rows[1:]
+    told = ", ".join(f"{name.lower()} {sizes[-1]}" for name, *sizes in parts if sizes[-1] != "–")
+    return [f"In memory: {together[1]} standard, {together[2]} assisted ({told})"]
 
 
 def _cells(row: list[str], widths: list[int]) -> list[str]:
@@ -219,6 +246,11 @@ def _ms(seconds: float | None) -> tuple[str, str]:
     if seconds is None:
         return "–", "ms"
     return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")
+
+
+def _megabytes(size: int) -> str:
+    """Bytes in MB of 1e6; what the target's weights already hold takes no more."""
+    return f"{size / 1e6:,.1f} MB" if size else "–"
 
 
 def _number(value: float | None, digits: int) -> str:

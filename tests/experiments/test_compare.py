@@ -160,3 +160,14 @@ def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
     with pytest.raises(PlaygroundError, match="nothing for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)
+
+
+def test_each_lane_tells_what_it_holds_in_memory(store):
+    standard, assisted = (lane.memory for lane in compared(store, "assistant")[0].lanes)
+    assert standard.target_weights == assisted.target_weights > 0
+    assert (standard.drafter_weights, standard.drafter_cache) == (0, 0)
+    assert 0 < assisted.drafter_weights < assisted.target_weights, "the assistant has fewer layers"
+    assert 0 < assisted.drafter_cache < assisted.target_cache
+    assert assisted.total == assisted.target_weights + assisted.target_cache + (
+        assisted.drafter_weights + assisted.drafter_cache
+    )

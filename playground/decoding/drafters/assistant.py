@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Choice, Draft, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
 from playground.decoding.sampling import Sampler
 
 
-class AssistantDrafter:
+class AssistantDrafter(Drafter):
     """Keeps the assistant's KV cache across rounds, so that each token goes through it once.
 
     Args:
@@ -30,6 +30,10 @@ class AssistantDrafter:
         self._vocab_size = vocab_size
         self._sampler = sampler
         self._eos_ids = eos_ids
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._assistant.cache_bytes
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         k = min(k, self._assistant.context_limit - len(ids))

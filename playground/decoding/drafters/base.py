@@ -110,7 +110,12 @@ def draft_tokens(
 
 
 class Drafter(Protocol):
-    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds."""
+    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds.
+
+    `cache_bytes`: what its KV cache holds.
+    """
+
+    cache_bytes: int = 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,
@@ -120,7 +125,7 @@ class Drafter(Protocol):
         """Learns that of the last text and its draft only the first `length` tokens stand."""
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Standard decoding: nothing is ever drafted."""
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:

@@ -14,6 +14,7 @@ import torch
 
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.models.held import cache_bytes
 from playground.models.mtp import MtpLayer
 
 
@@ -38,6 +39,10 @@ class MtpBranches:
         self._out: torch.Tensor  # (1, rows, width), what came out of the last call
         self._sees: torch.Tensor  # (rows, grown entries), which of the entries behind the text's those rows go back to
         self._places: torch.Tensor  # (entries,), of the text's and the grown ones
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         hidden = self._hidden.take()
