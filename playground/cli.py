@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--policy", help=f"one of {', '.join(POLICIES)} (default: the pair's)")
     compare.add_argument("--confidence-threshold", type=float, help="for the policy confidence (default: the pair's)")
     compare.add_argument("--nodes", type=int, help="the most tokens of a draft tree (default: the pair's)")
+    compare.add_argument("--keep-free", type=float, default=0.0, metavar="GB", help="drafts shrink to keep this free")
     compare.add_argument("--max-new-tokens", type=int, default=128)
     compare.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     compare.add_argument("--top-p", type=float, default=1.0)
@@ -154,7 +155,13 @@ def _compare(options: argparse.Namespace) -> None:
     _check_writable(options.json)
     pair = chosen_pair(options)
     lane = assisted_lane(
-        pair, options.drafter, options.lookahead, options.policy, options.confidence_threshold, options.nodes
+        pair,
+        options.drafter,
+        options.lookahead,
+        options.policy,
+        options.confidence_threshold,
+        options.nodes,
+        options.keep_free,
     )
     with progress_bar(options.max_new_tokens) as emit:
         comparison = run(

@@ -14,7 +14,8 @@ from playground.errors import PlaygroundError
 from playground.trace import Comparison, Environment, Finish, Lane, Memory, Request, Round, Trace, check
 
 SCHEMA_VERSION = 1
-LATER = ("nodes", "parent", "rank", "memory")  # fields that the first files of this version lack; they have defaults
+# Fields that the first files of this version lack; they have defaults.
+LATER = ("nodes", "parent", "rank", "memory", "keep_free_gb", "capped")
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from playground.errors import PlaygroundError
+from playground.ways import POLICIES
 
 Decision = Literal["accepted", "rejected", "unused"]
 Reason = Literal["plain", "correction", "bonus"]
@@ -69,7 +70,8 @@ class Round:
 
     `lookahead` is what the policy asked for; the drafter may have proposed fewer. `draft_s` and `verify_s` are
     durations with the device synchronised; the tokens of the round exist for the user from `end_s` on. `target` is None
-    where an accepted draft token ended the text.
+    where an accepted draft token ended the text. `capped`: memory was short, and the lookahead is less than the policy
+    wanted.
     """
 
     lookahead: int
@@ -79,6 +81,7 @@ class Round:
     draft_s: float
     verify_s: float
     end_s: float
+    capped: bool = False
 
     @property
     def is_tree(self) -> bool:
@@ -140,7 +143,8 @@ class Request:
 class Lane:
     """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
     `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights. `nodes`: the
-    most tokens of a draft tree, of all its branches together."""
+    most tokens of a draft tree, of all its branches together. `keep_free_gb`: drafts shrink while less memory than this
+    is free on the device, in 1e9 bytes; 0 is no such cap."""
 
     name: str
     target: str
@@ -150,8 +154,14 @@ class Lane:
     policy: str = "constant"
     confidence_threshold: float = 0.4
     nodes: int = 16
+    keep_free_gb: float = 0.0
 
     def __post_init__(self) -> None:
+        check(
+            self.policy in POLICIES,
+            f"There is no lookahead policy {self.policy!r}. Choose one of {', '.join(POLICIES)}.",
+        )
+        check(self.keep_free_gb >= 0, f"The memory to keep free must be 0 GB or more, not {self.keep_free_gb}.")
         check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
         check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
         check(

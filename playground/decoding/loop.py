@@ -44,7 +44,7 @@ def decode(
     finished = False
     while not finished and len(ids) < end:
         # 1. Draft γ tokens, leaving room for the one that the target adds.
-        gamma, start_s = lookahead.tokens, clock()
+        gamma, capped, start_s = lookahead.tokens, lookahead.capped, clock()
         draft = _until_eos(drafter.propose(ids, min(gamma, end - len(ids) - 1), lookahead.stop_below), eos_ids)
         drafted_s = clock()
 
@@ -65,7 +65,7 @@ def decode(
         drafted, own = _tokens(draft, verdict, None if ended_in_draft else verdict.token, detokenizer)
         ids += accepted + ([own.id] if own else [])
 
-        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s)
+        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s, capped)
 
 
 class _Clock:

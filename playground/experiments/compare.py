@@ -38,6 +38,7 @@ def assisted_lane(
     policy: str | None = None,
     confidence_threshold: float | None = None,
     nodes: int | None = None,
+    keep_free_gb: float = 0.0,
 ) -> Lane:
     """The lane that is compared with standard decoding; what is None is as the pair has it. The drafter "none" gives
     standard decoding once more, which shows how far two equal measurements lie apart.
@@ -48,7 +49,7 @@ def assisted_lane(
     drafter = drafter or pair.drafter
     if drafter not in WAYS:
         raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(WAYS)}.")
-    lane = Lane(
+    return Lane(
         name=WAYS[drafter].title,
         target=pair.target,
         drafter=drafter,
@@ -57,9 +58,8 @@ def assisted_lane(
         policy=policy or pair.policy,
         confidence_threshold=pair.confidence_threshold if confidence_threshold is None else confidence_threshold,
         nodes=pair.nodes if nodes is None else nodes,
+        keep_free_gb=keep_free_gb,
     )
-    lookahead_for(lane)  # a policy that does not exist is refused here, before weights are fetched
-    return lane
 
 
 def run(
@@ -156,7 +156,7 @@ class LaneRun:
         self.rounds: Iterator[Round] = decode(
             self._target,
             self._drafter,
-            lookahead_for(lane),
+            lookahead_for(lane, models.target.model.device),
             sampler,
             Detokenizer(models.target.tokenizer, prompt_ids),
             prompt_ids,

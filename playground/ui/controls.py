@@ -37,6 +37,7 @@ class Asked:
     policy: str
     confidence_threshold: float
     nodes: int
+    keep_free_gb: float
     max_new_tokens: int
     temperature: float
     top_p: float
@@ -67,6 +68,7 @@ class Asked:
             self.policy,
             float(self.confidence_threshold),
             int(self.nodes),
+            float(self.keep_free_gb),
         )
         request = Request(
             prompt=self.prompt,
@@ -115,6 +117,7 @@ class Controls:
     policy: gr.Dropdown
     confidence_threshold: gr.Slider
     nodes: gr.Slider
+    keep_free_gb: gr.Number
     max_new_tokens: gr.Slider
     temperature: gr.Slider
     top_p: gr.Slider
@@ -202,6 +205,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             nodes = _slider(
                 1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"
             )
+            keep_free_gb = gr.Number(
+                0, minimum=0, label="Keep free", info="GB of the device's memory: drafts shrink to keep it; 0 is no cap"
+            )
         system = gr.Textbox(
             system_text,
             label="System prompt",
@@ -230,6 +236,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         policy,
         confidence_threshold,
         nodes,
+        keep_free_gb,
         max_new_tokens,
         temperature,
         top_p,

@@ -15,6 +15,7 @@ from playground.trace import Comparison, Lane, Round, Trace
 from playground.ui import panels
 from playground.views import charts, report, tokens
 
+SENTENCES = (report.sameness, report.passes, report.shortage, report.caveat)
 NAMES = ("Standard", "Assisted")
 
 
@@ -134,9 +135,7 @@ def _verdict(comparison: Comparison | None) -> dict[str, Any]:
     return {
         "figure": report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
-        "sentences": [
-            *filter(None, [report.sameness(comparison), report.passes(comparison), report.caveat(comparison)])
-        ],
+        "sentences": [sentence for tell in SENTENCES if (sentence := tell(comparison))],
     }
 
 

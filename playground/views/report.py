@@ -128,6 +128,18 @@ def memory_rows(comparison: Comparison) -> list[list[str]]:
     return [["", *(trace.lane.name for trace in lanes)]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
 
 
+def shortage(comparison: Comparison) -> str:
+    """Where drafts were cut to keep memory free; else ""."""
+    assisted = comparison.lanes[1]
+    capped = sum(round_.capped for round_ in assisted.rounds)
+    if not capped:
+        return ""
+    return (
+        f"Memory was short: drafts were cut in {capped:,} of {_count(len(assisted.rounds), 'round')}, to keep "
+        f"{assisted.lane.keep_free_gb:g} GB free."
+    )
+
+
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
     threads = f" · {_count(environment.threads, 'thread')}" if environment.device == "cpu" else ""
@@ -197,7 +209,7 @@ def table(comparison: Comparison) -> str:
             "",
             f"{speedup(comparison)} {speedup_meaning(comparison)}".replace("× times", " times"),
             f"{sameness(comparison)} {passes(comparison)}",
-            *filter(None, [caveat(comparison)]),
+            *filter(None, [shortage(comparison), caveat(comparison)]),
             *_memory_line(comparison),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
         ]

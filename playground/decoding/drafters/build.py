@@ -62,7 +62,7 @@ def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
             f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
             "others. Choose a way of drafting without branches."
         )
-    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids)
+    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead)
 
 
 def _branches(models: LoadedPair, target: CachedModel) -> Branches:

@@ -9,6 +9,7 @@ What grows the branches is the affair of mtp.py and heads.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -35,21 +36,23 @@ class Node:
 class TreeDrafter(BranchesDrafter):
     """Args:
     nodes: the most tokens that a tree may have; its depth is the lookahead.
+    lookahead: the depth to which so many belong; a tree that is asked to be shallower has fewer, in proportion.
     """
 
-    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int]) -> None:
+    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int], lookahead: int = 1) -> None:
         super().__init__(branches, eos_ids)
         self._draft_ids = branches.draft_ids.tolist()
-        self._size = nodes
+        self._nodes, self._lookahead = nodes, lookahead
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """Nothing grows behind a token whose chance is under `stop_below`."""
+        size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
         for depth in range(1, k + 1):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
-            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[: self._size]
+            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size]
             fresh = (i for i in best if i >= start and nodes[i].chance >= stop_below)
             growing = [i for i in fresh if nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing:
