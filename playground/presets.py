@@ -164,10 +164,18 @@ def folder_of(name: str) -> Path:
 def kind_of(name: str) -> str | None:
     """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
     try:
-        kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
+        config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
+        kind = config.get("kind") or _published(config)
     except (OSError, ValueError, AttributeError):
         return None
     return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
+
+
+def _published(config: dict[str, Any]) -> str | None:
+    """The way of drafting that a drafter was published for, where its config.json tells."""
+    if any("Eagle3" in name for name in config.get("architectures") or ()):
+        return "eagle3"
+    return config.get("speculators_model_type")
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

@@ -14,6 +14,7 @@ import torch
 
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.models.eagle3 import Eagle3Head
 from playground.models.held import cache_bytes
 from playground.models.mtp import MtpLayer
 
@@ -28,7 +29,7 @@ class MtpBranches:
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: MtpLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: MtpLayer | Eagle3Head, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)
