@@ -13,6 +13,7 @@ import torch
 
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
+from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
@@ -24,6 +25,7 @@ M = TypeVar("M", LoadedModel, LoadedDrafter)
 NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
     "mtp": load_trained,
     "heads": load_trained,
+    "gemma4": load_gemma4,
 }
 
 

@@ -10,6 +10,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
@@ -18,6 +19,7 @@ from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
+from playground.models.gemma4 import Gemma4Assistant
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 from playground.models.store import LoadedPair
@@ -29,6 +31,7 @@ SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by w
 BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     MtpLayer: MtpBranches,
     ParallelHeads: HeadsBranches,
+    Gemma4Assistant: Gemma4Branches,
 }
 
 
