@@ -15,6 +15,8 @@ from playground.ways import POLICIES, WAYS
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
+# The ways of drafting that published drafters are made for, by the model_type of their config.json.
+PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
@@ -164,7 +166,8 @@ def folder_of(name: str) -> Path:
 def kind_of(name: str) -> str | None:
     """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
     try:
-        kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
+        config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
+        kind = config.get("kind") or PUBLISHED.get(config.get("model_type"))
     except (OSError, ValueError, AttributeError):
         return None
     return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None

@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of the kinds of layers
 
+
 class CachedModel:
     """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds.
 
@@ -62,10 +63,10 @@ class CachedModel:
 
     @property
     def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of the last layer of each kind that has its own, ("full_attention", "sliding_attention"), each
+        """Keys and values of the last layer of each kind that has its own ("full_attention", "sliding_attention"), both
         (1, heads, entries, head dimension), for the text that the cache holds.
 
-        They are transformers' `shared_kv_states`; of a sliding window only the last window + 1 entries, which is what
+        They are transformers' `shared_kv_states`; of a sliding window the last window + 1 entries, which are those that
         the masks of Gemma 4's assistants let through behind the prompt.
         """
         return {

@@ -1,8 +1,8 @@
 """Gemma 4's assistants: four small layers without keys and values of their own, made for one Gemma 4 target each.
 
-They attend to the keys and values of the target's last layer of each kind. What goes in is the target's embedding of the
-last token beside its last hidden state; what comes out beside the logits stands for the next hidden state. Google's
-models, by transformers' own class.
+They attend to the keys and values of the target's last layer of each kind. What goes in is the target's embedding of
+the last token beside its last hidden state; what comes out beside the logits stands for the next hidden state. Google
+2026, Gemma 4; the network is transformers' own class.
 """
 
 from __future__ import annotations
@@ -94,11 +94,9 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
     Raises:
         PlaygroundError: it is no assistant, was made for another target, or this transformers cannot build it.
     """
+    remedy = f"Choose the assistant made for {target_name}; Google's are named like their targets, -assistant behind."
     if config.model_type not in MODEL_TYPES:
-        raise PlaygroundError(
-            f"{name} is no Gemma 4 assistant: its config says {config.model_type}. "
-            f"Choose the assistant made for {target_name}; Google's are named like their targets, with -assistant behind."
-        )
+        raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
     for what, wanted, given in (
         ("hidden states of", config.backbone_hidden_size, target.hidden_size),
@@ -108,8 +106,8 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
     ):
         if wanted != given:
             raise PlaygroundError(
-                f"{name} cannot draft for {target_name}: it was made for a target with {what} {wanted}, and this one has "
-                f"{given}. Choose the assistant of this target; Google's are named like it, with -assistant behind."
+                f"{name} cannot draft for {target_name}: it was made for a target with {what} {wanted}, and here they "
+                f"are {given}. {remedy}"
             )
     try:
         getattr(own, "kv_sharing_modes", None)

@@ -1,4 +1,4 @@
-"""Gemma 4 targets and assistants of tiny size, through transformers' own classes, with random weights in float32."""
+"""Gemma 4 targets and assistants of tiny size, through transformers' own classes, in float32."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from transformers import (
     PreTrainedModel,
 )
 
-WINDOW = 6
+KINDS = ("text", "whole", "moe", "unified")
+WIDTH, WINDOW = 32, 6
 SIZES = dict(
+    hidden_size=WIDTH,
+    intermediate_size=48,
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=8,
@@ -29,60 +32,66 @@ SIZES = dict(
     bos_token_id=0,
     pad_token_id=0,
 )
-KINDS = ["sliding_attention", "full_attention"]
-TARGET = SIZES | dict(hidden_size=32, intermediate_size=48, num_hidden_layers=4, layer_types=KINDS * 2)
-PER_LAYER = dict(num_kv_shared_layers=2, hidden_size_per_layer_input=4)  # as in the small models
-ALONE = dict(hidden_size_per_layer_input=0)
+TWO_LAYERS = dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"])
+FOUR_LAYERS = dict(num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2)
+SMALL = dict(num_kv_shared_layers=1, hidden_size_per_layer_input=4)
 MOE = dict(enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16)
+KEYS_ARE_VALUES = dict(attention_k_eq_v=True, num_global_key_value_heads=1)
 
 
-def gemma4_target(kind: str, vocab: int, seed: int = 0, **others: object) -> PreTrainedModel:
-    """`kind`: text (keys and values shared between layers, an input per layer), whole (the same, in the class of the
-    published models), moe (none shared, experts, values as keys in full attention) or unified."""
-    torch.manual_seed(seed)
-    sizes = TARGET | dict(vocab_size=vocab, vocab_size_per_layer_input=vocab, eos_token_id=vocab - 1) | others
+def gemma4_target(kind: str, vocab: int) -> PreTrainedModel:
+    """`kind`: text (an input per layer, and a layer that takes its keys and values from another), whole (the same, in
+    the class of the published models), moe (experts, values that are keys in full attention) or unified. What
+    the next token is depends most on the last one."""
+    torch.manual_seed(0)
+    sizes = SIZES | dict(vocab_size=vocab, vocab_size_per_layer_input=vocab, eos_token_id=vocab - 1)
     if kind == "text":
-        return Gemma4ForCausalLM(Gemma4TextConfig(**PER_LAYER | sizes)).eval()
-    if kind == "whole":
-        text = Gemma4TextConfig(**PER_LAYER | sizes)
-        model = Gemma4ForConditionalGeneration(Gemma4Config(text_config=text, tie_word_embeddings=False)).eval()
-        model.generation_config.eos_token_id = vocab - 1
-        model.generation_config.pad_token_id = 0
-        return model
-    if kind == "moe":
-        alike = dict(attention_k_eq_v=True, num_global_key_value_heads=1)
-        return Gemma4ForCausalLM(Gemma4TextConfig(**ALONE | MOE | alike | sizes)).eval()
-    return Gemma4UnifiedForCausalLM(Gemma4UnifiedTextConfig(**sizes)).eval()
+        model = Gemma4ForCausalLM(Gemma4TextConfig(**sizes | FOUR_LAYERS | SMALL))
+    elif kind == "whole":
+        text = Gemma4TextConfig(**sizes | FOUR_LAYERS | SMALL)
+        model = Gemma4ForConditionalGeneration(Gemma4Config(text_config=text, tie_word_embeddings=False))
+        model.generation_config.update(eos_token_id=vocab - 1, pad_token_id=0)
+    elif kind == "moe":
+        alone = dict(hidden_size_per_layer_input=0)
+        model = Gemma4ForCausalLM(Gemma4TextConfig(**sizes | TWO_LAYERS | MOE | KEYS_ARE_VALUES | alone))
+    else:
+        model = Gemma4UnifiedForCausalLM(Gemma4UnifiedTextConfig(**sizes | TWO_LAYERS))
+    model.get_output_embeddings().weight.data[vocab - 1] *= 0.5  # some texts end
+    return _quietened(model, 0.3)
 
 
-def gemma4_assistant(target: PreTrainedModel, ordered: bool = False, seed: int = 1) -> PreTrainedModel:
-    """The assistant of a target. `ordered`: it looks at half of its clusters of tokens only."""
-    torch.manual_seed(seed)
+def gemma4_assistant(target: PreTrainedModel, ordered: bool = False) -> PreTrainedModel:
+    """An assistant that knows what the last token tells of the next one, so that some of its drafts are accepted.
+    `ordered`: it looks at three of its four clusters of tokens."""
+    torch.manual_seed(1)
     text = target.config.get_text_config()
-    kind = "unified" if text.model_type == "gemma4_unified_text" else "text"
-    sizes = SIZES | dict(
-        vocab_size=text.vocab_size,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        layer_types=KINDS,
-        eos_token_id=text.eos_token_id,
-    )
+    sizes = SIZES | TWO_LAYERS | dict(vocab_size=text.vocab_size, eos_token_id=text.eos_token_id)
     if getattr(text, "attention_k_eq_v", False):
-        sizes |= dict(attention_k_eq_v=True, num_global_key_value_heads=1)
-    clusters = dict(use_ordered_embeddings=ordered, num_centroids=4, centroid_intermediate_top_k=2)
-    if kind == "unified":
-        config = Gemma4UnifiedAssistantConfig(
-            text_config=Gemma4UnifiedTextConfig(**sizes), backbone_hidden_size=text.hidden_size, **clusters
-        )
+        sizes |= KEYS_ARE_VALUES
+    own = dict(
+        backbone_hidden_size=WIDTH, use_ordered_embeddings=ordered, num_centroids=4, centroid_intermediate_top_k=3
+    )
+    if text.model_type == "gemma4_unified_text":
+        config = Gemma4UnifiedAssistantConfig(text_config=Gemma4UnifiedTextConfig(**sizes), **own)
         model = Gemma4UnifiedAssistantForCausalLM(config)
     else:
-        config = Gemma4AssistantConfig(
-            text_config=Gemma4TextConfig(**sizes, **ALONE, vocab_size_per_layer_input=0, num_kv_shared_layers=2),
-            backbone_hidden_size=text.hidden_size,
-            **clusters,
-        )
-        model = Gemma4AssistantForCausalLM(config)
-    if ordered:
-        model.masked_embedding.token_ordering.copy_(torch.randperm(text.vocab_size))
+        no_inputs_per_layer = dict(hidden_size_per_layer_input=0, vocab_size_per_layer_input=0)
+        small = Gemma4TextConfig(**sizes, **no_inputs_per_layer, num_kv_shared_layers=2)
+        model = Gemma4AssistantForCausalLM(Gemma4AssistantConfig(text_config=small, **own))
+    with torch.no_grad():
+        model.pre_projection.weight[:, :WIDTH] += torch.eye(WIDTH) - model.pre_projection.weight[:, :WIDTH]
+        model.pre_projection.weight[:, WIDTH:] *= 0.2
+        model.lm_head.weight.copy_(target.get_output_embeddings().weight)
+        if ordered:
+            model.masked_embedding.token_ordering.copy_(torch.randperm(text.vocab_size))
+    return _quietened(model, 0.3)
+
+
+@torch.no_grad()
+def _quietened(model: PreTrainedModel, scale: float) -> PreTrainedModel:
+    """Scales what attention and feed-forward add to the hidden states."""
+    norms = ("post_attention_layernorm", "post_feedforward_layernorm", "post_per_layer_input_norm")
+    for name, module in model.named_modules():
+        if name.endswith(norms):
+            module.weight.mul_(scale)
     return model.eval()

@@ -4,6 +4,7 @@ transformers' real classes in float32."""
 from __future__ import annotations
 
 import itertools
+from functools import cache
 
 import pytest
 import torch
@@ -22,11 +23,11 @@ from playground.models.gemma4 import Gemma4Assistant
 from playground.trace import Request
 from tests.decoding import test_transformers_models as engine
 from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.gemma4 import WINDOW, gemma4_assistant, gemma4_target
-from tests.decoding.test_transformers_models import V, generated, ids_of, prompts
+from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
+from tests.decoding.test_transformers_models import V, ids_of, prompts
 from tests.decoding.test_verify import agrees
 
-KINDS = ("text", "whole", "moe", "unified")
+ENDS, TOKENS = {V - 1}, 12
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
 
 
@@ -35,48 +36,72 @@ def target(request):
     return gemma4_target(request.param, V)
 
 
-@pytest.fixture(scope="module")
-def models(target):
-    """A target, and one that drafts for it as an ordinary assistant: for the tests of the engine."""
-    return target, gemma4_target("text", V, seed=1)
-
-
 @pytest.fixture(scope="module", params=["dense", "ordered"])
 def assistant(target, request):
     return gemma4_assistant(target, ordered=request.param == "ordered")
 
 
-# The engine's own tests, on these models.
-test_greedy_equals_generate_token_for_token = engine.test_greedy_equals_generate_token_for_token
+@pytest.fixture(scope="module")
+def models(target):
+    return target, None
+
+
+# The engine's own tests, on these targets.
 test_rolled_back_caches_give_the_logits_of_a_fresh_pass = engine.test_rolled_back_caches_give_the_logits_of_a_fresh_pass
 test_of_a_tree_each_branch_is_what_it_is_alone = (
     engine.test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were
 )
 
 
-def drafter_for(way: str, target: CachedModel, assistant, sampler: Sampler, ends=(V - 1,)):
+def drafter_for(way: str, target: CachedModel, assistant, sampler: Sampler, ends=ENDS):
     branches = Gemma4Branches(Gemma4Assistant(assistant, target.model), target)
     if way == "tree":
         return TreeDrafter(branches, 12, ends)
     return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
 
 
-def rounds_of(model, assistant, way, prompt, lookahead=4, max_new_tokens=24, **sampling):
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
-    drafter = drafter_for(way, target, assistant, sampler)
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, {V - 1}))
+def generated(model, prompt, **options):
+    ids = torch.tensor([prompt])
+    mask = torch.ones_like(ids)
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, **options)
+    return out[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("way", ["chain", "tree"])
-def test_greedy_equals_generate(target, assistant, way):
-    rounds = [rounds_of(target, assistant, way, prompt) for prompt in prompts(20)]
-    assert [ids_of(run) for run in rounds] == [generated(target, prompt) for prompt in prompts(20)]
-    assert not any(run[0].drafted for run in rounds), "there is nothing to draft from before the target's first pass"
-    assert all(run[1].drafted for run in rounds if len(run) > 2)
+@cache
+def written(kind: str, n: int):
+    model = gemma4_target(kind, V)
+    return [generated(model, prompt) for prompt in prompts(n)]
 
 
-def passed(model, *passes: tuple[list[int], int], branches=None) -> CachedModel:
+@cache
+def runs(kind: str, way: str, ordered: bool, n: int):
+    """The rounds behind each of n prompts."""
+    model = gemma4_target(kind, V)
+    assistant = gemma4_assistant(model, ordered)
+
+    def rounds(prompt):
+        target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+        drafter = drafter_for(way, target, assistant, sampler)
+        return list(
+            decode(target, drafter, Constant(4), sampler, Detokenizer(NumberTokenizer(), prompt), prompt, TOKENS, ENDS)
+        )
+
+    return [rounds(prompt) for prompt in prompts(n)]
+
+
+@pytest.mark.parametrize(("way", "ordered"), [("chain", False), ("tree", True)])
+@pytest.mark.parametrize(("kind", "n"), [("text", 20), ("whole", 20), ("moe", 5), ("unified", 5)])
+def test_greedy_equals_generate(kind, n, way, ordered):
+    drafted = kept = 0
+    for text, (first, *rounds) in zip(written(kind, n), runs(kind, way, ordered, n), strict=True):
+        assert ids_of([first, *rounds]) == text
+        assert not first.drafted, "there is nothing to draft from before the target's first pass"
+        drafted += sum(len(round_.drafted) for round_ in rounds)
+        kept += sum(token.decision == "accepted" for round_ in rounds for token in round_.drafted)
+    assert 0 < kept < drafted
+
+
+def passed(model, *passes: tuple[list[int], int]) -> CachedModel:
     """A target behind passes, each of tokens to feed and the length of the text that stands then."""
     cached = CachedModel(model)
     cached.watch([-1])
@@ -133,7 +158,7 @@ def test_a_draft_is_that_of_transformers_behind_the_prompt(target, assistant, le
     with torch.inference_mode():
         ours = [branches.root(text), *(branches.grow([id_], [0]) for id_ in drafted[0, length:-1].tolist())]
     looked_at = torch.cat(ours).isfinite()
-    assert looked_at.float().mean() == (0.5 if assistant.config.use_ordered_embeddings else 1)
+    assert looked_at.float().mean() == (0.75 if assistant.config.use_ordered_embeddings else 1)
     torch.testing.assert_close(torch.cat(ours)[looked_at], logits[0][looked_at], rtol=1e-3, atol=1e-4)
 
 
@@ -176,60 +201,25 @@ def test_what_was_drafted_before_leaves_nothing_behind(target, assistant):
         drafter.commit(stands)
 
 
-def taught(model, steps: int = 120):
-    """An assistant that has learned what the target writes, so that some of its drafts are accepted."""
-    assistant = gemma4_assistant(model).train()
-    network = Gemma4Assistant(assistant, model)
-    texts = [prompt + generated(model, prompt) for prompt in prompts(10)]
-    samples = []
-    for text in texts:
-        for end in range(len(text) - 23, len(text) - 4):
-            cached = passed(model, (text[:end], end))
-            kv = {kind: tuple(s.clone() for s in pair) for kind, pair in cached.shared_kv.items()}
-            samples.append((text[end : end + 4], cached.hidden[-1:].clone(), kv, end))
-    optimizer = torch.optim.Adam(assistant.parameters(), lr=3e-3)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        loss = 0.0
-        for i in torch.randint(len(samples), (8,), generator=generator).tolist():
-            tokens, hidden, kv, place = samples[i]
-            for token, then in itertools.pairwise(tokens):
-                logits, hidden = network(torch.tensor([token]), hidden, kv, place)
-                loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor([then]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return assistant.eval()
-
-
 def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     model = gemma4_target("text", V)
-    assistant = taught(model)
+    assistant = gemma4_assistant(model)
     assistant.generation_config.num_assistant_tokens = 4
     passes = []
     forward = type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *a, **k: passes.append(1) or forward(self, *a, **k))
-    ours = theirs = accepted = tree = 0
-    for prompt in prompts(20):
-        rounds = rounds_of(model, assistant, "chain", prompt)
-        tree += len(rounds_of(model, assistant, "tree", prompt))
-        passes.clear()
-        assert ids_of(rounds) == generated(model, prompt, assistant_model=assistant)
-        theirs += len(passes)
-        ours += len(rounds)
-        accepted += sum(token.decision == "accepted" for round_ in rounds for token in round_.drafted)
-    print(ours, theirs, tree, accepted)
-    assert accepted > 50
-    assert tree <= ours <= theirs
+    theirs = [generated(model, prompt, assistant_model=assistant) for prompt in prompts(20)]
+    chains = runs("text", "chain", False, 20)
+    assert [ids_of(rounds) for rounds in chains] == theirs
+    assert sum(len(rounds) for rounds in chains) <= len(passes)
 
 
-@pytest.mark.parametrize("way", ["chain", "tree"])
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("way", "ordered"), [("chain", True), ("tree", False)])
 def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, ordered):
     vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1, 2, 2], 3
-    model = gemma4_target("text", vocab, initializer_range=0.2, num_hidden_layers=2, num_kv_shared_layers=0)
+    model = gemma4_target("unified", vocab)
     assistant = gemma4_assistant(model, ordered)
-    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
+    sampler = Sampler(Request("x", temperature=0.9, top_k=2, seed=1), model.device)
     texts = list(itertools.product(range(vocab), repeat=length))
     with torch.inference_mode():
         rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
@@ -238,7 +228,7 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, ordered
         for row, text in zip(rows, texts, strict=True)
     ]
     counts = dict.fromkeys(texts, 0)
-    for _ in range(400):
+    for _ in range(250):
         target = CachedModel(model)
         drafter = drafter_for(way, target, assistant, sampler, ends=())
         detokenizer = Detokenizer(NumberTokenizer(), prompt)
