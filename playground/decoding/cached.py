@@ -58,7 +58,7 @@ class CachedModel:
         self._watched = tuple(layers)
 
     def share_kv(self) -> None:
-        """From now on `shared_kv` reaches as far back as a reader of its sliding window may look."""
+        """From now on sliding windows hold two entries more, so that `shared_kv` reaches as far back as it says."""
         self._spare = 2
 
     @property
