@@ -14,6 +14,7 @@ import torch
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.eagle3 import load_eagle3
+from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
@@ -26,6 +27,7 @@ NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], Loa
     "mtp": load_trained,
     "heads": load_trained,
     "eagle3": load_eagle3,
+    "gemma4": load_gemma4,
 }
 
 

@@ -11,6 +11,7 @@ from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.eagle3 import Eagle3Branches
+from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
@@ -20,6 +21,7 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.models.eagle3 import Eagle3Head
+from playground.models.gemma4 import Gemma4Assistant
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 from playground.models.store import LoadedPair
@@ -32,6 +34,7 @@ BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     MtpLayer: MtpBranches,
     ParallelHeads: HeadsBranches,
     Eagle3Head: Eagle3Branches,
+    Gemma4Assistant: Gemma4Branches,
 }
 
 
