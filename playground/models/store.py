@@ -14,15 +14,21 @@ import torch
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.native_mtp import load_native
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
 M = TypeVar("M", LoadedModel, LoadedDrafter)
 
+
+def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    return (load_native if name == NATIVE else load_trained)(name, target, progress)
+
+
 # What loads a network that shares the target's weights, by the field of a Pair that names it.
 NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
-    "mtp": load_trained,
+    "mtp": _load_mtp,
     "heads": load_trained,
 }
 

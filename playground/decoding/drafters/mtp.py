@@ -15,6 +15,7 @@ import torch
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.models.mtp import MtpLayer
+from playground.models.native_mtp import NativeLayer
 
 
 class MtpBranches:
@@ -27,7 +28,7 @@ class MtpBranches:
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: MtpLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: MtpLayer | NativeLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)
