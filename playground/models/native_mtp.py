@@ -11,12 +11,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from transformers import PretrainedConfig
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.progress import Progress
+
+# What publishers call the number of layers: DeepSeek and GLM, Qwen; the first is transformers' own word.
+COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")
 
 
 class NativeLayers(nn.Module):
@@ -78,13 +82,9 @@ def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], N
     Raises:
         PlaygroundError: transformers knows no such layers of this target, they are quantised, or its files hold none.
     """
-    config = target.model.config.get_text_config(decoder=True)
     instead = "Choose another way of drafting."
-    if not getattr(config, "num_mtp_layers", None):
-        raise PlaygroundError(
-            f"{target.name} has no MTP layers of its own that transformers can run: its config names none "
-            f"(num_mtp_layers). {instead}"
-        )
+    if not _describe(target.model.config.get_text_config(decoder=True)):
+        raise PlaygroundError(f"{target.name} has no MTP layers of its own: its config names none. {instead}")
     if getattr(target.model.config, "quantization_config", None):
         raise PlaygroundError(
             f"{target.name} is quantised, and transformers reads MTP layers only where they are not. Choose the "
@@ -104,5 +104,16 @@ def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], N
             f"The files of {target.name} hold no MTP layers that transformers can load, though its config names them "
             f"({type(error).__name__}: {first}). Publishers often leave these weights out. {instead}"
         ) from error
-    network = (NativeLayer if mtp.num_mtp_layers == 1 else NativeLayers)(mtp.eval().requires_grad_(False))
+    network = (NativeLayer if mtp.num_mtp_layers == 1 else NativeLayers)(mtp.eval())
     return LoadedDrafter(network, f"{target.name}'s own MTP", target.weights)
+
+
+def _describe(config: PretrainedConfig) -> int:
+    """How many layers the target has; its config comes to say so in the words that MtpModel reads."""
+    count = next((count for key in COUNTS if (count := getattr(config, key, None))), 0)
+    if count and not getattr(config, "num_mtp_layers", None):
+        config.num_mtp_layers = count
+        for kinds in ("layer_types", "mlp_layer_types"):
+            if getattr(config, kinds, None):
+                setattr(config, f"mtp_{kinds}", getattr(config, kinds)[-1:] * count)
+    return count
