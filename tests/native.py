@@ -74,7 +74,13 @@ def qwen(layers: int) -> PreTrainedModel:
     return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**SIZES, **linear, **more, num_hidden_layers=layers))
 
 
-TARGETS: dict[str, Callable[[int], PreTrainedModel]] = {"deepseek": deepseek, "glm": glm, "mellum": mellum, "glm lite": glm_lite, "qwen": qwen}
+TARGETS: dict[str, Callable[[int], PreTrainedModel]] = {
+    "deepseek": deepseek,
+    "glm": glm,
+    "mellum": mellum,
+    "glm lite": glm_lite,
+    "qwen": qwen,
+}
 
 
 def save_native(family: str, layers: int, folder: Path, tokenizer: PreTrainedTokenizerBase, vocab: int = V) -> Path:

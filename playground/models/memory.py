@@ -10,7 +10,7 @@ from playground.errors import PlaygroundError
 from playground.models import hub, starter
 from playground.models.device import free_bytes, gigabytes, resolve_device, resolve_dtype
 from playground.models.load import STARTER
-from playground.presets import Pair, folder_of
+from playground.presets import NATIVE, Pair, folder_of
 
 ROOM = 1.3  # of the weights' size: the KV caches and what a pass needs besides
 
@@ -35,7 +35,8 @@ def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
 
 
 def default_pair(pairs: Mapping[str, Pair]) -> Pair:
-    """The pair to start with: on a CUDA device the largest ungated one that fits, elsewhere the starter.
+    """The pair to start with: on a CUDA device the largest ungated one that fits, of those whose target has no MTP
+    layers of its own, elsewhere the starter.
 
     Raises:
         PlaygroundError: there are no pairs.
@@ -44,7 +45,9 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
         raise PlaygroundError("No model pair could be read. Put back the files in presets/pairs.")
     device = resolve_device("auto")
     if device.type == "cuda":
-        able = [pair for pair in pairs.values() if not pair.gated and fits(pair, device)[0]]
+        # Targets with MTP layers of their own are mixtures of experts or recurrent: not what to meet first.
+        simple = [pair for pair in pairs.values() if not pair.gated and pair.mtp != NATIVE]
+        able = [pair for pair in simple if fits(pair, device)[0]]
         if able:
             return max(able, key=lambda pair: pair.size_gb)
     return pairs.get(STARTER) or min(pairs.values(), key=lambda pair: pair.size_gb)

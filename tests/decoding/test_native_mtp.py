@@ -25,7 +25,7 @@ from tests.decoding.test_transformers_models import V, generated, ids_of, prompt
 from tests.decoding.test_verify import agrees
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 
-ONE = [("deepseek", 1), ("glm", 1), ("glm lite", 1), ("mellum", 1), ("qwen", 1)]
+ONE = [("deepseek", 1), ("glm", 1), ("mellum", 1), ("qwen", 1)]
 SEVERAL = [("deepseek", 3), ("glm", 3)]
 
 
@@ -42,6 +42,12 @@ def native(native_places, tiny_tokenizer, tmp_path_factory):  # noqa: F811
     return pair_of
 
 
+@pytest.fixture(scope="module")
+def plain(native):
+    """What a model writes behind each of the twenty prompts."""
+    return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(20)])
+
+
 def rounds_of(pair, way, prompt, lookahead=4, max_new_tokens=24, sampler=None, ends=frozenset({V - 1})):
     target, sampler = CachedModel(pair.target.model), sampler or Sampler(Request("x"), torch.device("cpu"))
     drafter = build_drafter(pair, Lane(way, "tiny", way, nodes=12), target, sampler)
@@ -51,13 +57,13 @@ def rounds_of(pair, way, prompt, lookahead=4, max_new_tokens=24, sampler=None, e
 
 @pytest.mark.parametrize(
     ("way", "family", "layers"),
-    [("mtp", *model) for model in ONE + SEVERAL] + [("tree", *model) for model in ONE if model[0] != "qwen"],
+    [("mtp", *model) for model in ONE + SEVERAL] + [("tree", "deepseek", 1), ("tree", "mellum", 1)],
 )
-def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, way, family, layers):
+def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, plain, way, family, layers):
     pair, decisions = native(family, layers), Counter()
-    for prompt in prompts(20):
+    for prompt, wanted in zip(prompts(20), plain(family, layers), strict=True):
         rounds = rounds_of(pair, way, prompt)
-        assert ids_of(rounds) == generated(pair.target.model, prompt)
+        assert ids_of(rounds) == wanted
         decisions.update(token.decision for round_ in rounds for token in round_.drafted)
     assert decisions["accepted"] > 50 and decisions["rejected"] > 50
 
@@ -74,7 +80,7 @@ def test_as_many_rounds_as_transformers_needs_passes(native, family, layers, mon
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(type(model), "forward", counted)
-    for prompt in [prompt for prompt in prompts(12) if len(prompt) > layers]:  # transformers fails on shorter ones
+    for prompt in [prompt for prompt in prompts(6) if len(prompt) > layers]:  # transformers fails on shorter ones
         ours = rounds_of(pair, "mtp", prompt, lookahead=layers)
         passes.clear()
         assert generated(model, prompt, use_mtp=True) == ids_of(ours)
@@ -138,7 +144,7 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(native, way,
         for row, text in zip(rows, texts, strict=True)
     ]
     counts = dict.fromkeys(texts, 0)
-    for _ in range(300):
+    for _ in range(250):
         rounds = rounds_of(pair, way, prompt, 3, length, sampler, ends=())
         counts[tuple(ids_of(rounds))] += 1
     assert agrees(list(counts.values()), torch.tensor(chances))

@@ -1,9 +1,9 @@
 """Several multi-token prediction layers of the target's own: each drafts the token behind the one before's.
 
-DeepSeek-V3 (2024, section 2.2); models/native_mtp.py has the layers. A single layer drafts by mtp.py. Layer k's KV cache
-holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k more of
-them, depends on drafted tokens and is dropped behind each draft. A layer that a round does not reach catches up in the
-next that does. Behind the last layer's token the last layer goes on recursively, as a single one does.
+DeepSeek-V3 (2024, section 2.2); models/native_mtp.py has the layers. A single layer drafts by mtp.py. Layer k's KV
+cache holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k
+more of them, depends on drafted tokens and is dropped behind each draft. A layer that a round does not reach catches up
+in the next that does. Behind the last layer's token the last layer goes on recursively, as a single one does.
 """
 
 from __future__ import annotations
