@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 from transformers.modeling_outputs import BaseModelOutput
 
 from playground.models.held import cache_bytes
@@ -34,6 +34,8 @@ class CachedModel:
         self._spare = 0  # entries that sliding-window layers hold beyond those that the model reads again
         self._cache = DynamicCache(config=model.config)
         self._cache.activate_past_recording()
+        self._fed: list[int] = []  # the tokens since the last call of `keep`
+        self._states: list[torch.Tensor] = []  # the recurrent ones before them
 
     @property
     def device(self) -> torch.device:
@@ -103,6 +105,7 @@ class CachedModel:
                 **tree,
             ).logits
         self.length += len(ids)
+        self._fed += ids
         return logits[0].float()
 
     def _tree(self, before: int, branches: Sequence[int]) -> dict[str, Any]:
@@ -163,18 +166,36 @@ class CachedModel:
                 tail[:, :, : len(path)] = tail[:, :, index]
         self.keep(length + len(path))
 
+    @torch.inference_mode()
     def keep(self, length: int) -> None:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
-        is dropped: sliding-window layers shed what has left their window only here."""
+        is dropped: sliding-window layers shed what has left their window only here. A recurrent state has no way back:
+        it is put to what it was at the last call, and what stands goes through the model again."""
+        states = self._recurrent_states()
+        dropped = self.length - length
+        again = self._fed[: len(self._fed) - dropped] if states and dropped else []
         sliding = [layer for layer in self._cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
         for layer in sliding:  # to the model it makes no difference: a layer hands it what its masks tell, and no more
             layer.sliding_window += self._spare
-        self._cache.crop(length - self.length)
+        self._cache.crop(-dropped - len(again))
         for layer in sliding:
             layer.sliding_window -= self._spare
+        if states and dropped:
+            for i, state in enumerate(states):
+                state.copy_(self._states[i]) if self._states else state.zero_()
+        if again:
+            ids = torch.tensor([again], device=self.device)
+            self.model(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+            self._cache.crop(0)
         if self._watched:
-            self.hidden = self.hidden[: len(self.hidden) - (self.length - length)]
+            self.hidden = self.hidden[: len(self.hidden) - dropped]
         self.length = length
+        self._fed = []
+        self._states = [state.clone() for state in states]
+
+    def _recurrent_states(self) -> list[torch.Tensor]:
+        layers = [layer for layer in self._cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
 
 
 def additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -16,15 +16,21 @@ from playground.models.device import resolve_device, resolve_dtype
 from playground.models.eagle3 import load_eagle3
 from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.native_mtp import load_native
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
 M = TypeVar("M", LoadedModel, LoadedDrafter)
 
+
+def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    return (load_native if name == NATIVE else load_trained)(name, target, progress)
+
+
 # What loads a network that shares the target's weights, by the field of a Pair that names it.
 NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
-    "mtp": load_trained,
+    "mtp": _load_mtp,
     "heads": load_trained,
     "eagle3": load_eagle3,
     "gemma4": load_gemma4,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     LlamaConfig,
@@ -52,7 +54,30 @@ def gemma(seed: int, layers: int):
     return Gemma3ForCausalLM(config).eval()
 
 
-FAMILIES = {"llama": llama, "gemma": gemma}
+def deepseek(seed: int, layers: int):
+    """Multi-head latent attention, and a mixture of experts in each layer but the first."""
+    torch.manual_seed(seed)
+    config = DeepseekV3Config(
+        **SIZES | dict(num_key_value_heads=4),
+        **ENDS,
+        kv_lora_rank=8,
+        q_lora_rank=12,
+        qk_rope_head_dim=4,
+        v_head_dim=6,
+        qk_nope_head_dim=8,
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        num_hidden_layers=layers,
+        initializer_range=0.4,
+    )
+    return DeepseekV3ForCausalLM(config).eval()
+
+
+FAMILIES = {"llama": llama, "gemma": gemma, "deepseek": deepseek}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -15,6 +15,7 @@ from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
+from playground.decoding.drafters.native_mtp import NativeBranches
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
@@ -24,6 +25,7 @@ from playground.models.eagle3 import Eagle3Head
 from playground.models.gemma4 import Gemma4Assistant
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
+from playground.models.native_mtp import NativeLayer, NativeLayers
 from playground.models.store import LoadedPair
 from playground.trace import Lane
 
@@ -32,6 +34,8 @@ SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by w
 # What grows drafts with a network that reads the target's hidden states.
 BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     MtpLayer: MtpBranches,
+    NativeLayer: MtpBranches,
+    NativeLayers: NativeBranches,
     ParallelHeads: HeadsBranches,
     Eagle3Head: Eagle3Branches,
     Gemma4Assistant: Gemma4Branches,
@@ -67,6 +71,11 @@ def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
         raise PlaygroundError(
             f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
             "others. Choose a way of drafting without branches."
+        )
+    if type(models.drafting.network) is NativeLayers:
+        raise PlaygroundError(
+            f"{models.target.name} drafts with several MTP layers of its own, each of which drafts one place, and no "
+            "trees are grown over them. Choose the drafter mtp, which drafts a chain."
         )
     return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead)
 

@@ -9,14 +9,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
+from transformers import DynamicCache
 
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
-from playground.models.eagle3 import Eagle3Head
 from playground.models.held import cache_bytes
-from playground.models.mtp import MtpLayer
+
+
+class RecursiveLayer(Protocol):
+    """A layer that feeds on its own hidden states, as models/mtp.py has it. `draft_ids`: (draft vocabulary,), the token
+    ids that the columns of its logits stand for."""
+
+    draft_ids: torch.Tensor
+
+    def new_cache(self) -> DynamicCache: ...
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        hidden: torch.Tensor,
+        cache: DynamicCache,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+    ) -> torch.Tensor: ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
 
 class MtpBranches:
@@ -29,7 +49,7 @@ class MtpBranches:
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: MtpLayer | Eagle3Head, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: RecursiveLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)

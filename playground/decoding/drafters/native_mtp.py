@@ -1,0 +1,92 @@
+"""Several multi-token prediction layers of the target's own: each drafts the token behind the one before's.
+
+DeepSeek-V3 (2024, section 2.2); models/native_mtp.py has the layers. A single layer drafts by mtp.py. Layer k's KV
+cache holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k
+more of them, depends on drafted tokens and is dropped behind each draft. A layer that a round does not reach catches up
+in the next that does. Behind the last layer's token the last layer goes on recursively, as a single one does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.hidden import HiddenStates
+from playground.models.held import cache_bytes
+from playground.models.native_mtp import NativeLayers
+
+
+class NativeBranches:
+    """Grows `Branches` of one branch, as deep as asked.
+
+    Args:
+        target: the target that the loop runs; it is told to keep its hidden states.
+    """
+
+    deepest = sys.maxsize
+
+    def __init__(self, layers: NativeLayers, target: CachedModel) -> None:
+        self.draft_ids = layers.draft_ids
+        self._layers = layers
+        self._hidden = HiddenStates(target)
+        self._cache = layers.new_cache()
+        self._cache.activate_past_recording()
+        self._entries = [0] * layers.count  # of each layer, those that the text determines
+        # (1, places, width), what each layer is to read at the places behind those entries
+        self._waiting = [torch.empty(1, 0, 0)] * layers.count
+        self._text: list[int] = []  # with the draft
+        self._places = 0  # of the text, those with a hidden state of the target
+        self._out: torch.Tensor  # (1, places, width), what came out of the last call
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden.take()
+        if hidden is None:
+            return None
+        self._text = list(ids)
+        self._places = len(ids) - 1
+        self._waiting[0] = hidden[None]
+        return self._drafted_by(0)
+
+    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        self._text += ids
+        depth = len(self._text) - self._places - 1
+        if depth < self._layers.count:
+            return self._drafted_by(depth)
+        return self._run(self._layers.count - 1, self._out[:, -1:])
+
+    def _drafted_by(self, k: int) -> torch.Tensor:
+        hidden, start = self._waiting[k], self._entries[k]
+        logits = self._run(k, hidden)
+        self._entries[k] = self._determined(k)
+        self._waiting[k] = hidden[:, self._entries[k] - start :]
+        if k + 1 < self._layers.count:
+            before = self._waiting[k + 1]
+            self._waiting[k + 1] = torch.cat([before, self._out], dim=1) if before.shape[1] else self._out
+        return logits
+
+    def _run(self, k: int, hidden: torch.Tensor) -> torch.Tensor:
+        tokens = torch.tensor([self._text[-hidden.shape[1] :]], device=hidden.device)
+        self._out = self._layers.run(k, tokens, hidden, self._cache)
+        return self._layers.logits(self._out[0, -1:])
+
+    def _determined(self, k: int) -> int:
+        """The entries of layer k that the text without a draft determines."""
+        return max(0, self._places - k)
+
+    def end(self) -> None:
+        for k, entries in enumerate(self._entries):
+            layer = self._cache.layers[k]
+            if layer.is_initialized:
+                layer.crop(entries - layer.get_seq_length())
+            if k:
+                self._waiting[k] = self._waiting[k][:, : self._determined(k - 1) - entries]
+
+    def commit(self) -> None:
+        self._hidden.commit()

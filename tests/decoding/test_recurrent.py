@@ -1,0 +1,52 @@
+"""Recurrent states, which transformers does not roll back, on one of its real classes in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from playground.decoding.cached import CachedModel
+from tests.decoding.test_transformers_models import generated, ids_of, prompts, run
+from tests.native import qwen
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A Qwen 3.5: a Gated DeltaNet layer and one of full attention."""
+    torch.manual_seed(0)
+    model = qwen(2).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(2)
+    return model
+
+
+@pytest.mark.parametrize("first", [1, 9])
+def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(model, first):
+    text = prompts(1)[0] * 3 + list(range(1, 12))
+    cached = CachedModel(model)
+    cached.watch([-1])
+    cached.forward([*text[:first], 7, 7], keep=1)  # a draft before the first pass
+    cached.keep(first)
+    cached.forward([*text[first : first + 2], 7, 7, 7], keep=4)
+    cached.keep(first + 2)
+    cached.forward([text[first + 2]], keep=1)
+    cached.forward([7], keep=1)
+    cached.keep(first + 3)
+    hidden = []
+    for start, kept in ((first + 3, 1), (first + 4, 4)):
+        cached.forward([*text[start : start + kept], 5], keep=1)
+        cached.keep(start + kept)
+        hidden.append(cached.hidden)
+    end = first + 8
+    logits = cached.forward(text[end:], keep=3)
+    alone = CachedModel(model)
+    alone.watch([-1])
+    torch.testing.assert_close(logits, alone.forward(text, keep=3), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.cat(hidden), alone.hidden[end - 5 : end], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "assistant"])
+def test_greedy_equals_generate_token_for_token(model, drafter):
+    for prompt in prompts(20):
+        assert ids_of(run((model, model), drafter, prompt)) == generated(model, prompt)
