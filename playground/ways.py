@@ -118,6 +118,14 @@ WAYS = {
         weights=BRANCHING,
         tree=True,
     ),
+    "adaptive": Way(
+        "Assisted: lookup or tree",
+        "lookup or draft tree, by measured speed",
+        needs="as tree",
+        paper="as ngram and tree",
+        weights=BRANCHING,
+        tree=True,
+    ),
     "none": Way("Standard again", "none (standard twice)", needs="nothing", paper="standard decoding"),
 }
 

@@ -3,13 +3,14 @@ way."""
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -53,12 +54,25 @@ class CachedModel:
         return {type(layer) for layer in self._cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}
 
     @property
+    def sheds(self) -> bool:
+        """Whether a roll-back drops more than what it is asked to, so that none can go back behind the one before."""
+        return {type(layer) for layer in self._cache.layers} != {DynamicLayer}
+
+    @property
     def vocab_size(self) -> int:
         return self.model.config.get_text_config(decoder=True).vocab_size
 
     @property
     def cache_bytes(self) -> int:
         return cache_bytes(self._cache)
+
+    def first_layers(self, layers: PreTrainedModel) -> CachedModel:
+        """The same text for the first of this model's layers, on the KV cache that it has of them. What they are fed is
+        entered there, and must be rolled back before this model goes on; `length` is the other's own."""
+        view = copy.copy(self)
+        view.model, view._watched, view._fed = layers, (), []
+        view._cache = Cache(layers=self._cache.layers[: len(layers.get_decoder().layers)])
+        return view
 
     def watch(self, layers: Sequence[int]) -> None:
         """Keeps hidden states from now on: what comes out of each of these layers, counted from 0; -1 is what comes out

@@ -42,6 +42,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
     return list(ids)
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens that are no text: ends, turns of a chat, and the like."""
+    added = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(tokenizer.all_special_ids) | added
+
+
 class Detokenizer:
     """Turns the tokens of one growing text into pieces that add up to it, whole characters only.
 
@@ -51,9 +57,7 @@ class Detokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self.special_ids = frozenset(tokenizer.all_special_ids) | {
-            id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special
-        }
+        self.special_ids = special_ids(tokenizer)
         self._window = self._tail(list(prompt_ids))
         self._shown = self._decode(self._window)
         self._held = 0  # tokens in a row whose character is not complete

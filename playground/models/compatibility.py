@@ -26,5 +26,5 @@ def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
         what = f"the token {token!r} has id {ours[token]} in the target and {place} in the assistant"
     raise PlaygroundError(
         f"{assistant.name} cannot draft for {target.name}, because their tokenizers differ: {what}. "
-        "Choose two models of one family."
+        "Choose two models of one family, or the way of drafting for another tokenizer (universal)."
     )

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 import torch
@@ -98,6 +99,11 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         model = read(weights, dtype, device)
+    if "past_key_values" not in signature(model.forward).parameters:
+        raise PlaygroundError(
+            f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "
+            "rolled back here. Choose a model with attention layers."
+        )
     return LoadedModel(model, tokenizer, weights.name, weights.origin)
 
 

@@ -14,6 +14,7 @@ import torch
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.eagle3 import load_eagle3
+from playground.models.early_exit import first_layers
 from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.native_mtp import load_native
@@ -80,8 +81,10 @@ class ModelStore:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_, where) for model in (*pair.models, *networks)})
             target = self._load(pair.target, format_, where, partial(load, pair.target, format_, where, progress))
-            if field is None or field == "early_exit":
+            if field is None:
                 return LoadedPair(pair, target)
+            if field == "early_exit":
+                return LoadedPair(pair, target, first_layers(target, pair.early_exit))
             if field in NETWORKS:
                 network = partial(NETWORKS[field], name, target, progress)
                 return LoadedPair(pair, target, self._load(f"{name} for {pair.target}", format_, where, network))

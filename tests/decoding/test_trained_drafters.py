@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.heads import HeadsBranches
@@ -27,7 +28,8 @@ from tests.decoding.fakes import NumberTokenizer, ScriptedDrafter
 from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
 from tests.decoding.test_verify import agrees
 
-WAYS = ("mtp", "heads", "mtp tree", "heads tree", "composite")
+SEVERAL = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}
+WAYS = ("mtp", "heads", "mtp tree", "heads tree", *SEVERAL)
 
 
 def network_for(way: str, model, draft_ids: torch.Tensor):
@@ -46,7 +48,7 @@ def drafter_for(way: str, network, target: CachedModel, sampler: Sampler):
     if way in ("mtp", "heads"):
         return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
     tree = TreeDrafter(branches, 12, ends)
-    return CompositeDrafter(NgramDrafter(3, 2), tree) if way == "composite" else tree
+    return SEVERAL[way](NgramDrafter(3, 2), tree) if way in SEVERAL else tree
 
 
 def rounds_of(model, way, network, prompt, lookahead=4, max_new_tokens=24, **sampling):
@@ -66,7 +68,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
         rounds = rounds_of(model, way, network, prompt)
         assert ids_of(rounds) == generated(model, prompt)
         drafted += sum(len(round_.drafted) for round_ in rounds)
-        if way != "composite":
+        if way not in SEVERAL:
             assert all(token.id % 2 == 0 for round_ in rounds for token in round_.drafted)
     assert drafted > 100
 

@@ -110,6 +110,16 @@ def test_another_tokenizer_is_refused_and_the_target_still_serves(folders, loads
     assert loads == ["a", "b"]
 
 
+def test_an_assistant_with_another_tokenizer_drafts_through_text(folders, loads):
+    other = PreTrainedTokenizerFast.from_pretrained(folders[1])
+    other.add_tokens(["<|extra|>"])
+    other.save_pretrained(folders[1])
+    pair = custom_pair(folders[0], folders[1], "universal")
+    models = ModelStore().get(pair, drafter="universal", dtype="float32", device="cpu", progress=lambda step: None)
+    assert models.drafting.tokenizer.get_vocab() != models.target.tokenizer.get_vocab()
+    assert loads == ["a", "b"]
+
+
 def test_a_model_that_cannot_be_loaded_leaves_the_store_usable(folders, tmp_path):
     models = ModelStore()
     with pytest.raises(PlaygroundError):

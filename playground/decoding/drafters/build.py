@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.eagle3 import Eagle3Branches
+from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
@@ -19,6 +21,7 @@ from playground.decoding.drafters.native_mtp import NativeBranches
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.universal import UniversalDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.models.eagle3 import Eagle3Head
@@ -58,28 +61,40 @@ def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: 
             return SuffixDrafter()
         case "assistant":
             return AssistantDrafter(CachedModel(models.drafting.model), target.vocab_size, sampler, ends)
+        case "universal":
+            _refuse_recurrent(CachedModel(models.drafting.model), models.drafting.name)
+            return UniversalDrafter(models.drafting, models.target.tokenizer)
+        case "early-exit":
+            _refuse_recurrent(target, models.target.name)
+            return EarlyExitDrafter(models.drafting.model, target, sampler, ends)
         case "tree":
             return _tree(models, lane, target)
         case "composite":
             return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
+        case "adaptive":
+            return AdaptiveDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
     branches = _branches(models, target)
     return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
 
 
 def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
-    if not target.takes_trees:
-        raise PlaygroundError(
-            f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
-            "others. Choose a way of drafting without branches."
-        )
     if type(models.drafting.network) is NativeLayers:
         raise PlaygroundError(
             f"{models.target.name} drafts with several MTP layers of its own, each of which drafts one place, and no "
             "trees are grown over them. Choose the drafter mtp, which drafts a chain."
         )
+    _refuse_recurrent(target, models.target.name)
     return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead)
 
 
 def _branches(models: LoadedPair, target: CachedModel) -> Branches:
     network = models.drafting.network
     return BRANCHES[type(network)](network, target)
+
+
+def _refuse_recurrent(model: CachedModel, name: str) -> None:
+    if not model.takes_trees:
+        raise PlaygroundError(
+            f"{name} has recurrent layers, which cannot forget what they have seen, such as the other branches of a "
+            "draft tree, or what was drafted and does not stand. Choose another way of drafting."
+        )

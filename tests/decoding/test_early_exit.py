@@ -1,0 +1,174 @@
+"""The target's first layers draft: against plain decoding and transformers' `assistant_early_exit`, in float32."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.errors import PlaygroundError
+from playground.models.early_exit import first_layers
+from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair
+from playground.presets import custom_pair
+from playground.trace import Lane, Request
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.test_verify import agrees
+
+LAYERS, EXIT = 4, 2
+
+
+def loaded(model) -> LoadedModel:
+    return LoadedModel(model, SimpleNamespace(eos_token_id=V - 1), "big", "")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request):
+    """Its upper layers change little, so that some drafts stand."""
+    model = FAMILIES[request.param](0, LAYERS)
+    with torch.no_grad():
+        for layer in model.get_decoder().layers[EXIT:]:
+            for name, weight in layer.named_parameters():
+                if name.endswith("proj.weight"):
+                    weight.mul_(0.3)
+    return model
+
+
+def drafter_for(model, target: CachedModel, sampler: Sampler, layers: int = EXIT) -> EarlyExitDrafter:
+    return EarlyExitDrafter(first_layers(loaded(model), layers).model, target, sampler, {V - 1})
+
+
+def rounds_of(model, prompt, lookahead=4, max_new_tokens=24, layers=EXIT, ends=(V - 1,), **sampling):
+    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
+    drafter = drafter_for(model, target, sampler, layers)
+    detokenizer = Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, set(ends)))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_greedy_equals_generate_and_some_drafts_stand(model, layers):
+    kept = 0
+    for prompt in prompts(20):
+        rounds = rounds_of(model, prompt, layers=layers)
+        assert ids_of(rounds) == generated(model, prompt)
+        kept += sum(len(round_.accepted) for round_ in rounds)
+    assert kept > 20
+
+
+def test_same_tokens_as_transformers_in_no_more_rounds_behind_the_prompt(model, monkeypatch):
+    """Ours drafts nothing before the prompt's own pass, theirs reads the prompt twice to do so: theirs is counted from
+    the token on that ours gives first."""
+    options = dict(num_assistant_tokens=4, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0)
+    for key, value in options.items():
+        monkeypatch.setattr(model.generation_config, key, value)
+    passes = []
+    forward = type(model).forward
+
+    def counted(self, *args, **kwargs):
+        passes.append(self.config.num_hidden_layers)
+        return forward(self, *args, **kwargs)
+
+    ours = theirs = 0
+    for prompt in prompts(20):
+        first, *rest = rounds_of(model, prompt, max_new_tokens=25)
+        begun = [*prompt, *ids_of([first])]
+        ours += len(rest)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(model), "forward", counted)
+            passes.clear()
+            same = generated(model, begun, assistant_early_exit=EXIT)
+        theirs += passes.count(LAYERS)
+        assert same == ids_of(rest)
+    assert ours <= theirs
+
+
+def test_what_was_drafted_before_leaves_nothing_behind(model):
+    text = [3, 1, 4, *rounds_text(model)]
+    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+    drafter = drafter_for(model, target, sampler)
+    target.forward(text[:3], keep=1)
+    target.keep(3)
+    for stands in (5, 6, 10, 14):  # of the text, behind each round
+        known = target.length + 1
+        fresh_target = CachedModel(model)
+        fresh = drafter_for(model, fresh_target, sampler)
+        fresh_target.forward(text[: known - 1], keep=1)
+        fresh_target.keep(known - 1)
+        again, first = drafter.propose(text[:known], 4, 0.0), fresh.propose(text[:known], 4, 0.0)
+        assert again.ids == first.ids
+        assert again.q == pytest.approx(first.q, rel=1e-4)
+        logits = target.forward(text[target.length : known + 4], keep=1)
+        torch.testing.assert_close(logits, CachedModel(model).forward(text[: known + 4], keep=1), rtol=1e-4, atol=1e-4)
+        target.keep(stands)
+        drafter.commit(stands)
+
+
+def rounds_text(model) -> list[int]:
+    return ids_of(rounds_of(model, [3, 1, 4], ends=()))
+
+
+def test_the_drafter_reads_no_token_of_the_text_but_the_last(model, monkeypatch):
+    fed = []
+    forward = CachedModel.forward
+
+    def counted(self, ids, keep, branches=None):
+        fed.append((len(self._cache.layers), len(ids)))
+        return forward(self, ids, keep, branches)
+
+    monkeypatch.setattr(CachedModel, "forward", counted)
+    rounds_of(model, list(range(1, 15)))
+    assert fed[0] == (LAYERS, 14)
+    assert {count for layers, count in fed if layers == EXIT} == {1}
+
+
+def test_sampled_runs_follow_the_targets_law_over_all_continuations():
+    vocab, prompt, length = 4, [0, 1, 0, 2], 3
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocab,
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            initializer_range=0.8,
+        )
+    ).eval()
+    shallow = first_layers(loaded(model), 1).model
+    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
+    texts = list(itertools.product(range(vocab), repeat=length))
+    with torch.inference_mode():
+        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
+    chances = [
+        float(sampler.probabilities(row)[range(length), list(text)].prod())
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    counts = dict.fromkeys(texts, 0)
+    for _ in range(500):
+        target = CachedModel(model)
+        drafter = EarlyExitDrafter(shallow, target, sampler, ())
+        rounds = decode(
+            target, drafter, Constant(2), sampler, Detokenizer(NumberTokenizer(), prompt), prompt, length, ()
+        )
+        counts[tuple(ids_of(rounds))] += 1
+    assert agrees(list(counts.values()), torch.tensor(chances))
+
+
+def test_a_recurrent_target_is_refused():
+    config = MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2, state_size=4)
+    target = loaded(MambaForCausalLM(config))
+    pair = LoadedPair(custom_pair("big", None, early_exit=1), target, first_layers(target, 1))
+    lane = Lane("x", "big", drafter="early-exit")
+    with pytest.raises(PlaygroundError, match="big has recurrent layers"):
+        build_drafter(pair, lane, CachedModel(target.model), Sampler(Request("x"), target.model.device))
