@@ -16,6 +16,8 @@ PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
+# The ways of drafting that published drafters are made for, by the architecture that their config.json names.
+PUBLISHED = {"DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "MuseGlimmerAssistantModel": "dflash"}
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
 
@@ -164,9 +166,15 @@ def folder_of(name: str) -> Path:
 def kind_of(name: str) -> str | None:
     """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
     try:
-        kind = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8")).get("kind")
+        config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
+        kind, architectures = config.get("kind"), config.get("architectures") or []
     except (OSError, ValueError, AttributeError):
         return None
+    if "medusa_num_heads" in config:
+        return "medusa"
+    for architecture in architectures:
+        if architecture in PUBLISHED:
+            return PUBLISHED[architecture]
     return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
 
 

@@ -88,7 +88,7 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     progress(Progress(f"Loading {weights.name}"))
     disable_progress_bar()
     try:
-        _check_memory(weights, dtype, device)
+        check_memory(weights, dtype, device)
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
         model, report = AutoModelForCausalLM.from_pretrained(
             weights.folder,
@@ -119,7 +119,10 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     return LoadedModel(model.eval(), tokenizer, weights.name, weights.origin)
 
 
-def _check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises:
+    PlaygroundError: the device has less memory free than the weights will take.
+    """
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
     needed, free = sum(_bytes_in(path, dtype) for path in weights.folder.glob("*.safetensors")), free_bytes(device)

@@ -13,7 +13,9 @@ import torch
 
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
+from playground.models.dflash import load_dflash
 from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.medusa import load_medusa
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
@@ -24,6 +26,8 @@ M = TypeVar("M", LoadedModel, LoadedDrafter)
 NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
     "mtp": load_trained,
     "heads": load_trained,
+    "medusa": load_medusa,
+    "dflash": load_dflash,
 }
 
 

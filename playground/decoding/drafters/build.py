@@ -10,15 +10,19 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.dflash import DFlashBranches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.medusa import MedusaBranches
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
+from playground.models.dflash import DFlash
 from playground.models.heads import ParallelHeads
+from playground.models.medusa import MedusaHeads
 from playground.models.mtp import MtpLayer
 from playground.models.store import LoadedPair
 from playground.trace import Lane
@@ -29,6 +33,8 @@ SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by w
 BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     MtpLayer: MtpBranches,
     ParallelHeads: HeadsBranches,
+    MedusaHeads: MedusaBranches,
+    DFlash: DFlashBranches,
 }
 
 
