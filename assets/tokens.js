@@ -78,6 +78,10 @@ function tokenPanel(panel) {
 function roundOf([drafted, target, parents], number) {
   const span = document.createElement("span");
   span.className = "round";
+  const kept = drafted.findLastIndex((token) => token[2] === "accepted");
+  drafted.forEach((token, i) => {
+    if (token[2] === "rejected" && (!parents || parents[i] === kept)) token[7] = target?.[7];
+  });
   if (parents) span.append(...treeOf(drafted, parents, number));
   else drafted.forEach((token, i) => span.append(tokenOf(token, number, `${i + 1} of ${drafted.length}`)));
   if (target) span.append(tokenOf(target, number, ""));
@@ -120,7 +124,7 @@ function treeOf(drafted, parents, number) {
   return [...kept.map(node), fork];
 }
 
-function tokenOf([id, text, kind, p, q, margin, special], round, place) {
+function tokenOf([id, text, kind, p, q, margin, special, rank], round, place) {
   const span = document.createElement("span");
   span.className = "tok " + kind;
   if (special) span.classList.add("special");
@@ -128,7 +132,7 @@ function tokenOf([id, text, kind, p, q, margin, special], round, place) {
   span.tabIndex = -1;
   span.dataset.round = round;
   span.dataset.id = id;
-  span.token = { id, text, kind, p, q, margin, round, place };
+  span.token = { id, text, kind, p, q, margin, round, place, rank };
   write(span);
   return span;
 }
@@ -157,6 +161,10 @@ function probability(value) {
   return value > 0 && value < 0.001 ? "< 0.001" : value.toFixed(3);
 }
 
+function candidate(rank) {
+  return rank ? `no. ${rank} of the drafter's candidates` : "no candidate of the drafter's";
+}
+
 function told(token) {
   const rows = [["round", String(token.round)]];
   if (token.kind === "fork") return [...rows, ["tokens", String(token.size)], ["accepted", String(token.kept)]];
@@ -164,6 +172,7 @@ function told(token) {
   rows.push(["p (target)", probability(token.p)]);
   if (token.place) rows.push(["q (drafter)", probability(token.q)]);
   rows.push(["margin", token.margin === null ? "not judged" : `${token.margin.toFixed(2)} logits`]);
+  if (token.rank !== undefined) rows.push(["target's choice", candidate(token.rank)]);
   rows.push(["token id", String(token.id)]);
   rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
   return rows;

@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
 from playground.presets import Pair
-from playground.ways import POLICIES, WAYS
+from playground.ways import POLICIES, WAYS, help_for
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--policy", help=f"one of {', '.join(POLICIES)} (default: the pair's)")
     compare.add_argument("--confidence-threshold", type=float, help="for the policy confidence (default: the pair's)")
     compare.add_argument("--nodes", type=int, help="the most tokens of a draft tree (default: the pair's)")
+    compare.add_argument("--keep-free", type=float, default=0.0, metavar="GB", help="drafts shrink to keep this free")
     compare.add_argument("--max-new-tokens", type=int, default=128)
     compare.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     compare.add_argument("--top-p", type=float, default=1.0)
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
     drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
     drafters.set_defaults(command=_drafters)
+    drafters.add_argument("name", nargs="?", choices=list(WAYS), metavar="NAME", help="its page of help instead")
     drafters.add_argument("--json", action="store_true", help="for programs")
 
     bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
@@ -153,7 +155,13 @@ def _compare(options: argparse.Namespace) -> None:
     _check_writable(options.json)
     pair = chosen_pair(options)
     lane = assisted_lane(
-        pair, options.drafter, options.lookahead, options.policy, options.confidence_threshold, options.nodes
+        pair,
+        options.drafter,
+        options.lookahead,
+        options.policy,
+        options.confidence_threshold,
+        options.nodes,
+        options.keep_free,
     )
     with progress_bar(options.max_new_tokens) as emit:
         comparison = run(
@@ -196,6 +204,9 @@ def _pairs(options: argparse.Namespace) -> None:
 def _drafters(options: argparse.Namespace) -> None:
     from playground.presets import load_pairs
 
+    if options.name:
+        print(help_for(options.name))
+        return
     pairs, _ = load_pairs()
     rows = [
         {

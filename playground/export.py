@@ -11,10 +11,11 @@ from typing import Any, get_args, get_type_hints
 
 from playground import metrics
 from playground.errors import PlaygroundError
-from playground.trace import Comparison, Environment, Finish, Lane, Request, Round, Trace, check
+from playground.trace import Comparison, Environment, Finish, Lane, Memory, Request, Round, Trace, check
 
 SCHEMA_VERSION = 1
-LATER = ("nodes", "parent")  # fields that the first files of this version lack; they have defaults
+# Fields that the first files of this version lack; they have defaults.
+LATER = ("nodes", "parent", "rank", "memory", "keep_free_gb", "capped")
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def _lane(trace: Trace) -> dict[str, Any]:
         "text": trace.text,
         "finish": trace.finish,
         "rounds": [dataclasses.asdict(round_) for round_ in trace.rounds],
+        "memory": trace.memory and dataclasses.asdict(trace.memory),
         "metrics": dataclasses.asdict(metrics.measure(trace)),
     }
 
@@ -94,6 +96,7 @@ def _read_lane(data: Any, where: str) -> Trace:
         prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
         rounds=rounds,
         finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),
+        memory=_read_value(Memory | None, data.get("memory"), f"{where}.memory"),
     )
 
 

@@ -152,6 +152,33 @@ def places(drafted: Sequence[DraftToken]) -> list[int]:
     return found
 
 
+@dataclass(frozen=True)
+class Ranks:
+    """Where the target's own token stood among the drafter's candidates, over the rounds that ended in a rejection and
+    whose drafter scored candidates: would a wider draft have held it? `best`: it stood first, and something else had
+    been drawn."""
+
+    rejections: int
+    best: int
+    second: int
+    third_to_eighth: int
+    further: int
+    never: int
+
+
+def ranks(rounds: Sequence[Round]) -> Ranks:
+    found = [r.target.rank for r in rounds if r.target and r.target.rank is not None]
+    within = lambda low, high: sum(low <= rank <= high for rank in found)  # noqa: E731
+    return Ranks(
+        rejections=len(found),
+        best=within(1, 1),
+        second=within(2, 2),
+        third_to_eighth=within(3, 8),
+        further=sum(rank > 8 for rank in found),
+        never=within(0, 0),
+    )
+
+
 def token_times(rounds: Sequence[Round]) -> list[float]:
     """The second at which each output token existed. All tokens of one round share its end."""
     return [round_.end_s for round_ in rounds for _ in round_.tokens]

@@ -16,8 +16,6 @@ PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
-# The ways of drafting that published drafters are made for, by the architecture that their config.json names.
-PUBLISHED = {"DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "MuseGlimmerAssistantModel": "dflash"}
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
 
@@ -167,15 +165,22 @@ def kind_of(name: str) -> str | None:
     """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
     try:
         config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
-        kind, architectures = config.get("kind"), config.get("architectures") or []
+        kind = config.get("kind") or _published(config)
     except (OSError, ValueError, AttributeError):
         return None
+    return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
+
+
+def _published(config: dict[str, Any]) -> str | None:
+    """The way of drafting that a drafter was published for, where its config.json tells."""
+    for name in config.get("architectures") or ():
+        if "Eagle3" in name:
+            return "eagle3"
+        if "DFlash" in name or name == "MuseGlimmerAssistantModel":
+            return "dflash"
     if "medusa_num_heads" in config:
         return "medusa"
-    for architecture in architectures:
-        if architecture in PUBLISHED:
-            return PUBLISHED[architecture]
-    return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
+    return config.get("speculators_model_type")
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from playground.errors import PlaygroundError
+from playground.ways import POLICIES
 
 Decision = Literal["accepted", "rejected", "unused"]
 Reason = Literal["plain", "correction", "bonus"]
@@ -49,6 +50,9 @@ class TargetToken:
 
     `plain`: nothing had been drafted. `correction`: it replaced the first rejected draft token. `bonus`: every draft
     token was accepted and the pass had one more distribution to give. `p`, `margin`, `text`: as for DraftToken.
+
+    `rank`: of a correction, where it stood among the drafter's candidates for that place, 1 being the best: what was
+    drafted there stood higher, or was drawn. 0 where the drafter can never propose it. None where it had none (lookup).
     """
 
     id: int
@@ -57,6 +61,7 @@ class TargetToken:
     p: float
     margin: float
     reason: Reason
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Round:
 
     `lookahead` is what the policy asked for; the drafter may have proposed fewer. `draft_s` and `verify_s` are
     durations with the device synchronised; the tokens of the round exist for the user from `end_s` on. `target` is None
-    where an accepted draft token ended the text.
+    where an accepted draft token ended the text. `capped`: memory was short, and the lookahead is less than the policy
+    wanted.
     """
 
     lookahead: int
@@ -75,6 +81,7 @@ class Round:
     draft_s: float
     verify_s: float
     end_s: float
+    capped: bool = False
 
     @property
     def is_tree(self) -> bool:
@@ -136,7 +143,8 @@ class Request:
 class Lane:
     """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
     `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights. `nodes`: the
-    most tokens of a draft tree, of all its branches together."""
+    most tokens of a draft tree, of all its branches together. `keep_free_gb`: drafts shrink while less memory than this
+    is free on the device, in 1e9 bytes; 0 is no such cap."""
 
     name: str
     target: str
@@ -146,8 +154,14 @@ class Lane:
     policy: str = "constant"
     confidence_threshold: float = 0.4
     nodes: int = 16
+    keep_free_gb: float = 0.0
 
     def __post_init__(self) -> None:
+        check(
+            self.policy in POLICIES,
+            f"There is no lookahead policy {self.policy!r}. Choose one of {', '.join(POLICIES)}.",
+        )
+        check(self.keep_free_gb >= 0, f"The memory to keep free must be 0 GB or more, not {self.keep_free_gb}.")
         check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
         check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
         check(
@@ -174,8 +188,24 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
+    what a pass needs besides is not counted, nor is a lookup's index."""
+
+    target_weights: int
+    target_cache: int
+    drafter_weights: int
+    drafter_cache: int
+
+    @property
+    def total(self) -> int:
+        return self.target_weights + self.target_cache + self.drafter_weights + self.drafter_cache
+
+
+@dataclass(frozen=True)
 class Trace:
-    """One lane on one request. `prompt_ids` are the token ids that the target was given."""
+    """One lane on one request. `prompt_ids` are the token ids that the target was given. `memory` is None in files of
+    before it was measured."""
 
     lane: Lane
     request: Request
@@ -183,6 +213,7 @@ class Trace:
     prompt_ids: tuple[int, ...]
     rounds: tuple[Round, ...]
     finish: Finish
+    memory: Memory | None = None
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

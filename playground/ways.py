@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+HELP = Path(__file__).resolve().parent.parent / "assets" / "help"
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,12 @@ WAYS = {
     ),
     "none": Way("Standard again", "none (standard twice)", needs="nothing", paper="standard decoding"),
 }
+
+
+def help_for(drafter: str) -> str:
+    """The page of help on a way of drafting, as Markdown."""
+    return (HELP / f"{drafter}.md").read_text(encoding="utf-8")
+
 
 # How many tokens to draft next; decoding/lookahead.py has them.
 POLICIES = ("constant", "heuristic", "confidence", "cost")

@@ -46,7 +46,7 @@ def tree_round(*, start_s: float = 0.0) -> Round:
     for id_, parent, decision in fields:
         p, margin = (None, None) if decision == "unused" else (0.3, 0.5)
         drafted.append(DraftToken(id_, f"{id_} ", False, 0.4, p, margin, decision, parent))
-    own = TargetToken(9, "9 ", False, 0.9, 0.5, "correction")
+    own = TargetToken(9, "9 ", False, 0.9, 0.5, "correction", rank=3)
     return Round(2, tuple(drafted), own, start_s, 0.1, 0.1, start_s + 0.2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
-from playground.trace import Comparison, Lane, Request
+from playground.trace import Comparison, Lane, Memory, Request
 from tests.examples import drafted_round, plain_round, trace, tree_round
 
 COMPARISON = Comparison(
@@ -38,10 +39,16 @@ def test_trees_survive_and_files_from_before_them_are_read():
     old = exported()
     for lane in old["lanes"]:
         del lane["settings"]["nodes"]
+        del lane["memory"]
         for round_ in lane["rounds"]:
             for token in round_["drafted"]:
                 del token["parent"]
     assert from_json(old) == COMPARISON
+
+
+def test_what_a_lane_held_in_memory_survives():
+    lanes = tuple(dataclasses.replace(lane, memory=Memory(4, 3, 2, 1)) for lane in COMPARISON.lanes)
+    assert load(json.dumps(to_json(Comparison(lanes)))) == Comparison(lanes)
 
 
 def test_the_export_has_what_its_readers_rely_on():

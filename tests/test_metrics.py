@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from playground import metrics
-from playground.metrics import PlaceAcceptance
+from playground.metrics import PlaceAcceptance, Ranks
 from tests.examples import drafted_round, plain_round, trace, tree_round
 
 # 2 of 3 accepted, a correction | all 2 accepted, a bonus | plain | first of 3 rejected
@@ -84,3 +86,10 @@ def test_unsteadiness_compares_slow_passes_with_quick_ones_and_leaves_the_prefil
     assert metrics.unsteadiness(quiet) == pytest.approx(1)
     assert metrics.unsteadiness(busy) == pytest.approx(5)
     assert metrics.unsteadiness(quiet[:5]) is None
+
+
+def test_ranks_tell_whether_a_wider_draft_would_have_held_the_targets_choice():
+    rounds = [drafted_round([1, 2], accepted=1, own=9) for _ in range(6)]
+    given = [1, 2, 8, 9, 0, None]
+    ranked = [replace(r, target=replace(r.target, rank=rank)) for r, rank in zip(rounds, given, strict=True)]
+    assert metrics.ranks(ranked) == Ranks(rejections=5, best=1, second=1, third_to_eighth=1, further=1, never=1)

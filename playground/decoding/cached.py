@@ -13,6 +13,8 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_outputs import BaseModelOutput
 
+from playground.models.held import cache_bytes
+
 
 class CachedModel:
     """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds.
@@ -48,6 +50,10 @@ class CachedModel:
     @property
     def vocab_size(self) -> int:
         return self.model.config.get_text_config(decoder=True).vocab_size
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
 
     def watch(self, layers: Sequence[int]) -> None:
         """Keeps hidden states from now on: what comes out of each of these layers, counted from 0; -1 is what comes out

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from playground.errors import PlaygroundError
+import torch
+
+from playground.models.device import free_bytes
 from playground.trace import Lane
-from playground.ways import POLICIES
 
 
 class Lookahead(Protocol):
-    """`tokens` is what to ask the drafter for next; it may stop behind a token whose q is under `stop_below`."""
+    """`tokens` is what to ask the drafter for next; it may stop behind a token whose q is under `stop_below`. `capped`:
+    whether memory allowed less than the policy wanted."""
 
     tokens: int
     stop_below: float
+    capped: bool
 
     def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
         """Learns what became of a draft, and the seconds that drafting it and the target's pass took. Of a tree
@@ -24,6 +29,7 @@ class Constant:
     """The same lookahead in every round."""
 
     stop_below = 0.0
+    capped = False
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
@@ -83,22 +89,47 @@ class CostModel(Constant):
             self.tokens = max(self._choices, key=lambda gamma: tokens_per_pass(alpha, gamma) / (gamma * c + 1))
 
 
+class MemoryCap:
+    """Shortens what another policy asks for while less than `keep_free` bytes are free on the device: in proportion,
+    down to nothing, which is standard decoding. A tree shrinks with its lookahead.
+
+    Args:
+        free: the bytes that are free now.
+    """
+
+    def __init__(self, policy: Lookahead, keep_free: float, free: Callable[[], int]) -> None:
+        self._policy, self._keep_free, self._free = policy, keep_free, free
+        self.stop_below = policy.stop_below
+        self._ask()
+
+    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
+        self._policy.update(drafted, accepted, draft_s, verify_s)
+        self._ask()
+
+    def _ask(self) -> None:
+        share = min(1.0, self._free() / self._keep_free)
+        self.tokens = int(share * self._policy.tokens)
+        self.capped = self.tokens < self._policy.tokens
+
+
 def tokens_per_pass(alpha: float, gamma: int) -> float:
     """Expected tokens of a round, the target's own counted (Leviathan et al. 2023, equation 1); alpha under 1."""
     return (1 - alpha ** (gamma + 1)) / (1 - alpha)
 
 
-def lookahead_for(lane: Lane) -> Lookahead:
-    """Raises:
-    PlaygroundError: a policy that does not exist.
-    """
+def lookahead_for(lane: Lane, device: torch.device) -> Lookahead:
+    policy = _policy(lane)
+    if not lane.keep_free_gb:
+        return policy
+    return MemoryCap(policy, 1e9 * lane.keep_free_gb, partial(free_bytes, device))
+
+
+def _policy(lane: Lane) -> Lookahead:
     match lane.policy:
-        case "constant":
-            return Constant(lane.lookahead)
         case "heuristic":
             return Heuristic(lane.lookahead)
         case "confidence":
             return Confidence(lane.lookahead, lane.confidence_threshold)
         case "cost":
             return CostModel(lane.lookahead)
-    raise PlaygroundError(f"There is no lookahead policy {lane.policy!r}. Choose one of {', '.join(POLICIES)}.")
+    return Constant(lane.lookahead)

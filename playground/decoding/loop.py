@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -43,7 +44,7 @@ def decode(
     finished = False
     while not finished and len(ids) < end:
         # 1. Draft γ tokens, leaving room for the one that the target adds.
-        gamma, start_s = lookahead.tokens, clock()
+        gamma, capped, start_s = lookahead.tokens, lookahead.capped, clock()
         draft = _until_eos(drafter.propose(ids, min(gamma, end - len(ids) - 1), lookahead.stop_below), eos_ids)
         drafted_s = clock()
 
@@ -64,7 +65,7 @@ def decode(
         drafted, own = _tokens(draft, verdict, None if ended_in_draft else verdict.token, detokenizer)
         ids += accepted + ([own.id] if own else [])
 
-        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s)
+        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s, capped)
 
 
 class _Clock:
@@ -89,7 +90,7 @@ def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
     if draft.branches is not None or at == len(draft.ids) - 1:
         return draft
     probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
-    return Draft(draft.ids[: at + 1], draft.q[: at + 1], probabilities)
+    return replace(draft, ids=draft.ids[: at + 1], q=draft.q[: at + 1], probabilities=probabilities)
 
 
 def _text_before(ids: list[int], draft: Draft, row: int) -> list[int]:
@@ -120,12 +121,14 @@ def _tokens(
         )
     if own_id is None:
         return tuple(drafted), None
+    rejected = next((i for i, parent in enumerate(parents) if parent == last), None)
     own = TargetToken(
         id=own_id,
         text=detokenizer.commit([own_id])[0],
         special=own_id in detokenizer.special_ids,
         p=verdict.token_p,
         margin=verdict.token_margin,
-        reason="plain" if not draft.ids else "correction" if last in parents else "bonus",
+        reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
+        rank=None if rejected is None else draft.rank(rejected, own_id),
     )
     return tuple(drafted), own

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
 from playground.experiments import bench_page
-from playground.experiments.compare import assisted_lane, rounds_of
+from playground.experiments.compare import LaneRun, assisted_lane
 from playground.experiments.environment import describe
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
@@ -180,7 +180,7 @@ def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: i
 
 
 def _ours(models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> list[int]:
-    rounds = rounds_of(models, lane, request, prompt_ids, request.max_new_tokens)
+    rounds = LaneRun(models, lane, request, prompt_ids, request.max_new_tokens).rounds
     return [token.id for round_ in rounds for token in round_.tokens]
 
 

@@ -21,9 +21,10 @@ from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.experiments.environment import describe
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.models.held import weights_bytes
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
-from playground.trace import Comparison, Finish, Lane, Request, Round, Trace
+from playground.trace import Comparison, Finish, Lane, Memory, Request, Round, Trace
 from playground.ways import WAYS
 
 WARM_UP_TOKENS = 64
@@ -37,6 +38,7 @@ def assisted_lane(
     policy: str | None = None,
     confidence_threshold: float | None = None,
     nodes: int | None = None,
+    keep_free_gb: float = 0.0,
 ) -> Lane:
     """The lane that is compared with standard decoding; what is None is as the pair has it. The drafter "none" gives
     standard decoding once more, which shows how far two equal measurements lie apart.
@@ -47,7 +49,7 @@ def assisted_lane(
     drafter = drafter or pair.drafter
     if drafter not in WAYS:
         raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(WAYS)}.")
-    lane = Lane(
+    return Lane(
         name=WAYS[drafter].title,
         target=pair.target,
         drafter=drafter,
@@ -56,9 +58,8 @@ def assisted_lane(
         policy=policy or pair.policy,
         confidence_threshold=pair.confidence_threshold if confidence_threshold is None else confidence_threshold,
         nodes=pair.nodes if nodes is None else nodes,
+        keep_free_gb=keep_free_gb,
     )
-    lookahead_for(lane)  # a policy that does not exist is refused here, before weights are fetched
-    return lane
 
 
 def run(
@@ -92,20 +93,13 @@ def run(
     try:
         emit(Progress("Warming up"))
         for lane in lanes:
-            warm_up = rounds_of(models, lane, request, prompt_ids[-WARM_UP_TOKENS:], min(room, WARM_UP_ROUNDS * 4))
+            warm_up = LaneRun(models, lane, request, prompt_ids[-WARM_UP_TOKENS:], min(room, WARM_UP_ROUNDS * 4)).rounds
             list(itertools.takewhile(lambda _: not stop.is_set(), itertools.islice(warm_up, WARM_UP_ROUNDS)))
         for index, lane in enumerate(lanes):
             if stop.is_set():
                 break
             emit(LaneStarted(index, lane))
-            rounds: list[Round] = []
-            for round_ in rounds_of(models, lane, request, prompt_ids, min(room, request.max_new_tokens)):
-                rounds.append(round_)
-                emit(RoundDone(index, round_))
-                if stop.is_set():
-                    break
-            finish = _finish(rounds, request, models.target.eos_ids, room)
-            trace = Trace(lane, request, describe(models, lane), tuple(prompt_ids), tuple(rounds), finish)
+            trace = _decoded(models, lane, request, prompt_ids, room, stop, lambda r, i=index: emit(RoundDone(i, r)))
             traces.append(trace)
             emit(LaneFinished(index, trace))
     except RuntimeError as error:
@@ -126,16 +120,60 @@ def run(
     return comparison
 
 
-def rounds_of(
-    models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int], max_new_tokens: int
-) -> Iterator[Round]:
-    """The rounds of one lane, decoded as they are asked for."""
-    target = CachedModel(models.target.model)
-    sampler = Sampler(request, models.target.model.device)
-    detokenizer = Detokenizer(models.target.tokenizer, prompt_ids)
-    ends = models.target.eos_ids
-    drafter = build_drafter(models, lane, target, sampler)
-    return decode(target, drafter, lookahead_for(lane), sampler, detokenizer, prompt_ids, max_new_tokens, ends)
+def _decoded(
+    models: LoadedPair,
+    lane: Lane,
+    request: Request,
+    prompt_ids: Sequence[int],
+    room: int,
+    stop: threading.Event,
+    tell: Callable[[Round], None],
+) -> Trace:
+    run = LaneRun(models, lane, request, prompt_ids, min(room, request.max_new_tokens))
+    rounds = []
+    for round_ in run.rounds:
+        rounds.append(round_)
+        tell(round_)
+        if stop.is_set():
+            break
+    finish = _finish(rounds, request, models.target.eos_ids, room)
+    return Trace(lane, request, describe(models, lane), tuple(prompt_ids), tuple(rounds), finish, run.memory())
+
+
+class LaneRun:
+    """One lane on one request: `rounds` decodes as it is asked for more. The caches are those of this run alone."""
+
+    def __init__(
+        self, models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int], max_new_tokens: int
+    ) -> None:
+        """Raises:
+        PlaygroundError: the target cannot be drafted for in this way.
+        """
+        self._models, self._lane = models, lane
+        self._target = CachedModel(models.target.model)
+        sampler = Sampler(request, models.target.model.device)
+        self._drafter = build_drafter(models, lane, self._target, sampler)
+        self.rounds: Iterator[Round] = decode(
+            self._target,
+            self._drafter,
+            lookahead_for(lane, models.target.model.device),
+            sampler,
+            Detokenizer(models.target.tokenizer, prompt_ids),
+            prompt_ids,
+            max_new_tokens,
+            models.target.eos_ids,
+        )
+
+    def memory(self) -> Memory:
+        """What the lane holds now."""
+        target, drafting = self._models.target.model, self._models.drafting
+        drafts = drafting is not None and self._lane.drafter != "none"
+        return Memory(
+            target_weights=weights_bytes(target),
+            target_cache=self._target.cache_bytes,
+            drafter_weights=weights_bytes(drafting.module, beside=target) if drafts else 0,
+            drafter_cache=self._drafter.cache_bytes,
+        )
 
 
 def _finish(rounds: Sequence[Round], request: Request, ends: frozenset[int], room: int) -> Finish:

@@ -19,7 +19,7 @@ from scipy.stats import bootstrap
 
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
-from playground.experiments.compare import rounds_of
+from playground.experiments.compare import LaneRun
 from playground.experiments.environment import describe
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
@@ -191,7 +191,7 @@ def _spread(group: list[Question], n: int) -> list[Question]:
 
 def _decode(models: LoadedPair, lane: Lane, request: Request) -> tuple[list[Round], float]:
     prompt_ids = encode(models.target.tokenizer, request)
-    rounds = list(rounds_of(models, lane, request, prompt_ids, request.max_new_tokens))
+    rounds = list(LaneRun(models, lane, request, prompt_ids, request.max_new_tokens).rounds)
     return rounds, rounds[-1].end_s
 
 

@@ -37,6 +37,10 @@ class LoadedModel:
     weights: str
 
     @property
+    def module(self) -> nn.Module:
+        return self.model
+
+    @property
     def eos_ids(self) -> frozenset[int]:
         """The tokens that end a text, by the generation config and the tokenizer."""
         configured = self.model.generation_config.eos_token_id
@@ -52,6 +56,10 @@ class LoadedDrafter:
     network: nn.Module
     name: str
     weights: str
+
+    @property
+    def module(self) -> nn.Module:
+        return self.network
 
 
 def locate(name: str, progress: Callable[[Progress], None]) -> Weights:

@@ -14,6 +14,7 @@ import torch
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.dflash import load_dflash
+from playground.models.eagle3 import load_eagle3
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.medusa import load_medusa
 from playground.models.trained import load_trained
@@ -28,6 +29,7 @@ NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], Loa
     "heads": load_trained,
     "medusa": load_medusa,
     "dflash": load_dflash,
+    "eagle3": load_eagle3,
 }
 
 

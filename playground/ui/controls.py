@@ -11,7 +11,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair
 from playground.trace import Lane, Request
-from playground.ways import WAYS
+from playground.ways import WAYS, help_for
 
 OWN = "own"
 POLICIES = {
@@ -37,6 +37,7 @@ class Asked:
     policy: str
     confidence_threshold: float
     nodes: int
+    keep_free_gb: float
     max_new_tokens: int
     temperature: float
     top_p: float
@@ -67,6 +68,7 @@ class Asked:
             self.policy,
             float(self.confidence_threshold),
             int(self.nodes),
+            float(self.keep_free_gb),
         )
         request = Request(
             prompt=self.prompt,
@@ -115,6 +117,7 @@ class Controls:
     policy: gr.Dropdown
     confidence_threshold: gr.Slider
     nodes: gr.Slider
+    keep_free_gb: gr.Number
     max_new_tokens: gr.Slider
     temperature: gr.Slider
     top_p: gr.Slider
@@ -159,6 +162,8 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         )
         max_new_tokens = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
         temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
+    with gr.Accordion("About this way of drafting", open=False, elem_id="about"):
+        about = gr.Markdown(help_for(default.drafter))
     with gr.Row(visible=False, elem_id="own-models") as own:
         target = gr.Textbox(
             "",
@@ -200,6 +205,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             nodes = _slider(
                 1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"
             )
+            keep_free_gb = gr.Number(
+                0, minimum=0, label="Keep free", info="GB of the device's memory: drafts shrink to keep it; 0 is no cap"
+            )
         system = gr.Textbox(
             system_text,
             label="System prompt",
@@ -209,6 +217,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         chat_template = gr.Checkbox(
             True, label="Chat template", info="wrap the prompt as the model's chats are; off continues the bare text"
         )
+    drafter.change(help_for, drafter, about, queue=False, show_progress="hidden", api_visibility="private")
     pair.input(
         lambda name: _chosen(pairs, name),
         inputs=pair,
@@ -227,6 +236,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         policy,
         confidence_threshold,
         nodes,
+        keep_free_gb,
         max_new_tokens,
         temperature,
         top_p,

@@ -111,6 +111,7 @@ class Events:
         policy: Literal["constant", "heuristic", "confidence", "cost"] = "constant",
         confidence_threshold: float = 0.4,
         nodes: int = 16,
+        keep_free_gb: float = 0.0,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_p: float = 1.0,
@@ -123,7 +124,8 @@ class Events:
         """Runs the prompt through standard and assisted decoding, and returns the whole comparison: each lane with its
         settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`."""
         values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, nodes)
-        values += (max_new_tokens, temperature, top_p, top_k, repetition_penalty, seed, system, chat_template)
+        values += (keep_free_gb, max_new_tokens, temperature, top_p, top_k, repetition_penalty, seed, system)
+        values += (chat_template,)
         try:
             events = (event for batch in self._start(Asked(*values)).drain(DRAIN_HZ) for event in batch)
             return export.to_json(next(event.comparison for event in events if isinstance(event, Finished)))

@@ -105,10 +105,11 @@ def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) 
             race, acceptance = _plot(), _plot()
         with gr.Row():
             rounds, gaps = _plot(), _plot()
+    memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
     return asked, Outputs(
         stage=stage,
-        outcome=[details, race, acceptance, rounds, gaps, save],
+        outcome=[details, memory, race, acceptance, rounds, gaps, save],
         buttons=[run, stop, clear, open_],
     )
 

@@ -80,6 +80,18 @@ def details(rows: list[tuple[str, str]]) -> str:
     return f"<details><summary>What was asked, and where it ran</summary><dl>{cells}</dl></details>"
 
 
+def memory(rows: list[list[str]]) -> str:
+    """What the lanes hold in memory, as a table; its first row is the head."""
+    if not rows:
+        return ""
+    head, *parts = ([escape(cell) for cell in row] for row in rows)
+    columns = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    lines = "".join(
+        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{size}</td>" for size in sizes)}</tr>' for name, *sizes in parts
+    )
+    return f"<table><caption>In memory, at the lane's end</caption><tr>{columns}</tr>{lines}</table>"
+
+
 def plot(figure: go.Figure, name: str) -> PlotData:
     """A figure for gr.Plot with Plotly's settings beside it, which the figure itself cannot carry."""
     return PlotData(type="plotly", plot=json.dumps({**json.loads(figure.to_json()), "config": charts.config(name)}))

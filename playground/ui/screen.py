@@ -15,6 +15,7 @@ from playground.trace import Comparison, Lane, Round, Trace
 from playground.ui import panels
 from playground.views import charts, report, tokens
 
+SENTENCES = (report.sameness, report.passes, report.shortage, report.caveat)
 NAMES = ("Standard", "Assisted")
 
 
@@ -134,19 +135,18 @@ def _verdict(comparison: Comparison | None) -> dict[str, Any]:
     return {
         "figure": report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
-        "sentences": [
-            *filter(None, [report.sameness(comparison), report.passes(comparison), report.caveat(comparison)])
-        ],
+        "sentences": [sentence for tell in SENTENCES if (sentence := tell(comparison))],
     }
 
 
 def results(comparison: Comparison | None) -> tuple[Any, ...]:
-    """Details and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
+    """Details, memory and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
     if comparison is None:
-        return "", None, None, None, None
+        return "", "", None, None, None, None
     assisted = comparison.lanes[1]
     return (
         panels.details(report.details(comparison)),
+        panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-place"),
         panels.plot(charts.rounds(assisted), "time-per-round"),

@@ -112,6 +112,34 @@ def caveat(comparison: Comparison) -> str:
     )
 
 
+def memory_rows(comparison: Comparison) -> list[list[str]]:
+    """What each lane held in memory: a head line, then a line for each part; empty where it was not measured."""
+    lanes = comparison.lanes[:2]
+    held = [trace.memory for trace in lanes]
+    if None in held:
+        return []
+    parts = [
+        ("Target's weights", [m.target_weights for m in held]),
+        ("Target's KV cache", [m.target_cache for m in held]),
+        ("Drafter's weights", [m.drafter_weights for m in held]),
+        ("Drafter's KV cache", [m.drafter_cache for m in held]),
+        ("Together", [m.total for m in held]),
+    ]
+    return [["", *(trace.lane.name for trace in lanes)]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
+
+
+def shortage(comparison: Comparison) -> str:
+    """Where drafts were cut to keep memory free; else ""."""
+    assisted = comparison.lanes[1]
+    capped = sum(round_.capped for round_ in assisted.rounds)
+    if not capped:
+        return ""
+    return (
+        f"Memory was short: drafts were cut in {capped:,} of {_count(len(assisted.rounds), 'round')}, to keep "
+        f"{assisted.lane.keep_free_gb:g} GB free."
+    )
+
+
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
     threads = f" · {_count(environment.threads, 'thread')}" if environment.device == "cpu" else ""
@@ -126,6 +154,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Target", lane.target),
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
+        ("Rejections", rejections(second)),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
         ("Ended by", f"{first.finish} (standard), {second.finish} (assisted)"),
@@ -142,6 +171,22 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Run at", environment.created),
     ]
     return rows
+
+
+def rejections(trace: Trace) -> str:
+    """Whether a wider draft would have helped."""
+    ranks = metrics.ranks(trace.rounds)
+    if not ranks.rejections:
+        return "none whose place the drafter had other candidates for"
+    counts = [
+        (ranks.best, "the drafter's best (something else was drawn)"),
+        (ranks.second, "its second"),
+        (ranks.third_to_eighth, "its third to eighth"),
+        (ranks.further, "further down"),
+        (ranks.never, "a token that it never drafts"),
+    ]
+    told = "; ".join(f"{_count(n, 'time')} {what}" for n, what in counts if n)
+    return f"of {_count(ranks.rejections, 'rejection')}, the target's choice was {told}"
 
 
 def table(comparison: Comparison) -> str:
@@ -164,10 +209,21 @@ def table(comparison: Comparison) -> str:
             "",
             f"{speedup(comparison)} {speedup_meaning(comparison)}".replace("× times", " times"),
             f"{sameness(comparison)} {passes(comparison)}",
-            *filter(None, [caveat(comparison)]),
+            *filter(None, [shortage(comparison), caveat(comparison)]),
+            *_memory_line(comparison),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
         ]
     )
+
+
+def _memory_line(comparison: Comparison) -> list[str]:
+    """What the lanes hold in memory, on one line."""
+    rows = memory_rows(comparison)
+    if not rows:
+        return []
+    *parts, together = rows[1:]
+    told = ", ".join(f"{name.lower()} {sizes[-1]}" for name, *sizes in parts if sizes[-1] != "–")
+    return [f"In memory: {together[1]} standard, {together[2]} assisted ({told})"]
 
 
 def _cells(row: list[str], widths: list[int]) -> list[str]:
@@ -202,6 +258,11 @@ def _ms(seconds: float | None) -> tuple[str, str]:
     if seconds is None:
         return "–", "ms"
     return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")
+
+
+def _megabytes(size: int) -> str:
+    """Bytes in MB of 1e6; what the target's weights already hold takes no more."""
+    return f"{size / 1e6:,.1f} MB" if size else "–"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -2,8 +2,8 @@
 
 The text only ever grows while a lane runs, so that each update sends and draws the new rounds alone. Lines are lean,
 because the browser holds the whole log: a round is [draft tokens, target token or null] and, where the draft is a tree,
-the list of its parents; a token is [id, text, kind, p, q, margin, special]. The kind is the decision or the reason; how
-it looks is the script's affair.
+the list of its parents; a token is [id, text, kind, p, q, margin, special], a correction with its rank behind that. The
+kind is the decision or the reason; how it looks is the script's affair.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ def line(round_: Round) -> str:
     """A round as one line of JSON, in ASCII, ended by a newline."""
     drafted = [_token(token, token.decision, token.q) for token in round_.drafted]
     target = _token(round_.target, round_.target.reason, None) if round_.target else None
+    if target and round_.target.rank is not None:
+        target.append(round_.target.rank)
     tree = [[token.parent for token in round_.drafted]] if round_.is_tree else []
     return json.dumps([drafted, target, *tree], separators=(",", ":")) + "\n"
 

@@ -192,6 +192,10 @@ def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visi
     assert assisted.locator(".tree .tok").all_inner_texts() == ["4 ", "5 ", "6 ", "7 ", "8 "]
     assert assisted.locator(".tree .accepted").all_inner_texts() == ["6 "]
     assert assisted.locator(".branch").nth(1).inner_text().endswith("p not judged")
+    tip = page.locator("#token-tip")
+    for place, told in ((3, True), (0, False)):  # of the two places with rejected tokens, one held what was chosen
+        assisted.locator(".tree .tok").nth(place).hover()
+        assert ("no. 3 of the drafter's candidates" in tip.inner_text()) == told
     assert fork.get_attribute("aria-expanded") == "true"
     page.keyboard.press("Enter")
     assert assisted.locator(".tree").count() == 0

@@ -90,6 +90,7 @@ class NumberTokenizer:
     """Token n is the text "n "; just what Detokenizer needs."""
 
     all_special_ids = ()
+    eos_token_id = None
 
     def __init__(self) -> None:
         self.added_tokens_decoder = {}

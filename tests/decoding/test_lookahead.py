@@ -3,14 +3,15 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
-from playground.decoding.lookahead import lookahead_for
+from playground.decoding.lookahead import Constant, MemoryCap, lookahead_for
 from playground.errors import PlaygroundError
 from playground.trace import Lane
 
 
 def policy(name: str, tokens: int = 5):
-    return lookahead_for(Lane("x", "t", lookahead=tokens, policy=name, confidence_threshold=0.3))
+    return lookahead_for(Lane("x", "t", lookahead=tokens, policy=name, confidence_threshold=0.3), torch.device("cpu"))
 
 
 def test_constant_stays():
@@ -75,3 +76,23 @@ def test_the_cost_model_leaves_the_prefill_out():
 def test_an_unknown_policy_is_named():
     with pytest.raises(PlaygroundError, match=r"'bold'.*constant, heuristic, confidence, cost"):
         policy("bold")
+
+
+def test_a_memory_cap_shrinks_drafts_as_memory_runs_short_and_lets_them_grow_again():
+    free = iter([8e9, 4e9, 2e9, 1e9, 0.1e9, 8e9])
+    cap = MemoryCap(Constant(8), 4e9, lambda: int(next(free)))
+    seen = [(cap.tokens, cap.capped)]
+    for _ in range(5):
+        cap.update(1, 1, 0.1, 0.1)
+        seen.append((cap.tokens, cap.capped))
+    assert seen == [(8, False), (8, False), (4, True), (2, True), (0, True), (8, False)]
+
+
+def test_a_memory_cap_stands_over_any_policy():
+    lane = Lane("x", "t", lookahead=5, policy="confidence", confidence_threshold=0.3, keep_free_gb=1e-9)
+    cap = lookahead_for(lane, torch.device("cpu"))
+    assert (cap.tokens, cap.stop_below, cap.capped) == (5, 0.3, False)
+    short = lookahead_for(Lane("x", "t", policy="heuristic", keep_free_gb=1e9), torch.device("cpu"))
+    assert (short.tokens, short.capped) == (0, True)
+    short.update(2, 2, 0.1, 0.1)
+    assert short._policy.tokens == 7, "the policy learns all the same"

@@ -137,3 +137,9 @@ def test_a_round_tells_of_every_branch_what_became_of_it():
     for token in first.drafted:
         assert (token.decision == "unused") == (token.parent not in kept) == (token.p is None)
     assert target.passes == len(rounds) < 8
+
+
+def test_a_tree_that_is_asked_to_be_shallower_is_smaller():
+    law = random_law(3, V)
+    sizes = [len(TreeDrafter(LawBranches(law), 12, (), lookahead=4).propose([0, 1], k, 0.0).ids) for k in (1, 2, 4, 6)]
+    assert sizes == [3, 6, 12, 12]

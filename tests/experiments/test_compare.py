@@ -17,6 +17,7 @@ from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.trace import Request
+from playground.views import report
 
 PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")
 
@@ -160,3 +161,26 @@ def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
     with pytest.raises(PlaygroundError, match="nothing for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)
+
+
+def test_each_lane_tells_what_it_holds_in_memory(store):
+    standard, assisted = (lane.memory for lane in compared(store, "assistant")[0].lanes)
+    assert standard.target_weights == assisted.target_weights > 0
+    assert (standard.drafter_weights, standard.drafter_cache) == (0, 0)
+    assert 0 < assisted.drafter_weights < assisted.target_weights, "the assistant has fewer layers"
+    assert 0 < assisted.drafter_cache < assisted.target_cache
+    assert assisted.total == assisted.target_weights + assisted.target_cache + (
+        assisted.drafter_weights + assisted.drafter_cache
+    )
+
+
+def test_where_memory_is_short_drafts_shrink_and_the_report_says_so(store):
+    lane = assisted_lane(PAIR, "ngram", 4, keep_free_gb=1e9)
+    request = Request("The lighthouse counts the waves", max_new_tokens=12)
+    comparison = run(store, PAIR, lane, request, stop=threading.Event(), emit=lambda event: None)
+    standard, assisted = comparison.lanes
+    assert assisted.token_ids == standard.token_ids
+    assert not any(round_.drafted for round_ in assisted.rounds)
+    assert report.shortage(comparison) == (
+        "Memory was short: drafts were cut in 12 of 12 rounds, to keep 1e+09 GB free."
+    )

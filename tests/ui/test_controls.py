@@ -19,6 +19,7 @@ ASKED = Asked(
     policy="constant",
     confidence_threshold=0.4,
     nodes=16,
+    keep_free_gb=0.0,
     max_new_tokens=16,
     temperature=0,
     top_p=1,

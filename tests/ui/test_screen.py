@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
+
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
 from playground.progress import Progress
+from playground.trace import Comparison, Memory
 from playground.ui.screen import Screen, results
 from playground.views import tokens
 from tests.ui import fakes
@@ -67,7 +70,19 @@ def test_a_finished_run_has_a_verdict_details_and_four_charts():
     screen.load(comparison)
     verdict = screen.value()["verdict"]
     assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "The same 30 tokens."
-    details, *charts = results(comparison)
+    details, memory, *charts = results(comparison)
+    assert memory == ""
     assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details
     assert [chart.type for chart in charts] == ["plotly"] * 4
-    assert results(None) == ("", None, None, None, None)
+    assert results(None) == ("", "", None, None, None, None)
+
+
+def test_what_each_lane_holds_in_memory_is_a_table():
+    first, second = fakes.comparison(tokens=3).lanes
+    named = dataclasses.replace(second, lane=dataclasses.replace(second.lane, name="<b>"))
+    held = Memory(270_000_000, 5_000_000, 0, 0), Memory(270_000_000, 5_000_000, 8_000_000, 1_000_000)
+    lanes = [dataclasses.replace(trace, memory=memory) for trace, memory in zip((first, named), held, strict=True)]
+    table = results(Comparison(tuple(lanes)))[1]
+    assert "&lt;b&gt;" in table and "<b>" not in table
+    for cells in ("<td>–</td><td>8.0 MB</td>", "<td>275.0 MB</td><td>284.0 MB</td>"):
+        assert cells in table

@@ -103,3 +103,12 @@ def test_a_busy_machine_is_named_beside_the_speedup():
     assert report.caveat(Comparison((trace(steady), trace(steady)))) == ""
     assert "9.0 times as long" in report.caveat(Comparison((trace(steady), trace(busy))))
     assert "Unsteady" in report.table(Comparison((trace(steady), trace(busy))))
+
+
+def test_rejections_say_what_a_wider_draft_would_have_held():
+    round_ = drafted_round([1, 2], accepted=1, own=9)
+    ranked = [dataclasses.replace(round_, target=dataclasses.replace(round_.target, rank=n)) for n in (2, 2, 0)]
+    assert report.rejections(assisted(*ranked)) == (
+        "of 3 rejections, the target's choice was 2 times its second; 1 time a token that it never drafts"
+    )
+    assert report.rejections(assisted(round_)).startswith("none")

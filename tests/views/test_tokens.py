@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
@@ -27,6 +28,12 @@ def test_the_line_of_a_tree_tells_what_each_token_stands_behind():
     assert parents == [-1, 0, -1, 2, 2]
     assert [kind for _, _, kind, *_ in drafted] == ["rejected", "unused", "accepted", "rejected", "rejected"]
     assert target[2] == "correction"
+
+
+def test_a_correction_tells_how_the_drafter_ranked_it():
+    round_ = drafted_round([1, 2], accepted=1, own=9)
+    ranked = dataclasses.replace(round_, target=dataclasses.replace(round_.target, rank=3))
+    assert json.loads(tokens.line(ranked))[1] == [9, "9 ", "correction", 0.9, None, 0.5, 0, 3]
 
 
 def test_a_round_may_end_in_a_draft_token_and_small_probabilities_stay_above_zero():

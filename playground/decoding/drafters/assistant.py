@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
 from playground.decoding.sampling import Sampler
 
 
-class AssistantDrafter:
+class AssistantDrafter(Drafter):
     """Keeps the assistant's KV cache across rounds, so that each token goes through it once.
 
     Args:
@@ -31,22 +31,26 @@ class AssistantDrafter:
         self._sampler = sampler
         self._eos_ids = eos_ids
 
+    @property
+    def cache_bytes(self) -> int:
+        return self._assistant.cache_bytes
+
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         k = min(k, self._assistant.context_limit - len(ids))
         if k < 1:
             return NOTHING
         return draft_tokens(ids, k, stop_below, self._eos_ids, self._next)
 
-    def _next(self, text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+    def _next(self, text: list[int]) -> Choice:
         logits = self._assistant.forward(text[self._assistant.length :], keep=1)[:, : self._vocab_size]
         scores = self._sampler.scores(logits, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return int(token), float(q), None
+            return Choice(int(token), float(q), None, scores[0])
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
         padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))
-        return token, float(distribution[token]), padded
+        return Choice(token, float(distribution[token]), padded, scores[0])
 
     def commit(self, length: int) -> None:
         # The last draft token never went through the assistant, so its cache may be shorter than what stands.

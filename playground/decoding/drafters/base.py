@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -20,12 +20,16 @@ class Draft:
             but chosen (argmax, lookup): q is then one-hot, and speculative sampling must treat it so to stay exact.
         branches: in a tree, for each token the index of the one that it stands behind, -1 for the text; a token stands
             behind its parent in the list, too. None is a chain. The tokens of a tree are chosen, never drawn.
+        candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
+        draft_ids: (draft vocabulary,), the token ids that those stand for; None where they are 0, 1, 2, …
     """
 
     ids: list[int]
     q: list[float]
     probabilities: torch.Tensor | None = None
     branches: list[int] | None = None
+    candidates: Sequence[torch.Tensor] | None = None
+    draft_ids: torch.Tensor | None = None
 
     @property
     def parents(self) -> Sequence[int]:
@@ -48,6 +52,17 @@ class Draft:
             i = self.parents[i]
         return indices[::-1]
 
+    def rank(self, i: int, id_: int) -> int | None:
+        """Where a token stands among the candidates for the place of token i, 1 being the best; 0 where it is none of
+        them, and None where nothing was scored."""
+        if self.candidates is None:
+            return None
+        scores = self.candidates[i]
+        slots = torch.tensor([id_]) if self.draft_ids is None else (self.draft_ids == id_).nonzero()[0:1, 0]
+        if len(slots) == 0 or slots[0] >= len(scores):
+            return 0
+        return int((scores > scores[slots[0]]).sum()) + 1
+
 
 NOTHING = Draft([], [])
 
@@ -61,28 +76,46 @@ def copied(ids: Sequence[int], start: int, k: int) -> Draft:
     return Draft(text[len(ids) :], [1.0] * k)
 
 
-Next = Callable[[list[int]], tuple[int, float, torch.Tensor | None]]
+class Choice(NamedTuple):
+    """A drafted token, and what it was taken from: as in `Draft`, of one token."""
+
+    id: int
+    q: float
+    probabilities: torch.Tensor | None
+    candidates: torch.Tensor
 
 
-def draft_tokens(ids: Sequence[int], k: int, stop_below: float, eos_ids: Collection[int], next_token: Next) -> Draft:
+def draft_tokens(
+    ids: Sequence[int],
+    k: int,
+    stop_below: float,
+    eos_ids: Collection[int],
+    next_token: Callable[[list[int]], Choice],
+    draft_ids: torch.Tensor | None = None,
+) -> Draft:
     """Drafts token by token: at most k >= 1, and none behind an end of text or a q under `stop_below`.
 
-    `next_token` is given the text so far, and returns a token, its q, and the (vocabulary,) distribution that it was
-    drawn from; None where it was not drawn but chosen.
+    `next_token` is given the text so far.
     """
-    text, q, distributions = list(ids), [], []
-    while len(text) < len(ids) + k:
-        token, token_q, distribution = next_token(text)
-        text.append(token)
-        q.append(token_q)
-        distributions.append(distribution)
-        if token in eos_ids or token_q < stop_below:
+    text, choices = list(ids), []
+    while len(choices) < k:
+        choice = next_token(text)
+        text.append(choice.id)
+        choices.append(choice)
+        if choice.id in eos_ids or choice.q < stop_below:
             break
-    return Draft(text[len(ids) :], q, None if distributions[0] is None else torch.stack(distributions))
+    drafted, q, probabilities, candidates = zip(*choices, strict=True)
+    drawn = None if probabilities[0] is None else torch.stack(probabilities)
+    return Draft(list(drafted), list(q), drawn, candidates=candidates, draft_ids=draft_ids)
 
 
 class Drafter(Protocol):
-    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds."""
+    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds.
+
+    `cache_bytes`: what its KV cache holds.
+    """
+
+    cache_bytes: int = 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,
@@ -92,7 +125,7 @@ class Drafter(Protocol):
         """Learns that of the last text and its draft only the first `length` tokens stand."""
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Standard decoding: nothing is ever drafted."""
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
 from playground.decoding.drafters.hidden import DraftChoice
 
 
@@ -16,11 +16,12 @@ class Branches(Protocol):
     """Grows drafts place by place, behind one text after another.
 
     `draft_ids`: (draft vocabulary,), the token ids that the columns of its logits stand for. `deepest`: the most places
-    that it can grow.
+    that it can grow. `cache_bytes`: what its KV cache holds.
     """
 
     draft_ids: torch.Tensor
     deepest: int
+    cache_bytes: int
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Logits behind the text, (1, draft vocabulary); None where it cannot draft yet."""
@@ -36,7 +37,7 @@ class Branches(Protocol):
         """To be called once a round, behind the target's own roll-back."""
 
 
-class BranchesDrafter(ABC):
+class BranchesDrafter(Drafter, ABC):
     """Args:
     eos_ids: tokens behind which drafting is pointless.
     """
@@ -44,6 +45,10 @@ class BranchesDrafter(ABC):
     def __init__(self, branches: Branches, eos_ids: Collection[int]) -> None:
         self._branches = branches
         self._eos_ids = eos_ids
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._branches.cache_bytes
 
     @torch.inference_mode()
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
@@ -69,10 +74,10 @@ class ChainDrafter(BranchesDrafter):
         self._choose = choose
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        def next_token(text: list[int]) -> tuple[int, float, torch.Tensor | None]:
+        def next_token(text: list[int]) -> Choice:
             nonlocal logits
             if len(text) > len(ids):
                 logits = self._branches.grow(text[-1:], [0])
             return self._choose(text, logits[0])
 
-        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token)
+        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)

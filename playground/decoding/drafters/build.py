@@ -11,6 +11,7 @@ from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.dflash import DFlashBranches
+from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
@@ -21,6 +22,7 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.models.dflash import DFlash
+from playground.models.eagle3 import Eagle3Head
 from playground.models.heads import ParallelHeads
 from playground.models.medusa import MedusaHeads
 from playground.models.mtp import MtpLayer
@@ -35,6 +37,7 @@ BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     ParallelHeads: HeadsBranches,
     MedusaHeads: MedusaBranches,
     DFlash: DFlashBranches,
+    Eagle3Head: Eagle3Branches,
 }
 
 
@@ -68,7 +71,7 @@ def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
             f"{models.target.name} has recurrent layers, which cannot keep one branch of a draft tree and forget the "
             "others. Choose a way of drafting without branches."
         )
-    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids)
+    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead)
 
 
 def _branches(models: LoadedPair, target: CachedModel) -> Branches:

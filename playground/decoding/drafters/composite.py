@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
 
 
-class CompositeDrafter:
+class CompositeDrafter(Drafter):
     def __init__(self, *drafters: Drafter) -> None:
         self._drafters = drafters
+
+    @property
+    def cache_bytes(self) -> int:
+        return sum(drafter.cache_bytes for drafter in self._drafters)
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         drafts = (drafter.propose(ids, k, stop_below) for drafter in self._drafters)

@@ -14,6 +14,7 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.models.dflash import DFlash
+from playground.models.held import cache_bytes
 
 
 class DFlashBranches(ParallelBranches):
@@ -23,6 +24,10 @@ class DFlashBranches(ParallelBranches):
         super().__init__(network.draft_ids, network.block_size - 1, target, network.layers)
         self._network = network
         self._cache = network.new_cache()
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         return self._network(ids[-1], hidden, self._cache)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.base import Choice
 from playground.decoding.sampling import Sampler
 
 
@@ -37,24 +38,23 @@ class DraftChoice:
         self._vocab_size = vocab_size
         self._sampler = sampler
 
-    def __call__(self, text: list[int], logits: torch.Tensor) -> tuple[int, float, torch.Tensor | None]:
+    def __call__(self, text: list[int], logits: torch.Tensor) -> Choice:
         """Args:
             text: what the token comes behind.
             logits: (draft vocabulary,).
 
         Returns:
-            The token, its q, and the (vocabulary,) distribution that it was drawn from; what is not in the draft
-            vocabulary has q = 0. None where it was not drawn but is the likeliest.
+            The token. What is not in the draft vocabulary has q = 0 in the distribution that it was drawn from.
         """
         if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
             q, place = logits.float().softmax(dim=-1).max(dim=-1)
-            return self._ids[int(place)], float(q), None
+            return Choice(self._ids[int(place)], float(q), None, logits)
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
         whole[0, self._draft_ids] = logits.float()
         scores = self._sampler.scores(whole, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return int(token), float(q), None
+            return Choice(int(token), float(q), None, logits)
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
-        return token, float(distribution[token]), distribution
+        return Choice(token, float(distribution[token]), distribution, logits)

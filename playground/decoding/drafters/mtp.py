@@ -14,6 +14,8 @@ import torch
 
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.models.eagle3 import Eagle3Head
+from playground.models.held import cache_bytes
 from playground.models.mtp import MtpLayer
 
 
@@ -27,7 +29,7 @@ class MtpBranches:
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: MtpLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: MtpLayer | Eagle3Head, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)
@@ -38,6 +40,10 @@ class MtpBranches:
         self._out: torch.Tensor  # (1, rows, width), what came out of the last call
         self._sees: torch.Tensor  # (rows, grown entries), which of the entries behind the text's those rows go back to
         self._places: torch.Tensor  # (entries,), of the text's and the grown ones
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         hidden = self._hidden.take()

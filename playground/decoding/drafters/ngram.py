@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.decoding.drafters.base import NOTHING, Draft, copied
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Matches the longest of the n-grams of size `longest` down to `shortest` that has been seen before, at its last
     occurrence.
 

@@ -19,6 +19,8 @@ class ParallelBranches(ABC):
         layers: of the target, whose hidden states are read, as `CachedModel.watch` takes them.
     """
 
+    cache_bytes = 0
+
     def __init__(
         self, draft_ids: torch.Tensor, deepest: int, target: CachedModel, layers: Sequence[int] = (-1,)
     ) -> None:

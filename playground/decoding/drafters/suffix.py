@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playground.decoding.drafters.base import NOTHING, Draft, copied
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Drafts where a match of at least `shortest` tokens was found."""
 
     def __init__(self, shortest: int = 1) -> None:

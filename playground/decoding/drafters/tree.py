@@ -10,6 +10,7 @@ What grows the branches is the affair of mtp.py, heads.py and their like.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -23,32 +24,36 @@ WIDTH = 8  # branches that grow at a place, and tokens that each is continued wi
 
 @dataclass(frozen=True)
 class Node:
-    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch."""
+    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch.
+    `candidates`: the logits that it was taken from."""
 
     id: int
     parent: int
     q: float
     chance: float
+    candidates: torch.Tensor
 
 
 class TreeDrafter(BranchesDrafter):
     """Args:
     nodes: the most tokens that a tree may have; its depth is the lookahead.
+    lookahead: the depth to which so many belong; a tree that is asked to be shallower has fewer, in proportion.
     """
 
-    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int]) -> None:
+    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int], lookahead: int = 1) -> None:
         super().__init__(branches, eos_ids)
         self._draft_ids = branches.draft_ids.tolist()
-        self._size = nodes
+        self._nodes, self._lookahead = nodes, lookahead
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """Nothing grows behind a token whose chance is under `stop_below`."""
+        size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
         for depth in range(1, k + 1):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
-            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[: self._size]
+            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size]
             fresh = (i for i in best if i >= start and nodes[i].chance >= stop_below)
             growing = [i for i in fresh if nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing:
@@ -56,19 +61,19 @@ class TreeDrafter(BranchesDrafter):
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
             tips = growing
-        return _draft(nodes, best)
+        return _draft(nodes, best, self._branches.draft_ids)
 
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
         """The likeliest tokens behind each of the tips."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         return [
-            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0))
-            for tip, slots, qs in zip(tips, top.indices.tolist(), top.values.tolist(), strict=True)
+            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
+            for tip, slots, qs, row in zip(tips, top.indices.tolist(), top.values.tolist(), logits, strict=True)
             for slot, q in zip(slots, qs, strict=True)
         ]
 
 
-def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
+def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
     """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
     the likeliest branch of all lies in the cache as a chain would."""
     children: dict[int, list[int]] = {}
@@ -85,4 +90,6 @@ def _draft(nodes: Sequence[Node], best: Sequence[int]) -> Draft:
         [nodes[i].id for i in order],
         [nodes[i].q for i in order],
         branches=[place[nodes[i].parent] for i in order],
+        candidates=[nodes[i].candidates for i in order],
+        draft_ids=draft_ids,
     )

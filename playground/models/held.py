@@ -1,0 +1,39 @@
+"""What models and caches hold in memory, in bytes, counted from the tensors that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+from transformers import Cache
+
+
+def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
+    """Of a model; what it shares with the one that it is loaded `beside` is not counted, nor is anything twice."""
+    shared = set() if beside is None else _storages(_tensors(beside)).keys()
+    return sum(size for at, size in _storages(_tensors(model)).items() if at not in shared)
+
+
+def cache_bytes(cache: Cache) -> int:
+    states = (state for layer in cache.layers for state in vars(layer).values() if isinstance(state, Tensor))
+    return sum(_storages(states).values())
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    """Weights and buffers, and what a module keeps beside them (a part of its target's head)."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Address -> bytes. A view holds all of the memory that it looks at."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        if hasattr(tensor, "__tensor_flatten__"):  # a quantised one is made of others
+            found |= _storages(getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        else:
+            storage = tensor.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return found

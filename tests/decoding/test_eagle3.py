@@ -1,0 +1,134 @@
+"""EAGLE-3 heads of random weights on transformers' real classes in float32."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.build import build_drafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.models.store import LoadedPair
+from playground.presets import custom_pair
+from playground.trace import Lane, Request
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.test_verify import agrees
+from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
+
+WAYS = ("eagle3", "tree", "composite")
+EVEN = list(range(0, V, 2))
+
+
+LAYERS = (1, 2, 3)  # of 7
+LAYOUT = {"llama": "safeai", "gemma": "speculators"}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    """A target, the layout that its heads shall have, and what it says after each prompt."""
+    target = FAMILIES[request.param](0, 7)
+    return target, LAYOUT[request.param], [(prompt, generated(target, prompt)) for prompt in prompts(20)]
+
+
+def drafter_for(model, way, drafting, target, lookahead, **sampling):
+    models = LoadedPair(custom_pair("big", "head", "eagle3"), loaded(model), drafting)
+    lane = Lane(way, "big", way, lookahead=lookahead, nodes=24)
+    return build_drafter(models, lane, target, Sampler(Request("x", **sampling), model.device))
+
+
+def rounds_of(model, way, drafting, prompt, lookahead=4, max_new_tokens=24, ends=(V - 1,), **sampling):
+    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
+    drafter = drafter_for(model, way, drafting, target, lookahead, **sampling)
+    detokenizer = Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, family, tmp_path):
+    target, layout, answers = family
+    head = load(write_head(tmp_path / "head", target, EVEN, **LAYOUTS[layout]), target)
+    drafted = accepted = 0
+    for prompt, answer in answers:
+        rounds = rounds_of(target, way, head, prompt)
+        assert ids_of(rounds) == answer
+        tokens = [token for round_ in rounds for token in round_.drafted]
+        drafted += len(tokens)
+        accepted += sum(token.decision == "accepted" for token in tokens)
+        if way != "composite":
+            assert all(token.id in EVEN for token in tokens)
+    assert drafted > 500
+    assert accepted > 5
+
+
+@pytest.mark.parametrize("way", ["eagle3", "tree"])
+def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratch(way, family, tmp_path):
+    """Drafts for texts that went on as they liked: of each pass over four tokens one to four stand."""
+    model, layout, answers = family
+    folder = write_head(tmp_path / "head", model, list(range(V)), **LAYOUTS[layout])
+    prompt, answer = answers[0]
+    text = [*prompt, *answer]
+    reference, target = Reference(folder, model, LAYERS), CachedModel(model)
+    drafter = drafter_for(model, way, load(folder, model), target, 4)
+    target.forward(prompt, keep=1)
+    target.keep_branch(len(prompt), [])
+    drafter.commit(len(prompt))
+    depths = []
+    for accepted in (1, 0, 3, 2, 0, 3):
+        known = target.length + 1
+        draft = drafter.propose(text[:known], 4, 0.0)
+        depths.append(draft.depth)
+        for i, (id_, q) in enumerate(zip(draft.ids, draft.q, strict=True)):
+            before = [draft.ids[j] for j in draft.path(i)[:-1]]
+            expected = reference.logits(text[:known], before).softmax(-1)
+            assert q == pytest.approx(float(expected[id_]), rel=2e-3)
+            assert way == "tree" or id_ == int(expected.argmax())
+        target.forward(text[known - 1 : known + 3], keep=4)
+        target.keep_branch(known, list(range(accepted)))
+        drafter.commit(known + accepted)
+    assert min(depths) > 0 and max(depths) > 2
+
+
+def test_a_head_with_a_window_drafts_on_behind_it(tmp_path):
+    target = FAMILIES["llama"](0, 7)
+    window = dict(layer_types=["sliding_attention"], sliding_window=6, use_sliding_window=True)
+    head = load(write_head(tmp_path / "head", target, EVEN, **window), target)
+    for way, prompt in itertools.product(WAYS, prompts(2)):
+        assert ids_of(rounds_of(target, way, head, prompt)) == generated(target, prompt)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, tmp_path):
+    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        initializer_range=0.6,
+    )
+    model = LlamaForCausalLM(config).eval()
+    layers = dict(eagle_aux_hidden_state_layer_ids=[1, 2])
+    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
+    texts = list(itertools.product(range(vocab), repeat=length))
+    with torch.inference_mode():
+        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
+    chances = [
+        float(sampler.probabilities(row)[range(length), list(text)].prod())
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    head = load(write_head(tmp_path / "head", model, [0, 1, 3], **layers), model)
+    counts = dict.fromkeys(texts, 0)
+    for seed in range(400):
+        sampling = dict(temperature=0.9, top_k=3, seed=seed)
+        rounds = rounds_of(model, way, head, prompt, 2, length, (), **sampling)
+        counts[tuple(ids_of(rounds))] += 1
+    assert agrees(list(counts.values()), torch.tensor(chances))
