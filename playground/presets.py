@@ -15,6 +15,9 @@ from playground.ways import POLICIES, WAYS
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
+# The ways of drafting that published drafters are made for, by the model_type of their config.json.
+# Ways of drafting, by the model type of what was published for them.
+PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16")
 T = TypeVar("T")
@@ -180,7 +183,7 @@ def _published(config: dict[str, Any]) -> str | None:
             return "dflash"
     if "medusa_num_heads" in config:
         return "medusa"
-    return config.get("speculators_model_type")
+    return config.get("speculators_model_type") or PUBLISHED.get(config.get("model_type"))
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

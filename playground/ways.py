@@ -63,7 +63,7 @@ WAYS = {
         "Assisted: Gemma 4 assistant",
         "Gemma 4 assistant",
         needs="a Gemma 4 target and the assistant made for it",
-        paper="Google 2026, Gemma 4",
+        paper="Gemma Team 2026, Gemma 4 Technical Report",
         weights=("gemma4",),
     ),
     "mtp": Way(
@@ -104,7 +104,8 @@ WAYS = {
     "tree": Way(
         "Assisted: draft tree",
         "draft tree",
-        needs="what drafts for the target from its hidden states: an MTP layer, heads, EAGLE-3, DFlash",
+        needs="what drafts for the target from its hidden states: an MTP layer, heads, a Gemma 4 "
+        "assistant, EAGLE-3, DFlash",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
         weights=BRANCHING,
         tree=True,

@@ -15,6 +15,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from playground.models.held import cache_bytes
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of the kinds of layers
+
 
 class CachedModel:
     """Holds the KV cache of one text. `length` is the number of its tokens that the cache holds.
@@ -29,6 +31,7 @@ class CachedModel:
         self.model = model
         self.length = 0
         self._watched: tuple[int, ...] = ()
+        self._spare = 0  # entries that sliding-window layers hold beyond those that the model reads again
         self._cache = DynamicCache(config=model.config)
         self._cache.activate_past_recording()
 
@@ -59,6 +62,23 @@ class CachedModel:
         """Keeps hidden states from now on: what comes out of each of these layers, counted from 0; -1 is what comes out
         of the last, behind the final norm."""
         self._watched = tuple(layers)
+
+    def share_kv(self) -> None:
+        """From now on sliding windows hold two entries more, so that `shared_kv` reaches as far back as it says."""
+        self._spare = 2
+
+    @property
+    def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of the last layer of each kind that has its own ("full_attention", "sliding_attention"), both
+        (1, heads, entries, head dimension), for the text that the cache holds.
+
+        They are transformers' `shared_kv_states`; of a sliding window the last window + 1 entries, which are those that
+        the masks of Gemma 4's assistants let through behind the prompt.
+        """
+        return {
+            SLIDING if isinstance(layer, DynamicSlidingWindowLayer) else FULL: (layer.keys, layer.values)
+            for layer in self._cache.layers
+        }
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
@@ -97,9 +117,9 @@ class CachedModel:
         for layer in self._cache.layers:
             if isinstance(layer, DynamicSlidingWindowLayer):
                 within = sees & (places[self.length :, None] - places < layer.sliding_window)
-                masks["sliding_attention"] = within[:, max(0, self.length - layer.sliding_window + 1) :]
+                masks[SLIDING] = within[:, max(0, self.length - layer.sliding_window + 1) :]
             else:
-                masks["full_attention"] = sees
+                masks[FULL] = sees
         masks = {kind: additive(mask, self.model.dtype).to(self.device) for kind, mask in masks.items()}
         return {
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
@@ -146,7 +166,12 @@ class CachedModel:
     def keep(self, length: int) -> None:
         """Rolls the cache back to the first `length` tokens. To be called after every forward pass, also where nothing
         is dropped: sliding-window layers shed what has left their window only here."""
+        sliding = [layer for layer in self._cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
+        for layer in sliding:  # to the model it makes no difference: a layer hands it what its masks tell, and no more
+            layer.sliding_window += self._spare
         self._cache.crop(length - self.length)
+        for layer in sliding:
+            layer.sliding_window -= self._spare
         if self._watched:
             self.hidden = self.hidden[: len(self.hidden) - (self.length - length)]
         self.length = length

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, check_memory
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.published import check_made_for, fetch
 from playground.progress import Progress
 
@@ -101,9 +101,9 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
         )
     made_for = {"num_hidden_layers": given.get("num_target_layers")}
     check_made_for(target, weights.name, made_for | {key: given.get(key) for key in ("hidden_size", "vocab_size")})
-    check_memory(weights, target.model.dtype, target.model.device)
     progress(Progress(f"Loading {weights.name}"))
-    try:
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
         config = _config(given)
         _check_reaches(config, weights.name, target)
         base, report = MuseGlimmerAssistantModel.from_pretrained(
@@ -115,13 +115,6 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
             use_safetensors=True,
             output_loading_info=True,
         )
-    except PlaygroundError:
-        raise
-    except Exception as error:  # a folder can be broken in any way, and transformers answers with any exception
-        first = next((line for line in str(error).splitlines() if line.strip()), "no message")
-        raise PlaygroundError(
-            f"{weights.name} cannot be loaded ({type(error).__name__}: {first}). Check that the folder is whole."
-        ) from error
     odd = sorted({*report["missing_keys"], *report["unexpected_keys"]})
     if odd:
         raise PlaygroundError(

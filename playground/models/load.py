@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,20 +95,46 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     """
     weights = locate(name, progress)
     progress(Progress(f"Loading {weights.name}"))
-    disable_progress_bar()
-    try:
-        check_memory(weights, dtype, device)
+    with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
-        model, report = AutoModelForCausalLM.from_pretrained(
-            weights.folder,
-            dtype=dtype,
-            gguf_file=weights.gguf,
-            quantization_config=GgufConfig(dequantize=True) if weights.gguf else None,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            device_map=device,
+        model = read(weights, dtype, device)
+    return LoadedModel(model, tokenizer, weights.name, weights.origin)
+
+
+def read(weights: Weights, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The network alone, in eval mode. To be called where errors are `explained`.
+
+    Raises:
+        PlaygroundError: it does not fit into the device's memory, or weights are missing.
+    """
+    check_memory(weights, dtype, device)
+    disable_progress_bar()
+    model, report = AutoModelForCausalLM.from_pretrained(
+        weights.folder,
+        dtype=dtype,
+        gguf_file=weights.gguf,
+        quantization_config=GgufConfig(dequantize=True) if weights.gguf else None,
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        device_map=device,
+    )
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise PlaygroundError(
+            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
+            "would be random. Fetch or save the model again."
         )
+    return model.eval()
+
+
+@contextmanager
+def explained(weights: Weights, device: torch.device) -> Iterator[None]:
+    """Raises:
+    PlaygroundError: in place of whatever transformers raised while it read these weights.
+    """
+    try:
+        yield
     except PlaygroundError:
         raise
     except (torch.OutOfMemoryError, MemoryError):
@@ -118,13 +145,6 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     except Exception as error:
         # A folder can be broken in any way, and transformers answers with any exception.
         raise PlaygroundError(_reason(weights.name, error)) from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise PlaygroundError(
-            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
-            "would be random. Fetch or save the model again."
-        )
-    return LoadedModel(model.eval(), tokenizer, weights.name, weights.origin)
 
 
 def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, check_memory
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.published import check_made_for, fetch
 from playground.progress import Progress
 
@@ -74,12 +73,10 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
             f"{weights.name} holds no Medusa heads of a kind known here: {WEIGHTS}, and a config.json with "
             "medusa_num_heads and medusa_num_layers. Choose a folder or a model on the hub that holds both."
         )
-    check_memory(weights, target.model.dtype, target.model.device)
     progress(Progress(f"Loading {weights.name}"))
-    try:
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
         state = load_file(path, device=str(target.model.device))
-    except (OSError, SafetensorError) as error:
-        raise PlaygroundError(f"{WEIGHTS} of {weights.name} is broken ({error}). Fetch it again.") from error
     first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
     width = first if first is not None else last
     made_for = {

@@ -12,6 +12,7 @@ from playground.models.device import free_bytes, gigabytes, resolve_device, reso
 from playground.models.load import STARTER
 from playground.presets import Pair, folder_of
 
+FIRST_GB = 20  # nobody should wait for more before the first run
 ROOM = 1.3  # of the weights' size: the KV caches and what a pass needs besides
 
 
@@ -35,7 +36,8 @@ def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
 
 
 def default_pair(pairs: Mapping[str, Pair]) -> Pair:
-    """The pair to start with: on a CUDA device the largest ungated one that fits, elsewhere the starter.
+    """The pair to start with: on a CUDA device the largest ungated one that fits and is not over FIRST_GB, elsewhere the
+    starter.
 
     Raises:
         PlaygroundError: there are no pairs.
@@ -44,7 +46,9 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
         raise PlaygroundError("No model pair could be read. Put back the files in presets/pairs.")
     device = resolve_device("auto")
     if device.type == "cuda":
-        able = [pair for pair in pairs.values() if not pair.gated and fits(pair, device)[0]]
+        able = [
+            pair for pair in pairs.values() if not pair.gated and pair.size_gb <= FIRST_GB and fits(pair, device)[0]
+        ]
         if able:
             return max(able, key=lambda pair: pair.size_gb)
     return pairs.get(STARTER) or min(pairs.values(), key=lambda pair: pair.size_gb)

@@ -15,6 +15,7 @@ from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
 from playground.models.dflash import load_dflash
 from playground.models.eagle3 import load_eagle3
+from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.medusa import load_medusa
 from playground.models.trained import load_trained
@@ -30,6 +31,7 @@ NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], Loa
     "medusa": load_medusa,
     "dflash": load_dflash,
     "eagle3": load_eagle3,
+    "gemma4": load_gemma4,
 }
 
 

@@ -56,7 +56,8 @@ def test_without_the_hub_only_what_is_here_runs(monkeypatch):
     [
         ("cpu", 500e9, "starter"),
         ("mps", 500e9, "starter"),
-        ("cuda", 80e9, "qwen3-8b"),
+        ("cuda", 80e9, "gemma-4-26b-a4b"),
+        ("cuda", 24e9, "qwen3-8b"),
         ("cuda", 22e9, "qwen2.5-7b"),
         ("cuda", 8e9, "smollm2-1.7b"),
         ("cuda", 1e6, "starter"),

@@ -12,6 +12,7 @@ from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.dflash import DFlashBranches
 from playground.decoding.drafters.eagle3 import Eagle3Branches
+from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
@@ -23,6 +24,7 @@ from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.models.dflash import DFlash
 from playground.models.eagle3 import Eagle3Head
+from playground.models.gemma4 import Gemma4Assistant
 from playground.models.heads import ParallelHeads
 from playground.models.medusa import MedusaHeads
 from playground.models.mtp import MtpLayer
@@ -38,6 +40,7 @@ BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     MedusaHeads: MedusaBranches,
     DFlash: DFlashBranches,
     Eagle3Head: Eagle3Branches,
+    Gemma4Assistant: Gemma4Branches,
 }
 
 

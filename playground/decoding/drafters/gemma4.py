@@ -1,0 +1,57 @@
+"""A Gemma 4 assistant grows drafts from the target's own KV cache and last hidden state.
+
+Google 2026, Gemma 4; models/gemma4.py has the assistant, transformers' `SinglePositionMultiTokenCandidateGenerator` the
+same way of drafting. It keeps nothing between rounds: the states it attends to are the target's, for the text that
+stands, and each step goes on from the hidden state that came out of the one before it, at the place of the text's last
+token.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.models.gemma4 import Gemma4Assistant
+
+
+class Gemma4Branches:
+    """Grows `Branches` as deep as asked.
+
+    Args:
+        target: the target that the loop runs; it is told to keep its hidden states and to share its keys and values.
+    """
+
+    deepest = sys.maxsize
+    cache_bytes = 0  # it reads the target's
+
+    def __init__(self, assistant: Gemma4Assistant, target: CachedModel) -> None:
+        target.watch([-1])
+        target.share_kv()
+        self.draft_ids = torch.arange(assistant.vocab_size, device=target.device)
+        self._assistant = assistant
+        self._target = target
+        self._hidden: torch.Tensor  # (rows, width), what came out of the last step
+        self._kv: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        if not self._target.length:
+            return None
+        self._kv = self._target.shared_kv
+        return self._step(ids[-1:], self._target.hidden[-1:])
+
+    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+        return self._step(ids, self._hidden[rows])
+
+    def _step(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
+        tokens = torch.tensor(ids, device=hidden.device)
+        logits, self._hidden = self._assistant(tokens, hidden, self._kv, place=self._target.length)
+        return logits
+
+    def end(self) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass

@@ -1,0 +1,237 @@
+"""Gemma 4 with its assistants: what the engine promises, and what transformers' own way of drafting does, on
+transformers' real classes in float32."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+import torch
+from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.gemma4 import Gemma4Branches
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.models.gemma4 import Gemma4Assistant
+from playground.trace import Request
+from tests.decoding import test_transformers_models as engine
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
+from tests.decoding.test_transformers_models import V, ids_of, prompts
+from tests.decoding.test_verify import agrees
+
+ENDS, TOKENS = {V - 1}, 12
+TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def target(request):
+    return gemma4_target(request.param, V)
+
+
+@pytest.fixture(scope="module", params=["dense", "ordered"])
+def assistant(target, request):
+    return gemma4_assistant(target, ordered=request.param == "ordered")
+
+
+@pytest.fixture(scope="module")
+def models(target):
+    return target, None
+
+
+# The engine's own tests, on these targets.
+test_rolled_back_caches_give_the_logits_of_a_fresh_pass = engine.test_rolled_back_caches_give_the_logits_of_a_fresh_pass
+test_of_a_tree_each_branch_is_what_it_is_alone = (
+    engine.test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were
+)
+
+
+def drafter_for(way: str, target: CachedModel, assistant, sampler: Sampler, ends=ENDS):
+    branches = Gemma4Branches(Gemma4Assistant(assistant, target.model), target)
+    if way == "tree":
+        return TreeDrafter(branches, 12, ends)
+    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+
+
+def generated(model, prompt, **options):
+    ids = torch.tensor([prompt])
+    mask = torch.ones_like(ids)
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, **options)
+    return out[0, len(prompt) :].tolist()
+
+
+@cache
+def written(kind: str, n: int):
+    model = gemma4_target(kind, V)
+    return [generated(model, prompt) for prompt in prompts(n)]
+
+
+@cache
+def runs(kind: str, way: str, ordered: bool, n: int):
+    """The rounds behind each of n prompts."""
+    model = gemma4_target(kind, V)
+    assistant = gemma4_assistant(model, ordered)
+
+    def rounds(prompt):
+        target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+        drafter = drafter_for(way, target, assistant, sampler)
+        return list(
+            decode(target, drafter, Constant(4), sampler, Detokenizer(NumberTokenizer(), prompt), prompt, TOKENS, ENDS)
+        )
+
+    return [rounds(prompt) for prompt in prompts(n)]
+
+
+@pytest.mark.parametrize(("way", "ordered"), [("chain", False), ("tree", True)])
+@pytest.mark.parametrize(("kind", "n"), [("text", 20), ("whole", 20), ("moe", 5), ("unified", 5)])
+def test_greedy_equals_generate(kind, n, way, ordered):
+    drafted = kept = 0
+    for text, (first, *rounds) in zip(written(kind, n), runs(kind, way, ordered, n), strict=True):
+        assert ids_of([first, *rounds]) == text
+        assert not first.drafted, "there is nothing to draft from before the target's first pass"
+        drafted += sum(len(round_.drafted) for round_ in rounds)
+        kept += sum(token.decision == "accepted" for round_ in rounds for token in round_.drafted)
+    assert 0 < kept < drafted
+
+
+def passed(model, *passes: tuple[list[int], int]) -> CachedModel:
+    """A target behind passes, each of tokens to feed and the length of the text that stands then."""
+    cached = CachedModel(model)
+    cached.watch([-1])
+    cached.share_kv()
+    for ids, stands in passes:
+        cached.forward(ids, keep=1)
+        cached.keep(stands)
+    return cached
+
+
+@torch.inference_mode()
+def expected_kv(model, text):
+    states = model(torch.tensor([text]), return_shared_kv_states=True).shared_kv_states
+    return {
+        kind: tuple(state[:, :, -(WINDOW + 1) :] if kind == "sliding_attention" else state for state in pair)
+        for kind, pair in states.items()
+    }
+
+
+@pytest.mark.parametrize("stands", [3, WINDOW, WINDOW + 1, WINDOW + 2, 17])
+def test_the_shared_states_are_those_that_the_target_returns_for_the_text_that_stands(target, stands):
+    rejected = [9] * 5
+    cached = passed(target, (TEXT[:stands] + rejected, stands))
+    one_more = passed(target, (TEXT[: stands - 2], stands - 2), (TEXT[stands - 2 : stands - 1], stands - 1))
+    one_more.forward([*TEXT[stands - 1 : stands], *rejected], keep=1)
+    one_more.keep(stands)
+    tree = passed(target, (TEXT[: stands - 2], stands - 2))
+    tree.forward([9, TEXT[stands - 2], 9, TEXT[stands - 1], 9], keep=1, branches=[-1, -1, 1, 1, 0])
+    tree.keep_branch(stands - 2, [1, 3])
+    for each in (cached, one_more, tree):
+        torch.testing.assert_close(each.shared_kv, expected_kv(target, TEXT[:stands]), rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def upstream_logits(model, assistant, text, k):
+    """Of transformers' own drafter, behind a prompt: all of the text but the last token."""
+    assistant.generation_config.num_assistant_tokens = k
+    generation = model.generation_config
+    generation.max_length = 1_000
+    drafter = SinglePositionMultiTokenCandidateGenerator(assistant, model.get_input_embeddings(), generation)
+    ids = torch.tensor([text])
+    out = model(ids[:, :-1], output_hidden_states=True, return_shared_kv_states=True)
+    mask = {"attention_mask": torch.ones_like(ids)}
+    return drafter.get_candidates(ids, mask, out, is_first_iteration=False, n_last_matches=0)
+
+
+@pytest.mark.parametrize("length", [2, WINDOW + 1, WINDOW + 2, WINDOW + 3, len(TEXT)])
+def test_a_draft_is_that_of_transformers_behind_the_prompt(target, assistant, length):
+    """Also where the text is far longer than the sliding window, and whatever was rejected before."""
+    text = TEXT[:length]
+    drafted, logits = upstream_logits(target, assistant, text, 4)
+    cached = passed(target, ([*text[:-1], 7, 7], length - 1))
+    branches = Gemma4Branches(Gemma4Assistant(assistant, target), cached)
+    with torch.inference_mode():
+        ours = [branches.root(text), *(branches.grow([id_], [0]) for id_ in drafted[0, length:-1].tolist())]
+    looked_at = torch.cat(ours).isfinite()
+    assert looked_at.float().mean() == (0.75 if assistant.config.use_ordered_embeddings else 1)
+    torch.testing.assert_close(torch.cat(ours)[looked_at], logits[0][looked_at], rtol=1e-3, atol=1e-4)
+
+
+def test_branches_side_by_side_are_what_each_is_alone(target, assistant):
+    cached = passed(target, (TEXT[:-1], len(TEXT) - 1))
+    network = Gemma4Assistant(assistant, target)
+    branches, alone = Gemma4Branches(network, cached), Gemma4Branches(network, cached)
+    tokens = list(range(1, 11))  # more than the window is long
+    rows = [*range(9, -1, -1)]
+    with torch.inference_mode():
+        branches.root(TEXT)
+        first = branches.grow(tokens, [0] * 10)
+        second = branches.grow(tokens, rows)
+        for i, row in enumerate(rows):
+            alone.root(TEXT)
+            torch.testing.assert_close(first[row], alone.grow([tokens[row]], [0])[0], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(second[i], alone.grow([tokens[i]], [0])[0], rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_drafted_before_leaves_nothing_behind(target, assistant):
+    """Behind any number of rounds, some accepted and some not, the draft is that of a drafter which sees the text for
+    the first time."""
+    cached, sampler = CachedModel(target), Sampler(Request("x"), target.device)
+    drafter = drafter_for("chain", cached, assistant, sampler)
+    cached.forward(TEXT[:7], keep=1)
+    cached.keep(7)
+    drafter.commit(7)
+    for stands in (9, 10, 14, 15, 16):  # of the text, behind each round: one, none, three, none and none accepted
+        known = cached.length + 1
+        fresh_target = CachedModel(target)
+        fresh = drafter_for("chain", fresh_target, assistant, sampler)
+        fresh_target.forward(TEXT[: known - 1], keep=1)
+        fresh_target.keep(known - 1)
+        expected = fresh.propose(TEXT[:known], 3, 0.0)
+        draft = drafter.propose(TEXT[:known], 3, 0.0)
+        assert draft.ids == expected.ids
+        assert draft.q == pytest.approx(expected.q, rel=1e-3)
+        cached.forward(TEXT[cached.length : known + 3], keep=4)
+        cached.keep(stands)
+        drafter.commit(stands)
+
+
+def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
+    model = gemma4_target("text", V)
+    assistant = gemma4_assistant(model)
+    assistant.generation_config.num_assistant_tokens = 4
+    passes = []
+    forward = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, *a, **k: passes.append(1) or forward(self, *a, **k))
+    theirs = [generated(model, prompt, assistant_model=assistant) for prompt in prompts(20)]
+    chains = runs("text", "chain", False, 20)
+    assert [ids_of(rounds) for rounds in chains] == theirs
+    assert sum(len(rounds) for rounds in chains) <= len(passes)
+
+
+@pytest.mark.parametrize(("way", "ordered"), [("chain", True), ("tree", False)])
+def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, ordered):
+    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1, 2, 2], 3
+    model = gemma4_target("unified", vocab)
+    assistant = gemma4_assistant(model, ordered)
+    sampler = Sampler(Request("x", temperature=0.9, top_k=2, seed=1), model.device)
+    texts = list(itertools.product(range(vocab), repeat=length))
+    with torch.inference_mode():
+        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
+    chances = [
+        float(sampler.probabilities(row)[range(length), list(text)].prod())
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    counts = dict.fromkeys(texts, 0)
+    for _ in range(250):
+        target = CachedModel(model)
+        drafter = drafter_for(way, target, assistant, sampler, ends=())
+        detokenizer = Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
+        counts[tuple(ids_of(rounds))] += 1
+    assert agrees(list(counts.values()), torch.tensor(chances))
