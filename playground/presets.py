@@ -176,8 +176,13 @@ def kind_of(name: str) -> str | None:
 
 def _published(config: dict[str, Any]) -> str | None:
     """The way of drafting that a drafter was published for, where its config.json tells."""
-    if any("Eagle3" in name for name in config.get("architectures") or ()):
-        return "eagle3"
+    for name in config.get("architectures") or ():
+        if "Eagle3" in name:
+            return "eagle3"
+        if "DFlash" in name or name == "MuseGlimmerAssistantModel":
+            return "dflash"
+    if "medusa_num_heads" in config:
+        return "medusa"
     return config.get("speculators_model_type") or PUBLISHED.get(config.get("model_type"))
 
 

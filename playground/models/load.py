@@ -113,7 +113,7 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device) -> PreTrain
     Raises:
         PlaygroundError: it does not fit into the device's memory, or weights are missing.
     """
-    _check_memory(weights, dtype, device)
+    check_memory(weights, dtype, device)
     disable_progress_bar()
     model, report = AutoModelForCausalLM.from_pretrained(
         weights.folder,
@@ -153,7 +153,10 @@ def explained(weights: Weights, device: torch.device) -> Iterator[None]:
         raise PlaygroundError(_reason(weights.name, error)) from error
 
 
-def _check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises:
+    PlaygroundError: the device has less memory free than the weights will take.
+    """
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
     needed, free = sum(_bytes_in(path, dtype) for path in weights.folder.glob("*.safetensors")), free_bytes(device)

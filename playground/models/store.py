@@ -13,10 +13,12 @@ import torch
 
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.device import resolve_device, resolve_dtype
+from playground.models.dflash import load_dflash
 from playground.models.eagle3 import load_eagle3
 from playground.models.early_exit import first_layers
 from playground.models.gemma4 import load_gemma4
 from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.medusa import load_medusa
 from playground.models.native_mtp import load_native
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
@@ -33,6 +35,8 @@ def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], Non
 NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
     "mtp": _load_mtp,
     "heads": load_trained,
+    "medusa": load_medusa,
+    "dflash": load_dflash,
     "eagle3": load_eagle3,
     "gemma4": load_gemma4,
 }

@@ -11,11 +11,13 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.dflash import DFlashBranches
 from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.medusa import MedusaBranches
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.native_mtp import NativeBranches
 from playground.decoding.drafters.ngram import NgramDrafter
@@ -24,9 +26,11 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.drafters.universal import UniversalDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
+from playground.models.dflash import DFlash
 from playground.models.eagle3 import Eagle3Head
 from playground.models.gemma4 import Gemma4Assistant
 from playground.models.heads import ParallelHeads
+from playground.models.medusa import MedusaHeads
 from playground.models.mtp import MtpLayer
 from playground.models.native_mtp import NativeLayer, NativeLayers
 from playground.models.store import LoadedPair
@@ -40,6 +44,8 @@ BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
     NativeLayer: MtpBranches,
     NativeLayers: NativeBranches,
     ParallelHeads: HeadsBranches,
+    MedusaHeads: MedusaBranches,
+    DFlash: DFlashBranches,
     Eagle3Head: Eagle3Branches,
     Gemma4Assistant: Gemma4Branches,
 }

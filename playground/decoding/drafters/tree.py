@@ -1,10 +1,11 @@
 """Draft trees: several tokens a place, verified in one pass, of which the target can take any one.
 
 EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and of all tokens the `nodes` likeliest make the tree; how
-likely a token is to be kept is told by the product of the drafter's probabilities along its branch. Over the places of
-parallel heads the same makes the tree of Medusa (Cai et al. 2024) and DDTree, but one made for each text.
+likely a token is to be kept is told by the product of the drafter's probabilities along its branch. Over places drafted
+in parallel the same makes the tree of Medusa (Cai et al. 2024), but one made for each text, and that of DDTree (Ringel
+and Romano 2026, arXiv 2604.12989), but for the limit of WIDTH branches a place.
 
-What grows the branches is the affair of mtp.py and heads.py.
+What grows the branches is the affair of mtp.py, heads.py and their like.
 """
 
 from __future__ import annotations

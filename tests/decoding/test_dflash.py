@@ -1,0 +1,170 @@
+"""DFlash's drafter on transformers' real classes in float32, against plain greedy decoding and transformers'."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache, wraps
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.dflash import DFlashBranches
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.models.dflash import DFlash
+from playground.trace import Request
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.test_verify import agrees
+from tests.published import BLOCK, dflash_base
+
+TARGETS = {family: cache(lambda build=build: build(0, 3)) for family, build in FAMILIES.items()}
+WINDOWS = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=7)
+
+
+@cache
+def plain(family: str) -> list[list[int]]:
+    return [generated(TARGETS[family](), prompt) for prompt in prompts(20)]
+
+
+def drafter_for(way: str, network: DFlash, target: CachedModel, sampler: Sampler):
+    branches, ends = DFlashBranches(network, target), {V - 1}
+    if way == "tree":
+        return TreeDrafter(branches, 12, ends)
+    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+
+
+def rounds_of(model, way, network, prompt, lookahead=BLOCK - 1, max_new_tokens=24):
+    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+    drafter = drafter_for(way, network, target, sampler)
+    detokenizer = Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, {V - 1}))
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("family", TARGETS)
+def test_greedy_equals_generate(family, way):
+    model = TARGETS[family]()
+    network = DFlash(dflash_base(model), model, frozenset())
+    decisions = []
+    for prompt, expected in zip(prompts(20), plain(family), strict=True):
+        rounds = rounds_of(model, way, network, prompt)
+        assert ids_of(rounds) == expected
+        decisions += [token.decision for round_ in rounds for token in round_.drafted]
+    assert {"accepted", "rejected"} <= set(decisions)
+
+
+@pytest.mark.parametrize("read", [(0, 1), (2, 0)], ids=["inner layers", "the last"])
+def test_the_tokens_and_the_passes_are_those_of_transformers_own_way(monkeypatch, read):
+    model = TARGETS["llama"]()
+    base = dflash_base(model, read=read)
+    network = DFlash(base, model, frozenset())
+    passes = []
+    forward = type(model).forward
+
+    @wraps(forward)  # generate() looks at its arguments
+    def counted(self, *args, **kwargs):
+        passes.append(self)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model), "forward", counted)
+    ours = theirs = 0
+    for prompt in prompts(20):
+        rounds = rounds_of(model, "chain", network, prompt)
+        ours += len(rounds)
+        passes.clear()
+        assert ids_of(rounds) == generated(model, prompt, assistant_model=base, speculation_type="dflash")
+        theirs += len(passes)
+    assert ours <= theirs
+
+
+def test_a_block_is_drafted_in_one_pass_and_no_more_than_it_holds():
+    model = TARGETS["llama"]()
+    network = DFlash(dflash_base(model), model, frozenset())
+    first, second, *_ = rounds_of(model, "chain", network, [3, 1, 4], lookahead=9)
+    assert not first.drafted  # before the target's first pass there is nothing to draft from
+    assert len(second.drafted) == BLOCK - 1
+
+
+@pytest.mark.parametrize("causal", [frozenset(), frozenset(["sliding_attention"])], ids=["both ways", "causal"])
+def test_what_was_drafted_before_leaves_nothing_behind(causal):
+    """Behind any number of rounds, some accepted and some not, the draft is that of a drafter which sees the text for
+    the first time; also beyond a window, and behind a round that it was not asked in."""
+    model = TARGETS["llama"]()
+    text = [3, 1, 4, *generated(model, [3, 1, 4])]
+    network = DFlash(dflash_base(model, **WINDOWS), model, causal)
+    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+    drafter = drafter_for("chain", network, target, sampler)
+    target.forward(text[:3], keep=1)
+    target.keep(3)
+    drafter.commit(3)
+    for stands in (5, 6, 10, 13, 14, 18):
+        known = target.length + 1
+        fresh_target = CachedModel(model)
+        fresh = drafter_for("chain", network, fresh_target, sampler)
+        fresh_target.forward(text[: known - 1], keep=1)
+        fresh.commit(known - 1)
+        if stands != 13:
+            again = drafter.propose(text[:known], 3, 0.0)
+            expected = fresh.propose(text[:known], 3, 0.0)
+            assert again.ids == expected.ids
+            assert again.q == pytest.approx(expected.q, rel=1e-4)
+        target.forward(text[target.length : known + 3], keep=4)
+        target.keep(stands)
+        drafter.commit(stands)
+
+
+def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():
+    model = TARGETS["llama"]()
+    base = dflash_base(model, layers=1, layer_types=["sliding_attention"], sliding_window=4)
+    hidden = torch.randn(9, 2 * 32)
+    for causal in (frozenset(), frozenset(["sliding_attention"])):
+        network = DFlash(base, model, causal)
+        seen = network._sees("sliding_attention", 9, hidden.device)[0, 0]
+        # Of a block at places 9 to 13, with the window of 4.
+        assert seen[0].nonzero().flatten().tolist() == [6, 7, 8, 9, *([] if causal else [10, 11, 12, 13])]
+        assert seen[3].nonzero().flatten().tolist() == [9, 10, 11, 12, *([] if causal else [13])]
+        with torch.inference_mode():
+            changed = hidden.clone()
+            changed[:7] = 0  # the first token to draft stands at place 10 and sees the text from place 7 on
+            one, other = (network(3, states, network.new_cache()) for states in (hidden, changed))
+        torch.testing.assert_close(one[0], other[0])
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
+    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        initializer_range=0.8,
+    )
+    model = LlamaForCausalLM(config).eval()
+    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
+    texts = list(itertools.product(range(vocab), repeat=length))
+    with torch.inference_mode():
+        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
+    chances = [
+        float(sampler.probabilities(row)[range(length), list(text)].prod())
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    counts = dict.fromkeys(texts, 0)
+    network = DFlash(dflash_base(model), model, frozenset())
+    for _ in range(600):
+        target = CachedModel(model)
+        drafter = drafter_for(way, network, target, sampler)
+        detokenizer = Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
+        counts[tuple(ids_of(rounds))] += 1
+    assert agrees(list(counts.values()), torch.tensor(chances))
