@@ -137,8 +137,9 @@ def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], l
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
-    """A pair that the user typed: hub ids or folders. `drafter` tells what the second is, where it cannot be seen from
-    its folder. Without one, only what needs no further weights is left: lookup, and the target's own layers.
+    """A pair that the user typed: hub ids or folders, or for an early exit the number of layers as the second.
+    `drafter` tells what the second is, where it cannot be seen from its folder. Without one, only what needs no further
+    weights is left: lookup, and the target's own layers.
 
     Raises:
         PlaygroundError: no target was typed.
@@ -149,7 +150,9 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
     asked = next(iter(WAYS[drafter].weights), None) if drafter in WAYS else None
     drafts: dict[str, Any] = {"early_exit": early_exit}
-    if assistant:
+    if asked == "early_exit" and assistant and assistant.isdecimal():
+        drafts["early_exit"] = int(assistant)
+    elif assistant:
         drafts[kind_of(assistant) or asked or "assistant"] = assistant
     elif asked == "mtp":
         drafts["mtp"] = NATIVE

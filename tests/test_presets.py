@@ -6,6 +6,7 @@ import pytest
 
 from playground.errors import PlaygroundError
 from playground.presets import PRESETS, custom_pair, load_pairs, load_suites
+from playground.ways import WAYS, help_for
 
 PAIR = {
     "title": "T",
@@ -135,3 +136,26 @@ def test_a_typed_target_alone_drafts_by_lookup():
 def test_a_typed_pair_needs_a_target():
     with pytest.raises(PlaygroundError, match="target"):
         custom_pair("  ", "owner/small")
+
+
+def test_a_typed_early_exit_is_a_number_of_layers():
+    assert custom_pair("owner/big", "6", "early-exit").early_exit == 6
+    assert custom_pair("owner/big", "6", "assistant").assistant == "6"
+
+
+@pytest.mark.parametrize("drafter", ["gemma4", "dflash", "eagle3", "medusa", "universal", "heads"])
+def test_a_typed_id_is_what_the_drafter_says(drafter):
+    pair = custom_pair("owner/big", "owner/small", drafter)
+    assert getattr(pair, drafter) == "owner/small"
+    assert drafter in pair.drafters
+
+
+def test_a_typed_target_drafts_with_its_own_layers_where_that_is_asked():
+    pair = custom_pair("owner/big", "", "mtp")
+    assert (pair.mtp, pair.drafter, "tree" in pair.drafters) == ("native", "mtp", True)
+
+
+def test_every_way_of_drafting_has_a_page_of_help():
+    for name, way in WAYS.items():
+        assert help_for(name).startswith("# "), name
+        assert way.paper and way.needs

@@ -26,17 +26,17 @@ MAX_NODES = 64
 
 @dataclass(frozen=True)
 class Asked:
-    """The controls' values, in the order of `Controls`; also the arguments of the endpoint."""
+    """The controls' values, in the order of `Controls`; also the arguments of the endpoint. None: the pair's."""
 
     prompt: str
     pair: str
     target: str
     assistant: str
-    drafter: str
-    lookahead: int
-    policy: str
-    confidence_threshold: float
-    nodes: int
+    drafter: str | None
+    lookahead: int | None
+    policy: str | None
+    confidence_threshold: float | None
+    nodes: int | None
     keep_free_gb: float
     max_new_tokens: int
     temperature: float
@@ -64,10 +64,10 @@ class Asked:
         lane = assisted_lane(
             pair,
             self.drafter,
-            int(self.lookahead),
+            self.lookahead if self.lookahead is None else int(self.lookahead),
             self.policy,
-            float(self.confidence_threshold),
-            int(self.nodes),
+            self.confidence_threshold,
+            self.nodes if self.nodes is None else int(self.nodes),
             float(self.keep_free_gb),
         )
         request = Request(
@@ -98,8 +98,8 @@ def _is_number(value: object) -> bool:
 
 def _check_kind(name: str, kind: str, value: object) -> None:
     """The endpoint takes what anyone sends, and a number's box on the page can be empty."""
-    wanted, fits = KINDS[kind]
-    if not fits(value):
+    wanted, fits = KINDS[kind.removesuffix(" | None")]
+    if not fits(value) and not (value is None and kind.endswith("None")):
         given = "empty" if value is None else f"{value!r:.40}"
         raise PlaygroundError(f"{name.replace('_', ' ').capitalize()} must be {wanted}; it is {given}.")
 
@@ -175,7 +175,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             "",
             label="Assistant or trained drafter",
             placeholder="optional",
-            info="a smaller model with the target's tokenizer, or a drafter trained for it; may stay empty",
+            info="id or folder of what drafts, of the kind that Drafter names; for an early exit the number of layers",
         )
     prompt = gr.Textbox(
         text,

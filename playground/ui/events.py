@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
@@ -106,11 +106,11 @@ class Events:
         pair: str = "starter",
         target: str = "",
         assistant: str = "",
-        drafter: Literal["none", "ngram", "suffix", "assistant", "mtp", "heads", "tree", "composite"] = "ngram",
-        lookahead: int = 5,
-        policy: Literal["constant", "heuristic", "confidence", "cost"] = "constant",
-        confidence_threshold: float = 0.4,
-        nodes: int = 16,
+        drafter: str | None = None,
+        lookahead: int | None = None,
+        policy: str | None = None,
+        confidence_threshold: float | None = None,
+        nodes: int | None = None,
         keep_free_gb: float = 0.0,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
@@ -122,7 +122,8 @@ class Events:
         chat_template: bool = True,
     ) -> dict:
         """Runs the prompt through standard and assisted decoding, and returns the whole comparison: each lane with its
-        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`."""
+        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`.
+        What is None is as the pair has it."""
         values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, nodes)
         values += (keep_free_gb, max_new_tokens, temperature, top_p, top_k, repetition_penalty, seed, system)
         values += (chat_template,)

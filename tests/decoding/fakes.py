@@ -42,18 +42,23 @@ class FakeModel:
     def __init__(self, law: Law, vocab_size: int, context_limit: int = 10_000) -> None:
         self.law, self.vocab_size, self.context_limit = law, vocab_size, context_limit
         self.text: list[int] = []
+        self.length = 0
         self.passes = 0
         self.fed = 0
 
-    @property
-    def length(self) -> int:
-        return len(self.text)
+    def first_layers(self, law: Law) -> FakeModel:
+        """On the same cache, under another law."""
+        view = FakeModel(law, self.vocab_size, self.context_limit)
+        view.text, view.length = self.text, self.length
+        return view
 
     def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
         assert 1 <= keep <= len(ids)
+        assert len(self.text) == self.length
         self.passes += 1
         self.fed += len(ids)
         self.text += ids
+        self.length += len(ids)
         if branches is not None:
             draft = Draft(list(ids[-len(branches) :]), [1.0] * len(branches), branches=list(branches))
             text = self.text[: -len(branches)]
@@ -64,11 +69,13 @@ class FakeModel:
 
     def keep_branch(self, length: int, path: Sequence[int]) -> None:
         assert length + len(path) <= self.length
-        self.text = self.text[:length] + [self.text[length + i] for i in path]
+        self.text[length:] = [self.text[length + i] for i in path]
+        self.length = len(self.text)
 
     def keep(self, length: int) -> None:
         assert length <= self.length
         del self.text[length:]
+        self.length = length
 
 
 class ScriptedDrafter:

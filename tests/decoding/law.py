@@ -3,21 +3,19 @@ follow."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import torch
 from transformers import PreTrainedModel
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.base import Drafter
+from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.trace import Request
-from tests.decoding.fakes import FakeModel, Law, NumberTokenizer
+from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.test_verify import agrees
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 20_000
@@ -37,12 +35,15 @@ def law_of(model: PreTrainedModel) -> Law:
 
 
 class RememberedBranches:
-    """What `make` grows, from the first token of the text on, once for each text and branch."""
+    """What `make` grows, from the first token of the text on, once for each text and branch. Nothing behind the prompt
+    alone: before the target's first pass there is nothing to draft from."""
 
     cache_bytes = 0
 
-    def __init__(self, model: PreTrainedModel, make: Callable[[CachedModel], Branches]) -> None:
-        self._model, self._make = model, make
+    def __init__(
+        self, model: PreTrainedModel, make: Callable[[CachedModel], Branches], prompt: Sequence[int] = PROMPT
+    ) -> None:
+        self._model, self._make, self._prompt = model, make, prompt
         example = make(CachedModel(model))
         self.draft_ids, self.deepest = example.draft_ids, example.deepest
         self._known: dict[tuple[int, ...], torch.Tensor] = {}
@@ -50,7 +51,7 @@ class RememberedBranches:
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         self._text = list(ids)
         self._paths: list[tuple[int, ...]] = [()]
-        return None if len(ids) == len(PROMPT) else self._logits()
+        return None if len(ids) == len(self._prompt) else self._logits()
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
         self._paths = [(*self._paths[row], id_) for id_, row in zip(ids, rows, strict=True)]
@@ -81,25 +82,66 @@ class RememberedBranches:
         pass
 
 
+class RememberedDrafts:
+    """What a fresh drafter proposes behind a text, asked once for each text and lookahead. For drafters that choose."""
+
+    def __init__(self, make: Callable[[], Drafter]) -> None:
+        self._make = make
+        self._known: dict[tuple[tuple[int, ...], int], Draft] = {}
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+        key = tuple(ids), k
+        if key not in self._known:
+            self._known[key] = self._make().propose(ids, k, stop_below)
+        return self._known[key]
+
+    def commit(self, length: int) -> None:
+        pass
+
+
+def continuations(law: Law, sampler: Sampler, prompt: Sequence[int]) -> dict[tuple[int, ...], float]:
+    """All outputs of LENGTH tokens that can come behind the prompt, and how likely each is."""
+    chances: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(LENGTH):
+        longer = {}
+        for text, chance in chances.items():
+            before = [*prompt, *text]
+            p = sampler.probabilities(sampler.scores(law(before)[None], lambda row, before=before: before))[0]
+            longer |= {(*text, id_): chance * float(p[id_]) for id_ in p.nonzero()[:, 0].tolist()}
+        chances = longer
+    return chances
+
+
 def follows_the_law(
-    target_law: Law, vocab_size: int, new_drafter: Callable[[Sampler], Drafter], draws: int = DRAWS, **sampling: float
+    law: Law,
+    vocab_size: int,
+    new_drafter: Callable[[Sampler, FakeModel], Drafter],
+    prompt: Sequence[int] = PROMPT,
+    draws: int = DRAWS,
+    **sampling: float,
 ) -> bool:
-    """Whether the runs' outputs behind PROMPT agree with the exact probability of each of all continuations, by a
+    """Whether what runs behind the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test."""
-    sampler = Sampler(Request("x", seed=3, **sampling), torch.device("cpu"))
-
-    def probability(text: tuple[int, ...]) -> float:
-        chance = 1.0
-        for i, id_ in enumerate(text):
-            before = [*PROMPT, *text[:i]]
-            scores = sampler.scores(target_law(before)[None], lambda row, before=before: before)
-            chance *= float(sampler.probabilities(scores)[0, id_])
-        return chance
-
-    counts = dict.fromkeys(itertools.product(range(vocab_size), repeat=LENGTH), 0)
-    detokenizer = Detokenizer(NumberTokenizer(), PROMPT)
+    sampler, detokenizer = Sampler(Request("x", seed=3, **sampling), torch.device("cpu")), NoText()
+    chances = continuations(law, sampler, prompt)
+    counts = dict.fromkeys(chances, 0)
     for _ in range(draws):
-        target = FakeModel(target_law, vocab_size)
-        rounds = decode(target, new_drafter(sampler), Constant(2), sampler, detokenizer, PROMPT, LENGTH, ())
-        counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
-    return agrees(list(counts.values()), torch.tensor([probability(text) for text in counts]))
+        target = FakeModel(law, vocab_size)
+        rounds = decode(target, new_drafter(sampler, target), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
+        text = tuple(token.id for round_ in rounds for token in round_.tokens)
+        if text not in counts:
+            return False
+        counts[text] += 1
+    return agrees(list(counts.values()), torch.tensor(list(chances.values())))
+
+
+class NoText:
+    """A detokenizer for runs whose text nobody reads."""
+
+    special_ids = frozenset()
+
+    def branch(self, ids: Sequence[int], parents: Sequence[int], last: int) -> list[str]:
+        return [""] * len(ids)
+
+    def commit(self, ids: Sequence[int]) -> list[str]:
+        return [""] * len(ids)

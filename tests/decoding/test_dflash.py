@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import cache, wraps
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
@@ -22,7 +20,6 @@ from playground.models.dflash import DFlash
 from playground.trace import Request
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
-from tests.decoding.test_verify import agrees
 from tests.published import BLOCK, dflash_base
 
 TARGETS = {family: cache(lambda build=build: build(0, 3)) for family, build in FAMILIES.items()}
@@ -136,35 +133,3 @@ def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():
             changed[:7] = 0  # the first token to draft stands at place 10 and sees the text from place 7 on
             one, other = (network(3, states, network.new_cache()) for states in (hidden, changed))
         torch.testing.assert_close(one[0], other[0])
-
-
-@pytest.mark.parametrize("way", ["chain", "tree"])
-def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
-    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        initializer_range=0.8,
-    )
-    model = LlamaForCausalLM(config).eval()
-    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    counts = dict.fromkeys(texts, 0)
-    network = DFlash(dflash_base(model), model, frozenset())
-    for _ in range(600):
-        target = CachedModel(model)
-        drafter = drafter_for(way, network, target, sampler)
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))

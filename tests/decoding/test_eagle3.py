@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.build import build_drafter
@@ -19,7 +17,6 @@ from playground.presets import custom_pair
 from playground.trace import Lane, Request
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
-from tests.decoding.test_verify import agrees
 from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 
 WAYS = ("eagle3", "tree", "composite")
@@ -101,34 +98,3 @@ def test_a_head_with_a_window_drafts_on_behind_it(tmp_path):
     head = load(write_head(tmp_path / "head", target, EVEN, **window), target)
     for way, prompt in itertools.product(WAYS, prompts(2)):
         assert ids_of(rounds_of(target, way, head, prompt)) == generated(target, prompt)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, tmp_path):
-    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        initializer_range=0.6,
-    )
-    model = LlamaForCausalLM(config).eval()
-    layers = dict(eagle_aux_hidden_state_layer_ids=[1, 2])
-    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    head = load(write_head(tmp_path / "head", model, [0, 1, 3], **layers), model)
-    counts = dict.fromkeys(texts, 0)
-    for seed in range(400):
-        sampling = dict(temperature=0.9, top_k=3, seed=seed)
-        rounds = rounds_of(model, way, head, prompt, 2, length, (), **sampling)
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import MambaConfig, MambaForCausalLM
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.build import build_drafter
@@ -24,7 +23,6 @@ from playground.presets import custom_pair
 from playground.trace import Lane, Request
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
-from tests.decoding.test_verify import agrees
 
 LAYERS, EXIT = 4, 2
 
@@ -130,39 +128,6 @@ def test_the_drafter_reads_no_token_of_the_text_but_the_last(model, monkeypatch)
     rounds_of(model, list(range(1, 15)))
     assert fed[0] == (LAYERS, 14)
     assert {count for layers, count in fed if layers == EXIT} == {1}
-
-
-def test_sampled_runs_follow_the_targets_law_over_all_continuations():
-    vocab, prompt, length = 4, [0, 1, 0, 2], 3
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=vocab,
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            initializer_range=0.8,
-        )
-    ).eval()
-    shallow = first_layers(loaded(model), 1).model
-    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    counts = dict.fromkeys(texts, 0)
-    for _ in range(500):
-        target = CachedModel(model)
-        drafter = EarlyExitDrafter(shallow, target, sampler, ())
-        rounds = decode(
-            target, drafter, Constant(2), sampler, Detokenizer(NumberTokenizer(), prompt), prompt, length, ()
-        )
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))
 
 
 def test_a_recurrent_target_is_refused():

@@ -3,7 +3,6 @@ transformers' real classes in float32."""
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 
 import pytest
@@ -25,7 +24,6 @@ from tests.decoding import test_transformers_models as engine
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
 from tests.decoding.test_transformers_models import V, ids_of, prompts
-from tests.decoding.test_verify import agrees
 
 ENDS, TOKENS = {V - 1}, 12
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
@@ -212,26 +210,3 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     chains = runs("text", "chain", False, 20)
     assert [ids_of(rounds) for rounds in chains] == theirs
     assert sum(len(rounds) for rounds in chains) <= len(passes)
-
-
-@pytest.mark.parametrize(("way", "ordered"), [("chain", True), ("tree", False)])
-def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, ordered):
-    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1, 2, 2], 3
-    model = gemma4_target("unified", vocab)
-    assistant = gemma4_assistant(model, ordered)
-    sampler = Sampler(Request("x", temperature=0.9, top_k=2, seed=1), model.device)
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    counts = dict.fromkeys(texts, 0)
-    for _ in range(250):
-        target = CachedModel(model)
-        drafter = drafter_for(way, target, assistant, sampler, ends=())
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 
 import pytest
@@ -22,7 +21,6 @@ from playground.presets import custom_pair
 from playground.trace import Lane, Request
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.test_transformers_models import V, generated, ids_of, prompts
-from tests.decoding.test_verify import agrees
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 
 ONE = [("deepseek", 1), ("glm", 1), ("mellum", 1), ("qwen", 1)]
@@ -132,24 +130,6 @@ def test_a_layer_sees_a_place_of_the_text_once_and_again_only_those_whose_tokens
 @pytest.mark.parametrize(
     ("way", "family", "layers"), [("mtp", "deepseek", 1), ("mtp", "deepseek", 3), ("tree", "glm", 1)]
 )
-def test_sampled_runs_follow_the_targets_law_over_all_continuations(native, way, family, layers):
-    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
-    pair = native(family, layers, vocab)
-    sampler = Sampler(Request("x", temperature=2.5, top_k=3, seed=1), torch.device("cpu"))
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = pair.target.model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1]
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    counts = dict.fromkeys(texts, 0)
-    for _ in range(250):
-        rounds = rounds_of(pair, way, prompt, 3, length, sampler, ends=())
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))
-
-
 @pytest.mark.parametrize(("family", "layers", "why"), [("glm", 3, "several MTP layers"), ("qwen", 1, "recurrent")])
 @pytest.mark.parametrize("way", ["tree", "composite"])
 def test_trees_are_refused_where_they_cannot_be_grown(native, way, family, layers, why):

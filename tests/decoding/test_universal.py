@@ -23,7 +23,6 @@ from playground.trace import Request
 from tests.conftest import SENTENCES
 from tests.decoding.fakes import FakeModel
 from tests.decoding.test_transformers_models import ids_of
-from tests.decoding.test_verify import agrees
 from tests.tiny import small_llama
 
 STORY = " ".join(SENTENCES) + "\n\nThe target counts the waves. " + SENTENCES[2] + " 🙂🙂 It keeps a few tokens."
@@ -193,27 +192,6 @@ def test_what_was_drafted_before_leaves_nothing_behind(tokenizers, sliding):
         first = UniversalDrafter(assistant, its).propose(ids[:known], 3, 0.0)
         assert again.ids == first.ids
         assert again.q == pytest.approx(first.q, rel=1e-3)
-
-
-def test_sampled_runs_follow_the_targets_law_over_all_continuations(tokenizers):
-    own, its = tokenizers
-    target, assistant = loaded(its).model, loaded(own)
-    prompt = its("The waves count")["input_ids"]
-    sampler = Sampler(Request("x", temperature=0.8, top_k=2, seed=1), target.device)
-    chances: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(3):
-        longer = {}
-        for text, chance in chances.items():
-            with torch.inference_mode():
-                p = sampler.probabilities(target(torch.tensor([[*prompt, *text]])).logits[0, -1:].float())[0]
-            longer |= {(*text, id_): chance * float(p[id_]) for id_ in p.nonzero()[:, 0].tolist()}
-        chances = longer
-    counts = dict.fromkeys(chances, 0)
-    for seed in range(200):
-        drafter = UniversalDrafter(assistant, its)
-        rounds = run(CachedModel(target), its, drafter, prompt, 2, 3, set(), temperature=0.8, top_k=2, seed=seed)
-        counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(list(chances.values())))
 
 
 def test_a_special_token_is_never_drafted_through_text(tokenizers, fakes):
