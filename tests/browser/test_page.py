@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -9,8 +10,8 @@ import time
 import pytest
 
 from playground import export
-from playground.trace import Comparison, Trace
-from tests.examples import plain_round, trace, tree_round
+from playground.trace import Comparison, Memory, Trace
+from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
@@ -202,6 +203,21 @@ def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visi
     page.keyboard.press(" ")
     page.get_by_label("Hide rejected tokens").check()
     assert not assisted.locator(".tree").is_visible() and not fork.is_visible()
+
+
+def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
+    page = visit()
+    page.get_by_text("About this way of drafting").click()
+    page.locator("#about", has_text="prompt lookup").wait_for()
+    page.get_by_label("Drafter").click()
+    page.get_by_role("option", name="none (standard twice)").click()
+    page.locator("#about h1", has_text="tandard").wait_for()
+
+    lanes = [trace([plain_round(6)]), trace([drafted_round([1], accepted=1, own=2)], drafter="ngram")]
+    held = [dataclasses.replace(lane, memory=Memory(3_000_000, 2_000_000, 0, 0)) for lane in lanes]
+    open_trace(page, json.dumps(export.to_json(Comparison(tuple(held)))))
+    finish(page)
+    assert page.locator("#memory tr").last.inner_text().split() == ["Together", "5.0", "MB", "5.0", "MB"]
 
 
 def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):

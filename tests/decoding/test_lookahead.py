@@ -5,9 +5,26 @@ import random
 import pytest
 import torch
 
+from playground.decoding.drafters.adaptive import AdaptiveDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant, MemoryCap, lookahead_for
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
 from playground.errors import PlaygroundError
-from playground.trace import Lane
+from playground.trace import Lane, Request
+from playground.ways import POLICIES
+from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
+from tests.decoding.test_transformers_models import ids_of
+from tests.decoding.test_tree import LawBranches
+
+CPU = torch.device("cpu")
 
 
 def policy(name: str, tokens: int = 5):
@@ -96,3 +113,33 @@ def test_a_memory_cap_stands_over_any_policy():
     assert (short.tokens, short.capped) == (0, True)
     short.update(2, 2, 0.1, 0.1)
     assert short._policy.tokens == 7, "the policy learns all the same"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("keep_free_gb", [0.0, 1e9])
+@pytest.mark.parametrize("way", ["assistant", "chain", "tree", "lookup", "composite", "adaptive"])
+def test_every_policy_works_with_every_kind_of_drafter(name, keep_free_gb, way):
+    vocab = 8
+    law, sampler = random_law(1, vocab), Sampler(Request("x"), CPU)
+    plain = decoded(law, NoDrafter(), Constant(1), sampler)
+    tree = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 6, (), lookahead=4)
+    drafter = {
+        "assistant": lambda: AssistantDrafter(FakeModel(random_law(2, vocab), vocab), vocab, sampler, ()),
+        "chain": lambda: ChainDrafter(
+            LawBranches(law, vocab), DraftChoice(torch.arange(vocab), vocab, sampler), eos_ids=()
+        ),
+        "tree": lambda: tree,
+        "lookup": NgramDrafter,
+        "composite": lambda: CompositeDrafter(NgramDrafter(), tree),
+        "adaptive": lambda: AdaptiveDrafter(NgramDrafter(), tree),
+    }[way]()
+    lane = Lane("x", "t", lookahead=4, policy=name, confidence_threshold=0.3, keep_free_gb=keep_free_gb)
+    rounds = decoded(law, drafter, lookahead_for(lane, CPU), sampler)
+    assert ids_of(rounds) == ids_of(plain)
+    assert any(round_.drafted for round_ in rounds) == (keep_free_gb == 0)
+    assert all(round_.capped for round_ in rounds) == (keep_free_gb > 0)
+
+
+def decoded(law, drafter, lookahead, sampler):
+    detokenizer = Detokenizer(NumberTokenizer(), [0, 1])
+    return list(decode(FakeModel(law, 8), drafter, lookahead, sampler, detokenizer, [0, 1], 30, ()))

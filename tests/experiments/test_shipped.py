@@ -1,0 +1,42 @@
+"""What the repository ships for the starter: small enough, and each of it drafts for the real model."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from playground import metrics
+from playground.experiments.compare import assisted_lane, run
+from playground.models.store import ModelStore
+from playground.presets import SHIPPED, load_pairs
+from playground.trace import Request
+
+STARTER = load_pairs()[0]["starter"]
+TEXT = "Write a short letter to a friend about a holiday by the sea."
+
+
+def test_every_drafter_has_a_card_and_small_files():
+    folders = [path for path in SHIPPED.iterdir() if path.is_dir()]
+    assert {path.name for path in folders} == {"starter-mtp", "starter-heads", "starter-assistant"}
+    sizes = [file.stat().st_size for folder in folders for file in folder.iterdir()]
+    assert max(sizes) < 10e6 and sum(sizes) < 48e6
+    for folder in folders:
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert all(word in card for word in ("license: apache-2.0", "Learned from", "Held out", "Cost"))
+
+
+@pytest.fixture(scope="module")
+def store():
+    return ModelStore()
+
+
+@pytest.mark.parametrize("drafter", STARTER.drafters)
+def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writes(store, drafter):
+    lane = assisted_lane(STARTER, drafter, policy="constant", lookahead=3)
+    request = Request(TEXT, max_new_tokens=24)
+    stop, ignore = threading.Event(), lambda event: None
+    comparison = run(store, STARTER, lane, request, stop=stop, emit=ignore, dtype="float32", device="cpu")
+    standard, assisted = comparison.lanes
+    assert assisted.token_ids == standard.token_ids
+    assert metrics.measure(assisted).accepted > 0 or drafter in ("ngram", "suffix")
