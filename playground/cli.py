@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
-from playground.presets import Pair
+from playground.presets import DTYPES, Pair
 from playground.ways import POLICIES, WAYS, help_for
 
 
@@ -109,7 +109,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--early-exit", type=int, default=0, metavar="N", help="with --target: its first N layers draft"
     )
-    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--dtype", default="auto", choices=DTYPES)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
 
 

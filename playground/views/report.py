@@ -87,7 +87,7 @@ def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
     if difference.margin is None or None in difference.token_ids:
         return f"{place}, where one of them ends."
     where = f"{place}, where the target's two best tokens were {difference.margin:.3f} logits apart"
-    if difference.margin <= NEAR_TIE.get(dtype, 0.0):
+    if difference.margin <= NEAR_TIE.get(dtype.split()[-1], 0.0):
         return f"{where}: a near-tie that {dtype} rounding can turn."
     return f"{where}: more than {dtype} rounding explains."
 
