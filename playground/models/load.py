@@ -128,11 +128,11 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int |
         weights.folder,
         dtype=dtype,
         gguf_file=weights.gguf,
-        quantization_config=how,
         use_safetensors=True,
         trust_remote_code=False,
         output_loading_info=True,
         device_map=device,
+        **({"quantization_config": how} if how else {}),  # None would hide what the config says
     )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
 
 from playground.errors import PlaygroundError
@@ -70,7 +70,7 @@ def precision(model: PreTrainedModel) -> str:
     """What the weights are and what is computed in, such as "bfloat16" or "int8 weights, bfloat16"."""
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
-    if config is None:
+    if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while it is read
         return dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"

@@ -15,6 +15,7 @@ from playground.experiments.environment import describe
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
 from playground.models.held import weights_bytes
+from playground.models.native_mtp import load_native
 from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -127,6 +128,13 @@ def test_what_cannot_be_quantised_is_refused(folder, tmp_path):
     weights = load.Weights(folder, "g", "folder g", gguf="a.gguf")
     with pytest.raises(PlaygroundError, match="GGUF"):
         load.read(weights, torch.float32, CPU, 4)
+
+
+def test_layers_of_the_targets_own_are_not_read(folder):
+    target = get(folder, 4)
+    target.model.config.num_nextn_predict_layers = 1
+    with pytest.raises(PlaygroundError, match="is quantised"):
+        load_native("native", target, lambda step: None)
 
 
 def test_nothing_is_said_in_every_pass(folder, caplog):
