@@ -99,7 +99,8 @@ def test_the_name_of_a_dtype_reaches_target_assistant_and_trace(folder, name):
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_checkpoint_that_is_quantised_already_loads_as_it_is(folder, tmp_path, tiny_tokenizer, bits):
     how = BitsAndBytesConfig(load_in_8bit=True) if bits == 8 else BitsAndBytesConfig(load_in_4bit=True)
-    type(llama()).from_pretrained(folder, quantization_config=how, dtype=torch.float32).save_pretrained(tmp_path / "q")
+    made = type(llama()).from_pretrained(folder, quantization_config=how, dtype=torch.float32, device_map=CPU)
+    made.save_pretrained(tmp_path / "q")
     tiny_tokenizer.save_pretrained(tmp_path / "q")
     loaded = get(tmp_path / "q", None)
     assert precision(loaded.model) == f"int{bits} weights, float32"
