@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from playground.errors import PlaygroundError
 from playground.experiments import events
 from playground.experiments.events import Event
-from playground.presets import Pair
-from playground.ways import POLICIES, WAYS, help_for
+from playground.presets import DTYPES, Pair
+from playground.ways import POLICIES, TARGETS, WAYS, help_for
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
 
     drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
     drafters.set_defaults(command=_drafters)
-    drafters.add_argument("name", nargs="?", choices=list(WAYS), metavar="NAME", help="its page of help instead")
+    pages = [*WAYS, TARGETS]
+    drafters.add_argument("name", nargs="?", choices=pages, metavar="NAME", help=f"its page of help; also {TARGETS}")
     drafters.add_argument("--json", action="store_true", help="for programs")
 
     bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
@@ -109,7 +110,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--early-exit", type=int, default=0, metavar="N", help="with --target: its first N layers draft"
     )
-    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--dtype", default="auto", choices=DTYPES)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
 
 

@@ -15,11 +15,10 @@ from playground.ways import POLICIES, WAYS
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in WAYS if name != "none")
-# The ways of drafting that published drafters are made for, by the model_type of their config.json.
 # Ways of drafting, by the model type of what was published for them.
 PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
-DTYPES = ("auto", "float32", "bfloat16")
+DTYPES = ("auto", "float32", "bfloat16", "int8", "int4")
 T = TypeVar("T")
 
 

@@ -130,9 +130,12 @@ WAYS = {
 }
 
 
-def help_for(drafter: str) -> str:
-    """The page of help on a way of drafting, as Markdown."""
-    return (HELP / f"{drafter}.md").read_text(encoding="utf-8")
+TARGETS = "targets"  # a page of help on what the ways of drafting work with
+
+
+def help_for(name: str) -> str:
+    """The page of help on a way of drafting, or TARGETS, as Markdown."""
+    return (HELP / f"{name}.md").read_text(encoding="utf-8")
 
 
 # How many tokens to draft next; decoding/lookahead.py has them.

@@ -35,6 +35,14 @@ def test_two_folders_make_a_pair_and_json_goes_to_standard_output(tiny_folder, t
     assert data["lanes"][1]["metrics"]["acceptance_rate"] == 1.0, "a model that drafts for itself is always right"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder, capsys):
+    main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves and waves and",
+          "--max-new-tokens", "8", "--dtype", dtype, "--device", "cpu", "--json", "-"])  # fmt: skip
+    data = json.loads(capsys.readouterr().out)
+    assert [lane["environment"]["dtype"] for lane in data["lanes"]] == 2 * [f"{dtype} weights, bfloat16"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -60,6 +68,15 @@ def test_pairs_lists_every_preset_with_a_reason(capsys):
     main(["pairs"])
     printed = capsys.readouterr().out
     assert "starter" in printed and "llama-3.1-8b" in printed
+
+
+def test_every_way_has_a_page_of_help_and_a_place_in_the_table_of_targets(capsys):
+    for name in WAYS:
+        main(["drafters", name])
+        assert capsys.readouterr().out.startswith("# ")
+    main(["drafters", "targets"])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
+    assert all(any(f"`{name}`" in row for row in rows) for name in WAYS)
 
 
 @pytest.mark.starter

@@ -10,6 +10,7 @@ import transformers
 
 from playground import __version__
 from playground.models.device import device_name
+from playground.models.quantised import precision
 from playground.models.store import LoadedPair
 from playground.trace import Environment, Lane
 
@@ -27,7 +28,7 @@ def describe(models: LoadedPair, lane: Lane) -> Environment:
         platform=platform.platform(),
         device=device.type,
         device_name=device_name(device),
-        dtype=str(models.target.model.dtype).removeprefix("torch."),
+        dtype=precision(models.target.model),
         threads=torch.get_num_threads(),
         weights=tuple(weights),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

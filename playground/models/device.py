@@ -10,6 +10,7 @@ import torch
 from playground.errors import PlaygroundError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BITS = {"int8": 8, "int4": 4}  # of quantised weights; models/quantised.py makes them
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -34,16 +35,17 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`name` is "auto", "float32", "bfloat16" or "float16". "auto" is bfloat16 where the device computes in it, and
-    float32 elsewhere; float16 is never chosen by itself, because its range is too small for some models.
+    """What is computed in. `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" is bfloat16
+    where the device computes in it, and float32 elsewhere, as it is with quantised weights; float16 is never chosen by
+    itself, because its range is too small for some models.
 
     Raises:
         PlaygroundError: an unknown name.
     """
-    if name == "auto":
+    if name == "auto" or name in BITS:
         return torch.bfloat16 if _has_bfloat16(device) else torch.float32
     if name not in DTYPES:
-        raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join(DTYPES)}.")
+        raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join([*DTYPES, *BITS])}.")
     return DTYPES[name]
 
 
@@ -72,7 +74,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 def device_name(device: torch.device) -> str:
     """What the maker calls it."""
     if device.type == "cuda":
-        return torch.cuda.getdevice_name(device)
+        return torch.cuda.get_device_name(device)
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

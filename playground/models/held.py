@@ -20,11 +20,13 @@ def cache_bytes(cache: Cache) -> int:
 
 
 def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    """Weights and buffers, and what a module keeps beside them (a part of its target's head)."""
+    """Weights and buffers, and what a module keeps beside them: a part of its target's head, or in the objects in which
+    bitsandbytes has them, the scales of quantised weights."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():
-        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
+        for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
+            yield from (value for value in getattr(holder, "__dict__", {}).values() if isinstance(value, Tensor))
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:

@@ -21,6 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 from playground.errors import PlaygroundError
 from playground.models import hub, starter
 from playground.models.device import free_bytes, gigabytes
+from playground.models.quantised import quantisation, settle, stored_bits
 from playground.models.weights import Weights, inspect
 from playground.presets import folder_of
 from playground.progress import Progress
@@ -88,17 +89,24 @@ def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
     return hub.fetch(name, progress)
 
 
-def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable[[Progress], None]) -> LoadedModel:
-    """Fetches the model if need be and loads it.
+def load(
+    name: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Callable[[Progress], None],
+    bits: int | None = None,
+) -> LoadedModel:
+    """Fetches the model if need be and loads it. `bits`: 8 or 4 to quantise its linear layers.
 
     Raises:
-        PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own, or is broken.
+        PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own or a library
+        that is not here, cannot be quantised, or is broken.
     """
     weights = locate(name, progress)
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
-        model = read(weights, dtype, device)
+        model = read(weights, dtype, device, bits)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
             f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "
@@ -107,23 +115,24 @@ def load(name: str, dtype: torch.dtype, device: torch.device, progress: Callable
     return LoadedModel(model, tokenizer, weights.name, weights.origin)
 
 
-def read(weights: Weights, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> PreTrainedModel:
     """The network alone, in eval mode. To be called where errors are `explained`.
 
     Raises:
-        PlaygroundError: it does not fit into the device's memory, or weights are missing.
+        PlaygroundError: it does not fit into the device's memory, cannot be quantised, or weights are missing.
     """
-    check_memory(weights, dtype, device)
+    how = quantisation(weights, bits, dtype) if bits else GgufConfig(dequantize=True) if weights.gguf else None
+    check_memory(weights, dtype, device, bits)
     disable_progress_bar()
     model, report = AutoModelForCausalLM.from_pretrained(
         weights.folder,
         dtype=dtype,
         gguf_file=weights.gguf,
-        quantization_config=GgufConfig(dequantize=True) if weights.gguf else None,
         use_safetensors=True,
         trust_remote_code=False,
         output_loading_info=True,
         device_map=device,
+        **({"quantization_config": how} if how else {}),  # None would hide what the config says
     )
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
@@ -131,6 +140,7 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device) -> PreTrain
             f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
             "would be random. Fetch or save the model again."
         )
+    settle(model)
     return model.eval()
 
 
@@ -148,27 +158,35 @@ def explained(weights: Weights, device: torch.device) -> Iterator[None]:
             f"The memory of {device} ran out while {weights.name} was loading. "
             "Choose a smaller pair, or free some memory."
         ) from None
+    except ImportError as error:
+        first = str(error).strip().splitlines()[0]
+        raise PlaygroundError(
+            f"{weights.name} needs a library that is not installed here: {first} Install it, or choose another model; "
+            "for a quantised one the original weights will do."
+        ) from error
     except Exception as error:
         # A folder can be broken in any way, and transformers answers with any exception.
         raise PlaygroundError(_reason(weights.name, error)) from error
 
 
-def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
     """Raises:
     PlaygroundError: the device has less memory free than the weights will take.
     """
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
-    needed, free = sum(_bytes_in(path, dtype) for path in weights.folder.glob("*.safetensors")), free_bytes(device)
+    files = weights.folder.glob("*.safetensors")
+    needed, free = sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
     if needed > free:
+        format_ = f"int{bits}" if bits else str(dtype).removeprefix("torch.")
         raise PlaygroundError(
-            f"{weights.name} needs {gigabytes(needed)} in {str(dtype).removeprefix('torch.')}, and {device} has "
+            f"{weights.name} needs {gigabytes(needed)} in {format_}, and {device} has "
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
         )
 
 
-def _bytes_in(path: Path, dtype: torch.dtype) -> int:
-    """What a safetensors file takes once loaded: floating point tensors in `dtype`, others as they are."""
+def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
+    """What a safetensors file takes once loaded: floating point tensors in `dtype` or `bits`, others as they are."""
     with path.open("rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     total = 0
@@ -176,7 +194,8 @@ def _bytes_in(path: Path, dtype: torch.dtype) -> int:
         if key != "__metadata__":
             start, end = tensor["data_offsets"]
             stored = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}.get(tensor["dtype"])
-            total += (end - start) * dtype.itemsize // stored if stored else end - start
+            wanted = (bits and stored_bits(key, tensor["shape"], bits)) or 8 * dtype.itemsize
+            total += int((end - start) * wanted / (8 * stored)) if stored else end - start
     return total
 
 

@@ -8,12 +8,14 @@ import torch
 
 from playground.errors import PlaygroundError
 from playground.models import hub, starter
-from playground.models.device import free_bytes, gigabytes, resolve_device, resolve_dtype
+from playground.models.device import BITS, free_bytes, gigabytes, resolve_device, resolve_dtype
 from playground.models.load import STARTER
+from playground.models.quantised import STORED
 from playground.presets import NATIVE, Pair, folder_of
 
 FIRST_GB = 20  # nobody should wait for more before the first run
 ROOM = 1.3  # of the weights' size: the KV caches and what a pass needs besides
+WHOLE = 0.15  # of the weights: embedding and head, which are not quantised, in a model of some billions
 
 
 def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
@@ -56,7 +58,10 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
 
 def _needed(pair: Pair, device: torch.device) -> float:
     """Bytes: the weights in the pair's dtype, with room."""
-    return ROOM * 1e9 * pair.size_gb * resolve_dtype(pair.dtype, device).itemsize / 2
+    share = resolve_dtype(pair.dtype, device).itemsize / 2
+    if pair.dtype in BITS:
+        share = WHOLE * share + (1 - WHOLE) * STORED[BITS[pair.dtype]] / 16
+    return ROOM * 1e9 * pair.size_gb * share
 
 
 def _here(name: str) -> bool:

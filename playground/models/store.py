@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from playground.models.compatibility import check_same_tokenizer
-from playground.models.device import resolve_device, resolve_dtype
+from playground.models.device import BITS, resolve_device, resolve_dtype
 from playground.models.dflash import load_dflash
 from playground.models.eagle3 import load_eagle3
 from playground.models.early_exit import first_layers
@@ -25,6 +25,7 @@ from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
 M = TypeVar("M", LoadedModel, LoadedDrafter)
+Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits of quantised weights; where
 
 
 def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -60,7 +61,7 @@ class ModelStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._models: dict[tuple[str, torch.dtype, torch.device], LoadedModel | LoadedDrafter] = {}
+        self._models: dict[tuple[str, Format], LoadedModel | LoadedDrafter] = {}
         self._checked: set[tuple[str, str]] = set()
 
     def get(
@@ -80,25 +81,26 @@ class ModelStore:
         """
         name, field = pair.weights_of(drafter), pair.drafts_by(drafter)
         where = resolve_device(device)
-        format_ = resolve_dtype(pair.dtype if dtype == "auto" else dtype, where)
+        asked = pair.dtype if dtype == "auto" else dtype
+        format_: Format = (resolve_dtype(asked, where), BITS.get(asked), where)
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
-            self._keep({(model, format_, where) for model in (*pair.models, *networks)})
-            target = self._load(pair.target, format_, where, partial(load, pair.target, format_, where, progress))
+            self._keep({(model, format_) for model in (*pair.models, *networks)})
+            target = self._model(pair.target, format_, progress)
             if field is None:
                 return LoadedPair(pair, target)
             if field == "early_exit":
                 return LoadedPair(pair, target, first_layers(target, pair.early_exit))
             if field in NETWORKS:
                 network = partial(NETWORKS[field], name, target, progress)
-                return LoadedPair(pair, target, self._load(f"{name} for {pair.target}", format_, where, network))
-            assistant = self._load(name, format_, where, partial(load, name, format_, where, progress))
+                return LoadedPair(pair, target, self._load(f"{name} for {pair.target}", format_, network))
+            assistant = self._model(name, format_, progress)
             if field == "assistant" and (pair.target, name) not in self._checked:
                 check_same_tokenizer(target, assistant)
                 self._checked.add((pair.target, name))
             return LoadedPair(pair, target, assistant)
 
-    def _keep(self, wanted: set[tuple[str, torch.dtype, torch.device]]) -> None:
+    def _keep(self, wanted: set[tuple[str, Format]]) -> None:
         if self._models.keys() <= wanted:
             return
         self._models = {key: model for key, model in self._models.items() if key in wanted}
@@ -107,8 +109,12 @@ class ModelStore:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _load(self, name: str, dtype: torch.dtype, device: torch.device, load_it: Callable[[], M]) -> M:
-        key = (name, dtype, device)
+    def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
+        dtype, bits, device = format_
+        return self._load(name, format_, partial(load, name, dtype, device, progress, bits))
+
+    def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
+        key = (name, format_)
         if key not in self._models:
             self._models[key] = load_it()
         return self._models[key]

@@ -12,7 +12,14 @@ from playground.trace import Comparison, Environment, Trace
 UNSTEADY = 2.0
 # Two logits this close can change places when the same pass is computed over more tokens at once. bf16 keeps 8 bits:
 # logits between 16 and 32 lie 0.125 apart.
-NEAR_TIE = {"bfloat16": 0.5, "float16": 0.1, "float32": 0.001}
+# int8 rounds what goes into each layer, and a difference in the last place can turn that: seen up to 1.25 in bfloat16.
+NEAR_TIE = {
+    "bfloat16": 0.5,
+    "float16": 0.1,
+    "float32": 0.001,
+    "int8 weights, bfloat16": 2.0,
+    "int8 weights, float32": 0.5,
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,9 @@ def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
     if difference.margin is None or None in difference.token_ids:
         return f"{place}, where one of them ends."
     where = f"{place}, where the target's two best tokens were {difference.margin:.3f} logits apart"
-    if difference.margin <= NEAR_TIE.get(dtype, 0.0):
+    tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
+    dtype = dtype.replace(" weights, ", " and ")
+    if difference.margin <= tie:
         return f"{where}: a near-tie that {dtype} rounding can turn."
     return f"{where}: more than {dtype} rounding explains."
 

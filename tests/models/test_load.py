@@ -140,8 +140,8 @@ def test_devices():
 def test_dtypes():
     assert device.resolve_dtype("auto", CPU) == torch.bfloat16
     assert device.resolve_dtype("float32", CPU) == torch.float32
-    with pytest.raises(PlaygroundError, match="int4"):
-        device.resolve_dtype("int4", CPU)
+    with pytest.raises(PlaygroundError, match="int3"):
+        device.resolve_dtype("int3", CPU)
 
 
 def change(path: Path, **values) -> None:

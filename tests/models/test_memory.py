@@ -34,6 +34,12 @@ def test_a_pair_in_float32_needs_twice_as_much():
     assert memory.fits(pair, CPU) == (False, "needs 26.0 GB, 24.0 GB free")
 
 
+@pytest.mark.parametrize(("dtype", "needed"), [("int8", "7.5"), ("int4", "5.1")])
+def test_a_quantised_pair_needs_less(dtype, needed):
+    pair = dataclasses.replace(PAIR, dtype=dtype)
+    assert memory.fits(pair, CPU) == (True, f"needs {needed} GB, 24.0 GB free, up to 10.0 GB to fetch")
+
+
 def test_a_gated_pair_needs_a_token(monkeypatch):
     pair = dataclasses.replace(PAIR, gated=True)
     able, why = memory.fits(pair, CPU)

@@ -58,6 +58,18 @@ def test_the_speedup_is_the_ratio_of_tokens_per_second():
             "a near-tie that bfloat16 rounding can turn.",
         ),
         (
+            in_dtype(standard(1, 3, margin=1.2), "int8 weights, bfloat16"),
+            assisted(TWO_AT_ONCE),
+            "They part at token 2, where the target's two best tokens were 1.200 logits apart: "
+            "a near-tie that int8 and bfloat16 rounding can turn.",
+        ),
+        (
+            in_dtype(standard(1, 3, margin=1.2), "int4 weights, bfloat16"),
+            assisted(TWO_AT_ONCE),
+            "They part at token 2, where the target's two best tokens were 1.200 logits apart: "
+            "more than int4 and bfloat16 rounding explains.",
+        ),
+        (
             standard(1, 3, margin=0.02),
             assisted(TWO_AT_ONCE),
             "They part at token 2, where the target's two best tokens were 0.020 logits apart: "

@@ -1,0 +1,87 @@
+"""Weights of eight or four bits, through bitsandbytes, which need not be installed.
+
+Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv 2208.07339), and 2023,
+"QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv 2305.14314), for the four bits of NF4. What is quantised are the
+linear layers; embedding and head stay as they are, and drafters may go on reading them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
+from transformers.utils import is_bitsandbytes_available
+
+from playground.errors import PlaygroundError
+from playground.models.weights import Weights
+
+STORED = {8: 8.0, 4: 4.5}  # bits that a weight takes with its scales; NF4 has one of four bytes for 64 weights
+WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # in the names of what keeps its dtype
+
+
+def quantisation(weights: Weights, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
+    """Raises:
+    PlaygroundError: these weights cannot be quantised here, or bitsandbytes is not installed.
+    """
+    config = _config(weights)
+    if weights.gguf:
+        raise PlaygroundError(
+            f"{weights.name} is GGUF, which is quantised already and dequantised while it is read. "
+            f"Choose safetensors for int{bits}, or another dtype."
+        )
+    if "quantization_config" in config:
+        raise PlaygroundError(
+            f"{weights.name} is quantised already. Choose the dtype auto to load it as it is, or the original weights "
+            f"for int{bits}."
+        )
+    if bits == 8 and "kv_lora_rank" in config:
+        raise PlaygroundError(
+            f"{weights.name} has multi-head latent attention, whose layers bitsandbytes cannot multiply in int8. "
+            "Choose int4 or another dtype."
+        )
+    if not is_bitsandbytes_available():
+        raise PlaygroundError(
+            f"int{bits} weights are made by the library bitsandbytes, which is not installed here. "
+            "Install it with `pip install bitsandbytes`, or choose another dtype."
+        )
+    if bits == 8:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def settle(model: PreTrainedModel) -> None:
+    """Makes what comes out for a token independent of the tokens verified beside it, in the dtype that was asked for;
+    also where the checkpoint was quantised by others."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # else it warns in every layer of every pass
+    for module in model.modules():
+        match type(module).__name__:
+            case "Linear8bitLt":  # a threshold has columns computed apart which are chosen by all tokens of the pass
+                module.state.threshold = 0.0
+            case "Linear4bit":  # a kernel for some CPUs: it always computes in bfloat16, and takes no odd shapes
+                if model.dtype != torch.bfloat16 or module.out_features % 32 or module.in_features % 64:
+                    module.support_avx512bf16_for_cpu = False
+
+
+def precision(model: PreTrainedModel) -> str:
+    """What the weights are and what is computed in, such as "bfloat16" or "int8 weights, bfloat16"."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    config = getattr(model.config, "quantization_config", None)
+    if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while it is read
+        return dtype
+    if isinstance(config, BitsAndBytesConfig):
+        return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"
+    return f"{config.quant_method.value} weights, {dtype}"
+
+
+def stored_bits(name: str, shape: Sequence[int], bits: int) -> float | None:
+    """Of a weight of a checkpoint, once it is quantised; None where it keeps its dtype."""
+    return STORED[bits] if len(shape) == 2 and not any(part in name for part in WHOLE) else None
+
+
+def _config(weights: Weights) -> dict[str, Any]:
+    path = weights.folder / "config.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

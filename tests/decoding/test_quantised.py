@@ -1,0 +1,117 @@
+"""Drafting over targets with int8 and int4 weights, on transformers' real classes.
+
+int4 rounds weights only, and float32 is exact enough for the same tokens. int8 rounds what goes into each layer, too: a
+difference in float32's last place can turn a rounding, and now and then a near-tie. In float64 none does.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.models.dflash import DFlash
+from playground.models.early_exit import first_layers
+from playground.models.load import LoadedModel
+from playground.trace import Request
+from tests.decoding import test_dflash, test_eagle3, test_gemma4, test_medusa
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
+from tests.decoding.test_trained_drafters import network_for, rounds_of
+from tests.decoding.test_transformers_models import deepseek, generated, ids_of, prompts, run
+from tests.models.test_eagle3 import LAYOUTS
+from tests.published import dflash_base, medusa_heads
+from tests.quantised import ENDS, SIZES, V, llama, quantised
+
+COMPUTE = {8: torch.float64, 4: torch.float32}
+
+
+@pytest.fixture(scope="module", params=[8, 4], ids=["int8", "int4"])
+def target(request, tmp_path_factory):
+    return quantised(llama(), tmp_path_factory.mktemp("target"), request.param, COMPUTE[request.param])
+
+
+def early_exit(model, prompt):
+    layers = first_layers(LoadedModel(model, NumberTokenizer(), "tiny", ""), 1).model
+    cached, sampler = CachedModel(model), Sampler(Request("x"), model.device)
+    drafter = EarlyExitDrafter(layers, cached, sampler, {V - 1})
+    detokenizer = Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(cached, drafter, Constant(4), sampler, detokenizer, prompt, 24, {V - 1}))
+
+
+@pytest.mark.parametrize("way", ["ngram", "assistant", "early exit", "mtp", "mtp tree", "heads", "heads tree"])
+def test_greedy_equals_generate_token_for_token(target, way):
+    network = network_for(way, target, torch.arange(V)) if way.startswith(("mtp", "heads")) else None
+    drafted = 0
+    for prompt in prompts(20):
+        if network:
+            rounds = rounds_of(target, way, network, prompt)
+        elif way == "early exit":
+            rounds = early_exit(target, prompt)
+        else:
+            rounds = run((target, target), way, prompt)
+        assert ids_of(rounds) == generated(target, prompt)
+        drafted += sum(len(round_.drafted) for round_ in rounds)
+    assert drafted > 100
+
+
+def test_an_assistant_of_other_weights_may_be_quantised_or_not(target, tmp_path):
+    for assistant in (llama(1), quantised(llama(1), tmp_path, 4)):
+        for prompt in prompts(5):
+            assert ids_of(run((target, assistant), "assistant", prompt)) == generated(target, prompt)
+
+
+def experts():
+    torch.manual_seed(0)
+    sizes = dict(moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, head_dim=16, num_hidden_layers=2)
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **ENDS, **sizes, initializer_range=0.2)).eval()
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_of_a_mixture_of_experts_the_experts_stay_whole(tmp_path, bits):
+    model = quantised(experts(), tmp_path, bits, COMPUTE[bits])
+    model.set_experts_implementation("eager")  # the usual one knows no float64
+    layer = model.model.layers[0]
+    assert layer.mlp.experts.gate_up_proj.is_floating_point() and not layer.self_attn.q_proj.weight.is_floating_point()
+    network = network_for("mtp tree", model, torch.arange(V))
+    for prompt in prompts(10):
+        expected = generated(model, prompt)
+        assert ids_of(run((model, model), "assistant", prompt)) == expected
+        assert ids_of(rounds_of(model, "mtp tree", network, prompt)) == expected
+
+
+def test_latent_attention_in_int4(tmp_path):
+    model = quantised(deepseek(0, 2), tmp_path, 4)
+    for prompt in prompts(10):
+        assert ids_of(run((model, model), "ngram", prompt)) == generated(model, prompt)
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_path, way):
+    target = quantised(llama(7), tmp_path / "target", 4)
+    medusa = medusa_heads(target, own=False)
+    dflash = DFlash(dflash_base(target), target, frozenset())
+    head = test_eagle3.load(test_eagle3.write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"]), target)
+    for prompt in prompts(8):
+        expected = generated(target, prompt)
+        assert ids_of(test_medusa.rounds_of(target, way, medusa, prompt)) == expected
+        assert ids_of(test_dflash.rounds_of(target, way, dflash, prompt)) == expected
+        eagle3 = "eagle3" if way == "chain" else way
+        assert ids_of(test_eagle3.rounds_of(target, eagle3, head, prompt)) == expected
+
+
+def test_a_gemma_4_assistant_reads_the_embedding_of_a_target_in_int4(tmp_path):
+    target = quantised(gemma4_target("text", V), tmp_path, 4)
+    assistant = gemma4_assistant(target)
+    for prompt in prompts(5):
+        cached, sampler = CachedModel(target), Sampler(Request("x"), target.device)
+        drafter = test_gemma4.drafter_for("chain", cached, assistant, sampler)
+        detokenizer = Detokenizer(NumberTokenizer(), prompt)
+        rounds = decode(cached, drafter, Constant(4), sampler, detokenizer, prompt, 12, {V - 1})
+        assert ids_of(list(rounds)) == test_gemma4.generated(target, prompt)
