@@ -76,7 +76,8 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
-        state = load_file(path, device=str(target.model.device))
+        loaded = load_file(path, device=str(target.model.device))
+        state = {key: tensor.to(target.model.dtype) for key, tensor in loaded.items()}
     first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
     width = first if first is not None else last
     made_for = {
@@ -87,9 +88,7 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
     with torch.device("meta"):
         network = MedusaHeads(target.model, count, blocks, own=last is not None)
     try:
-        network.heads.load_state_dict(
-            {key: tensor.to(target.model.dtype) for key, tensor in state.items()}, assign=True
-        )
+        network.heads.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise PlaygroundError(
             f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, as its config.json says "

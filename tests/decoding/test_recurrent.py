@@ -46,6 +46,14 @@ def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(model, first):
     torch.testing.assert_close(torch.cat(hidden), alone.hidden[end - 5 : end], rtol=1e-4, atol=1e-4)
 
 
+def test_the_states_count_as_held_memory(model):
+    cached = CachedModel(model)
+    cached.forward([1, 2, 3], keep=1)
+    recurrent, full = cached._cache.layers
+    states = [*recurrent.conv_states.values(), *recurrent.recurrent_states.values(), full.keys, full.values]
+    assert cached.cache_bytes == sum(state.untyped_storage().nbytes() for state in states) > 0
+
+
 @pytest.mark.parametrize("drafter", ["ngram", "assistant"])
 def test_greedy_equals_generate_token_for_token(model, drafter):
     for prompt in prompts(20):
