@@ -16,6 +16,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
+from playground.models.networks import check_made_for
 from playground.progress import Progress
 
 MODEL_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
@@ -98,17 +99,13 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
     if config.model_type not in MODEL_TYPES:
         raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
-    for what, wanted, given in (
-        ("hidden states of", config.backbone_hidden_size, target.hidden_size),
-        ("a vocabulary of", own.vocab_size, target.vocab_size),
-        ("a sliding window of", own.sliding_window, target.sliding_window),
-        ("key-value heads (number, size) of", kv_layout(own), kv_layout(target)),
-    ):
-        if wanted != given:
-            raise PlaygroundError(
-                f"{name} cannot draft for {target_name}: it was made for a target with {what} {wanted}, and here they "
-                f"are {given}. {remedy}"
-            )
+    sizes = [
+        ("hidden states of {}", config.backbone_hidden_size, target.hidden_size),
+        ("a vocabulary of {}", own.vocab_size, target.vocab_size),
+        ("a sliding window of {}", own.sliding_window, target.sliding_window),
+        ("key-value heads (number, size) of {}", kv_layout(own), kv_layout(target)),
+    ]
+    check_made_for(name, target_name, sizes, remedy=remedy)
     try:
         getattr(own, "kv_sharing_modes", None)
     except ValueError:  # transformers 5.23.0: a model that only shares has no layer that stores

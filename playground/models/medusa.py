@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.published import check_made_for, fetch
+from playground.models.networks import check_made_for, fetch
 from playground.progress import Progress
 
 WEIGHTS = "medusa_lm_head.safetensors"
@@ -80,11 +80,12 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
         state = {key: tensor.to(target.model.dtype) for key, tensor in loaded.items()}
     first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
     width = first if first is not None else last
-    made_for = {
-        "hidden_size": None if width is None else width.shape[1],
-        "vocab_size": None if last is None else last.shape[0],
-    }
-    check_made_for(target, weights.name, made_for)
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("hidden states of {}", None if width is None else width.shape[1], text.hidden_size),
+        ("a vocabulary of {}", None if last is None else last.shape[0], text.vocab_size),
+    ]
+    check_made_for(weights.name, target.name, sizes)
     with torch.device("meta"):
         network = MedusaHeads(target.model, count, blocks, own=last is not None)
     try:
