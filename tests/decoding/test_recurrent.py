@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from playground.decoding.cached import CachedModel
-from tests.decoding.test_transformers_models import generated, ids_of, prompts, run
+from tests.decoding.real import generated, ids_of, prompts
+from tests.decoding.test_transformers_models import run
 from tests.native import qwen
 
 

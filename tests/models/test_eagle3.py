@@ -18,7 +18,7 @@ from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.store import ModelStore
 from playground.presets import custom_pair, kind_of
 from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.test_transformers_models import llama
+from tests.decoding.real import llama
 from tests.tiny import small_llama
 
 LAYER = dict(
