@@ -41,6 +41,7 @@ class LoadedModel:
 
     @property
     def module(self) -> nn.Module:
+        """What holds the weights, of a LoadedDrafter too."""
         return self.model
 
     @property
