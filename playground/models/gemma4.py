@@ -17,9 +17,9 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
 from playground.models.networks import check_made_for
+from playground.presets import PUBLISHED
 from playground.progress import Progress
 
-MODEL_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
 
 
@@ -96,7 +96,7 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
         PlaygroundError: it is no assistant, was made for another target, or this transformers cannot build it.
     """
     remedy = f"Choose the assistant made for {target_name}; Google's are named like their targets, -assistant behind."
-    if config.model_type not in MODEL_TYPES:
+    if PUBLISHED.get(config.model_type) != "gemma4":
         raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
     sizes = [
