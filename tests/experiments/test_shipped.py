@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from playground import metrics
 from playground.experiments.compare import assisted_lane, run
@@ -40,3 +42,14 @@ def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writ
     standard, assisted = comparison.lanes
     assert assisted.token_ids == standard.token_ids
     assert metrics.measure(assisted).accepted > 0 or drafter in ("ngram", "suffix")
+
+
+def test_transformers_takes_the_assistant_too(store):
+    target = store.get(STARTER, drafter="none", dtype="float32", device="cpu", progress=lambda step: None).target
+    assistant = AutoModelForCausalLM.from_pretrained(SHIPPED / "starter-assistant", dtype="float32")
+    inputs = target.tokenizer(TEXT, return_tensors="pt")
+    plain, assisted = (
+        target.model.generate(**inputs, max_new_tokens=12, do_sample=False, **options)
+        for options in ({}, {"assistant_model": assistant})
+    )
+    assert torch.equal(plain, assisted)
