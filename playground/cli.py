@@ -6,16 +6,12 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from playground.errors import PlaygroundError
-from playground.experiments import events
-from playground.experiments.events import Event
 from playground.presets import DTYPES, Pair
+from playground.progress_bar import progress_bar
 from playground.ways import POLICIES, TARGETS, WAYS, help_for
 
 
@@ -286,38 +282,6 @@ def _distil(options: argparse.Namespace) -> None:
     vocabulary = options.draft_vocabulary
     train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary)
     print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
-
-
-class progress_bar:
-    """A context whose value is an `emit`: it draws a run's events as bars on standard error, where that is a
-    terminal."""
-
-    def __init__(self, max_new_tokens: int) -> None:
-        self._total = max_new_tokens
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-
-    def __enter__(self) -> Callable[[Event], None]:
-        self._bars.start()
-        self._task = self._bars.add_task("Starting", total=None)
-        return self._emit
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def _emit(self, event: Event) -> None:
-        match event:
-            case events.Progress(label, fraction):
-                self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
-            case events.LaneStarted(_, lane):
-                self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
-            case events.RoundDone(_, round_):
-                self._bars.advance(self._task, len(round_.tokens))
 
 
 def _read(path: Path) -> str:

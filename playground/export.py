@@ -15,7 +15,7 @@ from playground.trace import Comparison, Environment, Finish, Lane, Memory, Requ
 
 SCHEMA_VERSION = 1
 # Fields that the first files of this version lack; they have defaults.
-LATER = ("nodes", "parent", "rank", "memory", "keep_free_gb", "capped")
+LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped")
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     weights is left: lookup, and the target's own layers.
 
     Raises:
-        PlaygroundError: no target was typed.
+        PlaygroundError: no target was typed, or for trees something of which is not known what it is.
     """
     target, assistant = target.strip(), (assistant or "").strip() or None
     if not target:
@@ -152,7 +152,14 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     if asked == "early_exit" and assistant and assistant.isdecimal():
         drafts["early_exit"] = int(assistant)
     elif assistant:
-        drafts[kind_of(assistant) or asked or "assistant"] = assistant
+        kind = kind_of(assistant)
+        if not kind and drafter in WAYS and len(WAYS[drafter].weights) > 1:
+            raise PlaygroundError(
+                f"{drafter} drafts with several kinds of drafters, and which of them {assistant} is cannot be told: it "
+                "is no folder here with a config.json that says so. Give its folder, or name it in a preset "
+                "(presets/pairs)."
+            )
+        drafts[kind or asked or "assistant"] = assistant
     elif asked == "mtp":
         drafts["mtp"] = NATIVE
     able = [name for name in DRAFTERS if not WAYS[name].weights or any(map(drafts.get, WAYS[name].weights))]

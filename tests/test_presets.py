@@ -150,6 +150,13 @@ def test_a_typed_id_is_what_the_drafter_says(drafter):
     assert drafter in pair.drafters
 
 
+@pytest.mark.parametrize("drafter", ["tree", "composite", "adaptive"])
+def test_for_trees_a_typed_id_must_be_known(drafter):
+    with pytest.raises(PlaygroundError, match=f"{drafter} drafts with several kinds.*owner/small.*Give its folder"):
+        custom_pair("owner/big", "owner/small", drafter)
+    assert drafter in custom_pair("owner/big", "starter-mtp", drafter).drafters
+
+
 def test_a_typed_target_drafts_with_its_own_layers_where_that_is_asked():
     pair = custom_pair("owner/big", "", "mtp")
     assert (pair.mtp, pair.drafter, "tree" in pair.drafters) == ("native", "mtp", True)

@@ -109,9 +109,9 @@ def _ngram(models: LoadedPair, runs: int, n: int) -> list[Result]:
 
 
 def _assistant(models: LoadedPair, runs: int, n: int) -> list[Result]:
-    """With an assistant cut from the target where the pair has none: how much is accepted is beside the point here,
-    both sides draft the same."""
-    assistant = models.drafting or _first_layers(models.target)
+    """With an assistant cut from the target: how much is accepted is beside the point here, both sides draft the
+    same."""
+    assistant = _first_layers(models.target)
     models = dataclasses.replace(models, drafting=assistant, pair=dataclasses.replace(models.pair, assistant="x"))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD

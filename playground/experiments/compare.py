@@ -93,8 +93,7 @@ def run(
     try:
         emit(Progress("Warming up"))
         for lane in lanes:
-            warm_up = LaneRun(models, lane, request, prompt_ids[-WARM_UP_TOKENS:], min(room, WARM_UP_ROUNDS * 4)).rounds
-            list(itertools.takewhile(lambda _: not stop.is_set(), itertools.islice(warm_up, WARM_UP_ROUNDS)))
+            _warm_up(models, lane, request, prompt_ids[-WARM_UP_TOKENS:], min(room, WARM_UP_ROUNDS * 4), stop)
         for index, lane in enumerate(lanes):
             if stop.is_set():
                 break
@@ -118,6 +117,20 @@ def run(
     comparison = Comparison(tuple(traces))
     emit(Finished(comparison))
     return comparison
+
+
+def _warm_up(
+    models: LoadedPair,
+    lane: Lane,
+    request: Request,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    stop: threading.Event,
+) -> None:
+    """By itself, so that its caches are gone before the lanes run."""
+    rounds = itertools.islice(LaneRun(models, lane, request, prompt_ids, max_new_tokens).rounds, WARM_UP_ROUNDS)
+    while not stop.is_set() and next(rounds, None):
+        pass
 
 
 def _decoded(

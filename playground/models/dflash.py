@@ -20,7 +20,7 @@ from transformers import Cache, DynamicCache, MuseGlimmerAssistantConfig, MuseGl
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.published import check_made_for, fetch
+from playground.models.networks import REMEDY, check_made_for, fetch
 from playground.progress import Progress
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, in a config's words
@@ -99,8 +99,13 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
             f"{weights.name} is no DFlash drafter of a kind known here: its config.json names {architecture}, and it "
             f"should be {ZLAB} or {TRANSFORMERS}, with target_layer_ids and mask_token_id. DFlash 2 is another network."
         )
-    made_for = {"num_hidden_layers": given.get("num_target_layers")}
-    check_made_for(target, weights.name, made_for | {key: given.get(key) for key in ("hidden_size", "vocab_size")})
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("{} layers", given.get("num_target_layers"), text.num_hidden_layers),
+        ("hidden states of {}", given.get("hidden_size"), text.hidden_size),
+        ("a vocabulary of {}", given.get("vocab_size"), text.vocab_size),
+    ]
+    check_made_for(weights.name, target.name, sizes)
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
@@ -150,5 +155,5 @@ def _check_reaches(config: MuseGlimmerAssistantConfig, name: str, target: Loaded
         if highest >= there:
             raise PlaygroundError(
                 f"{name} cannot draft for {target.name}: it needs {what} {highest:,}, counted from 0, and there are "
-                f"{there:,}. Choose the target that it was made for, or a drafter made for this one."
+                f"{there:,}. {REMEDY}"
             )

@@ -13,7 +13,6 @@ draft id to make the target's.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedDrafter, LoadedModel, locate
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
+from playground.models.networks import REMEDY, check_made_for, fetch
 from playground.models.weights import Weights
 from playground.progress import Progress
 
@@ -166,31 +166,17 @@ def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: it cannot be had, is no EAGLE-3 head, has no safetensors weights, or was made for another
         target.
     """
-    weights = locate(name, progress)
+    weights, raw = fetch(name, "An EAGLE-3 head", progress)
     progress(Progress(f"Loading {weights.name}"))
-    try:
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
         state = _read_state(weights)
-        raw = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
         _check_kind(raw, state, weights.name)
         config = read_config(raw)
         _check_fits(config, state, weights.name, _made_for(raw), target)
         head = Eagle3Head(target.model, config, state)
         parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
         head.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
-    except PlaygroundError:
-        raise
-    except (torch.OutOfMemoryError, MemoryError):
-        raise PlaygroundError(
-            f"The memory of {target.model.device} ran out while {weights.name} was loading. "
-            "Choose a smaller pair, or free some memory."
-        ) from None
-    except Exception as error:
-        # A folder can be broken in any way, and transformers answers to a config with any exception.
-        what = " ".join(str(error).split())[:200]
-        raise PlaygroundError(
-            f"{weights.name} cannot be read as an EAGLE-3 head ({type(error).__name__}: {what}). Check that the "
-            "folder is whole, or choose a head in the layout of SafeAILab, SpecForge or speculators."
-        ) from error
     return LoadedDrafter(head.eval().requires_grad_(False), weights.name, weights.origin)
 
 
@@ -216,8 +202,6 @@ def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
 
 def _read_state(weights: Weights) -> dict[str, Tensor]:
     """The published tensors, by the names of the speculators layout."""
-    if weights.gguf:
-        raise PlaygroundError(f"{weights.name} is a GGUF file, and EAGLE-3 heads are read from safetensors only.")
     tensors: dict[str, Tensor] = {}
     for path in sorted(weights.folder.glob("*.safetensors")):
         tensors |= load_file(path)
@@ -262,17 +246,13 @@ def _check_fits(
         reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"
         raise PlaygroundError(
             f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and here there are "
-            f"{n}. Choose its own target, or a head made for this one."
+            f"{n}. {REMEDY}"
         )
     reads = state["fc.weight"].shape[1] // len(layers)
     embeds = text.hidden_size if "embed_tokens.weight" not in state else config.layer.hidden_size
-    for what, ours, theirs in (
-        ("hidden states", reads, text.hidden_size),
-        ("embeddings", config.layer.hidden_size, embeds),
-        ("a vocabulary", config.layer.vocab_size, text.vocab_size),
-    ):
-        if ours != theirs:
-            raise PlaygroundError(
-                f"{name} cannot draft for {target.name}: it was made for {made_for}, with {what} of {ours:,}, and here "
-                f"they are {theirs:,}. Choose its own target, or a head made for this one."
-            )
+    sizes = [
+        ("hidden states of {}", reads, text.hidden_size),
+        ("embeddings of {}", config.layer.hidden_size, embeds),
+        ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
+    ]
+    check_made_for(name, target.name, sizes, made_for=made_for)

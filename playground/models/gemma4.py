@@ -16,9 +16,10 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
+from playground.models.networks import check_made_for
+from playground.presets import PUBLISHED
 from playground.progress import Progress
 
-MODEL_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
 
 
@@ -95,20 +96,16 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
         PlaygroundError: it is no assistant, was made for another target, or this transformers cannot build it.
     """
     remedy = f"Choose the assistant made for {target_name}; Google's are named like their targets, -assistant behind."
-    if config.model_type not in MODEL_TYPES:
+    if PUBLISHED.get(config.model_type) != "gemma4":
         raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
-    for what, wanted, given in (
-        ("hidden states of", config.backbone_hidden_size, target.hidden_size),
-        ("a vocabulary of", own.vocab_size, target.vocab_size),
-        ("a sliding window of", own.sliding_window, target.sliding_window),
-        ("key-value heads (number, size) of", kv_layout(own), kv_layout(target)),
-    ):
-        if wanted != given:
-            raise PlaygroundError(
-                f"{name} cannot draft for {target_name}: it was made for a target with {what} {wanted}, and here they "
-                f"are {given}. {remedy}"
-            )
+    sizes = [
+        ("hidden states of {}", config.backbone_hidden_size, target.hidden_size),
+        ("a vocabulary of {}", own.vocab_size, target.vocab_size),
+        ("a sliding window of {}", own.sliding_window, target.sliding_window),
+        ("key-value heads (number, size) of {}", kv_layout(own), kv_layout(target)),
+    ]
+    check_made_for(name, target_name, sizes, remedy=remedy)
     try:
         getattr(own, "kv_sharing_modes", None)
     except ValueError:  # transformers 5.23.0: a model that only shares has no layer that stores

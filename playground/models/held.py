@@ -15,8 +15,10 @@ def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
 
 
 def cache_bytes(cache: Cache) -> int:
-    states = (state for layer in cache.layers for state in vars(layer).values() if isinstance(state, Tensor))
-    return sum(_storages(states).values())
+    """Of a KV cache, recurrent states among it, which layers keep in dictionaries."""
+    kept = [value for layer in cache.layers for value in vars(layer).values()]
+    states = [state for value in kept for state in (value.values() if isinstance(value, dict) else [value])]
+    return sum(_storages(state for state in states if isinstance(state, Tensor)).values())
 
 
 def _tensors(model: nn.Module) -> Iterator[Tensor]:

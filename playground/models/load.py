@@ -41,6 +41,7 @@ class LoadedModel:
 
     @property
     def module(self) -> nn.Module:
+        """What holds the weights, of a LoadedDrafter too."""
         return self.model
 
     @property
@@ -208,5 +209,5 @@ def _reason(name: str, error: Exception) -> str:
         )
     if "Unrecognized configuration class" in text:
         return f"{name} is not a causal language model. Choose a model that writes text from left to right."
-    first = next((line for line in text.splitlines() if line.strip()), "no message")
-    return f"{name} cannot be loaded ({type(error).__name__}: {first}). Check that the folder is whole."
+    what = " ".join(text.split())[:200] or "no message"
+    return f"{name} cannot be loaded ({type(error).__name__}: {what}). Check that the folder is whole."

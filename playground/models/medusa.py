@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.published import check_made_for, fetch
+from playground.models.networks import check_made_for, fetch
 from playground.progress import Progress
 
 WEIGHTS = "medusa_lm_head.safetensors"
@@ -76,20 +76,20 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
-        state = load_file(path, device=str(target.model.device))
+        loaded = load_file(path, device=str(target.model.device))
+        state = {key: tensor.to(target.model.dtype) for key, tensor in loaded.items()}
     first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
     width = first if first is not None else last
-    made_for = {
-        "hidden_size": None if width is None else width.shape[1],
-        "vocab_size": None if last is None else last.shape[0],
-    }
-    check_made_for(target, weights.name, made_for)
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("hidden states of {}", None if width is None else width.shape[1], text.hidden_size),
+        ("a vocabulary of {}", None if last is None else last.shape[0], text.vocab_size),
+    ]
+    check_made_for(weights.name, target.name, sizes)
     with torch.device("meta"):
         network = MedusaHeads(target.model, count, blocks, own=last is not None)
     try:
-        network.heads.load_state_dict(
-            {key: tensor.to(target.model.dtype) for key, tensor in state.items()}, assign=True
-        )
+        network.heads.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise PlaygroundError(
             f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, as its config.json says "

@@ -45,8 +45,8 @@ NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], Loa
 
 @dataclass
 class LoadedPair:
-    """`drafting` is what the way of drafting drafts with: a model, or a network over the target's hidden states; None
-    where it needs no weights beside the target's."""
+    """`drafting` is what the way of drafting drafts with: a model, which may be the target's first layers, or a network
+    over the target's hidden states; None for a lookup."""
 
     pair: Pair
     target: LoadedModel

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from playground.errors import PlaygroundError
 from playground.models.heads import ParallelHeads
-from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.mtp import MtpLayer
+from playground.models.networks import check_made_for
+from playground.models.weights import Weights
 from playground.presets import SHIPPED, folder_of
 from playground.progress import Progress
 
@@ -44,7 +46,8 @@ def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpL
 
 def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
     """Raises:
-    PlaygroundError: there is no such drafter, it was trained for another kind of target, or its files are broken.
+    PlaygroundError: there is no such drafter, it was trained for another kind of target, its files are broken, or no
+    memory is left for it.
     """
     folder = folder_of(name)
     try:
@@ -56,32 +59,24 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
             f"{folder.name} is no trained drafter ({type(error).__name__}: {error}). It takes a folder that "
             "`python -m playground distil` wrote."
         ) from error
-    check_fits(config, folder.name, target)
-    network = build(config, target, draft_ids).to(target.model.device)
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("hidden states of {}", config.hidden_size, text.hidden_size),
+        ("a vocabulary of {}", config.vocab_size, text.vocab_size),
+    ]
+    remedy = "Choose its own target, or train a drafter for this one."
+    check_made_for(folder.name, target.name, sizes, made_for=config.target, remedy=remedy)
+    origin = "shipped" if folder.parent == SHIPPED else "folder"
+    weights = Weights(folder, folder.name, f"{origin} {folder.name}")
+    with explained(weights, target.model.device):
+        network = build(config, target, draft_ids).to(target.model.device)
     try:
         network.load_state_dict({**state, "draft_ids": draft_ids})
     except RuntimeError as error:
         raise PlaygroundError(
             f"{folder.name} does not fit {target.name}: its layer has other shapes. Train one for this target."
         ) from error
-    origin = "shipped" if folder.parent == SHIPPED else "folder"
-    return LoadedDrafter(network.eval().requires_grad_(False), folder.name, f"{origin} {folder.name}")
-
-
-def check_fits(config: TrainedConfig, name: str, target: LoadedModel) -> None:
-    """Raises:
-    PlaygroundError: hidden states or vocabulary of the target are of another size.
-    """
-    text = target.model.config.get_text_config(decoder=True)
-    for what, ours, theirs in (
-        ("hidden states", config.hidden_size, text.hidden_size),
-        ("a vocabulary", config.vocab_size, text.vocab_size),
-    ):
-        if ours != theirs:
-            raise PlaygroundError(
-                f"{name} cannot draft for {target.name}: it was trained for {config.target}, which has {what} of "
-                f"{ours:,}, and here they are {theirs:,}. Choose its own target, or train a drafter for this one."
-            )
+    return LoadedDrafter(network.eval().requires_grad_(False), weights.name, weights.origin)
 
 
 def save_trained(network: nn.Module, config: TrainedConfig, folder: Path, card: str) -> None:

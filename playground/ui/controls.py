@@ -173,7 +173,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         )
         assistant = gr.Textbox(
             "",
-            label="Assistant or trained drafter",
+            label="What drafts for it",
             placeholder="optional",
             info="id or folder of what drafts, of the kind that Drafter names; for an early exit the number of layers",
         )

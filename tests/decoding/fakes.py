@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter
 
 Law = Callable[[Sequence[int]], torch.Tensor]  # text -> (vocabulary,) logits
 
@@ -34,8 +34,8 @@ def counting_law(vocab_size: int) -> Law:
 
 
 class FakeModel:
-    """CachedModel's interface over a law. Counts its passes and refuses to be fed a text that its cache does not
-    hold."""
+    """What loop and assistants use of CachedModel, over a law. Counts its passes and refuses to be fed a text that its
+    cache does not hold."""
 
     device = torch.device("cpu")
 
@@ -78,7 +78,7 @@ class FakeModel:
         self.length = length
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(Drafter):
     """Drafts what a function of the text says, as a lookup would (q is one-hot)."""
 
     def __init__(self, script: Callable[[Sequence[int], int], list[int]]) -> None:

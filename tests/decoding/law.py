@@ -82,7 +82,7 @@ class RememberedBranches:
         pass
 
 
-class RememberedDrafts:
+class RememberedDrafts(Drafter):
     """What a fresh drafter proposes behind a text, asked once for each text and lookahead. For drafters that choose."""
 
     def __init__(self, make: Callable[[], Drafter]) -> None:

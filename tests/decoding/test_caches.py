@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import QuantizedCache, StaticCache
 
-from tests.decoding.test_transformers_models import generated, ids_of, llama, prompts, run
+from tests.decoding.real import generated, ids_of, llama, prompts
+from tests.decoding.test_transformers_models import run
 
 
 @pytest.mark.parametrize("wish", ["static", "quantized", "offloaded"])

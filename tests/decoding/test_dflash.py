@@ -7,19 +7,8 @@ from functools import cache, wraps
 import pytest
 import torch
 
-from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.dflash import DFlashBranches
-from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
-from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.models.dflash import DFlash
-from playground.trace import Request
-from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.real import FAMILIES, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
 from tests.published import BLOCK, dflash_base
 
 TARGETS = {family: cache(lambda build=build: build(0, 3)) for family, build in FAMILIES.items()}
@@ -31,20 +20,6 @@ def plain(family: str) -> list[list[int]]:
     return [generated(TARGETS[family](), prompt) for prompt in prompts(20)]
 
 
-def drafter_for(way: str, network: DFlash, target: CachedModel, sampler: Sampler):
-    branches, ends = DFlashBranches(network, target), {V - 1}
-    if way == "tree":
-        return TreeDrafter(branches, 12, ends)
-    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
-
-
-def rounds_of(model, way, network, prompt, lookahead=BLOCK - 1, max_new_tokens=24):
-    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-    drafter = drafter_for(way, network, target, sampler)
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, {V - 1}))
-
-
 @pytest.mark.parametrize("way", ["chain", "tree"])
 @pytest.mark.parametrize("family", TARGETS)
 def test_greedy_equals_generate(family, way):
@@ -52,7 +27,7 @@ def test_greedy_equals_generate(family, way):
     network = DFlash(dflash_base(model), model, frozenset())
     decisions = []
     for prompt, expected in zip(prompts(20), plain(family), strict=True):
-        rounds = rounds_of(model, way, network, prompt)
+        rounds = rounds_of(model, over(network, way), prompt)
         assert ids_of(rounds) == expected
         decisions += [token.decision for round_ in rounds for token in round_.drafted]
     assert {"accepted", "rejected"} <= set(decisions)
@@ -74,7 +49,7 @@ def test_the_tokens_and_the_passes_are_those_of_transformers_own_way(monkeypatch
     monkeypatch.setattr(type(model), "forward", counted)
     ours = theirs = 0
     for prompt in prompts(20):
-        rounds = rounds_of(model, "chain", network, prompt)
+        rounds = rounds_of(model, over(network), prompt)
         ours += len(rounds)
         passes.clear()
         assert ids_of(rounds) == generated(model, prompt, assistant_model=base, speculation_type="dflash")
@@ -85,7 +60,7 @@ def test_the_tokens_and_the_passes_are_those_of_transformers_own_way(monkeypatch
 def test_a_block_is_drafted_in_one_pass_and_no_more_than_it_holds():
     model = TARGETS["llama"]()
     network = DFlash(dflash_base(model), model, frozenset())
-    first, second, *_ = rounds_of(model, "chain", network, [3, 1, 4], lookahead=9)
+    first, second, *_ = rounds_of(model, over(network), [3, 1, 4], lookahead=9)
     assert not first.drafted  # before the target's first pass there is nothing to draft from
     assert len(second.drafted) == BLOCK - 1
 
@@ -97,25 +72,7 @@ def test_what_was_drafted_before_leaves_nothing_behind(causal):
     model = TARGETS["llama"]()
     text = [3, 1, 4, *generated(model, [3, 1, 4])]
     network = DFlash(dflash_base(model, **WINDOWS), model, causal)
-    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-    drafter = drafter_for("chain", network, target, sampler)
-    target.forward(text[:3], keep=1)
-    target.keep(3)
-    drafter.commit(3)
-    for stands in (5, 6, 10, 13, 14, 18):
-        known = target.length + 1
-        fresh_target = CachedModel(model)
-        fresh = drafter_for("chain", network, fresh_target, sampler)
-        fresh_target.forward(text[: known - 1], keep=1)
-        fresh.commit(known - 1)
-        if stands != 13:
-            again = drafter.propose(text[:known], 3, 0.0)
-            expected = fresh.propose(text[:known], 3, 0.0)
-            assert again.ids == expected.ids
-            assert again.q == pytest.approx(expected.q, rel=1e-4)
-        target.forward(text[target.length : known + 3], keep=4)
-        target.keep(stands)
-        drafter.commit(stands)
+    leaves_nothing_behind(model, over(network), text, [(3, 5), (3, 6), (3, 10), (0, 13), (3, 14), (3, 18)])
 
 
 def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():

@@ -7,22 +7,15 @@ import itertools
 import pytest
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.build import build_drafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
-from playground.trace import Lane, Request
-from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from playground.trace import Request
+from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
 from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 
 WAYS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))
-
-
 LAYERS = (1, 2, 3)  # of 7
 LAYOUT = {"llama": "safeai", "gemma": "speculators"}
 
@@ -34,17 +27,8 @@ def family(request):
     return target, LAYOUT[request.param], [(prompt, generated(target, prompt)) for prompt in prompts(20)]
 
 
-def drafter_for(model, way, drafting, target, lookahead, **sampling):
-    models = LoadedPair(custom_pair("big", "head", "eagle3"), loaded(model), drafting)
-    lane = Lane(way, "big", way, lookahead=lookahead, nodes=24)
-    return build_drafter(models, lane, target, Sampler(Request("x", **sampling), model.device))
-
-
-def rounds_of(model, way, drafting, prompt, lookahead=4, max_new_tokens=24, ends=(V - 1,), **sampling):
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
-    drafter = drafter_for(model, way, drafting, target, lookahead, **sampling)
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+def drafting(model, way, head):
+    return built(LoadedPair(custom_pair("big", "head", "eagle3"), loaded(model), head), way, lookahead=4, nodes=24)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -53,7 +37,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
     head = load(write_head(tmp_path / "head", target, EVEN, **LAYOUTS[layout]), target)
     drafted = accepted = 0
     for prompt, answer in answers:
-        rounds = rounds_of(target, way, head, prompt)
+        rounds = rounds_of(target, drafting(target, way, head), prompt)
         assert ids_of(rounds) == answer
         tokens = [token for round_ in rounds for token in round_.drafted]
         drafted += len(tokens)
@@ -72,7 +56,7 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
     prompt, answer = answers[0]
     text = [*prompt, *answer]
     reference, target = Reference(folder, model, LAYERS), CachedModel(model)
-    drafter = drafter_for(model, way, load(folder, model), target, 4)
+    drafter = drafting(model, way, load(folder, model))(target, Sampler(Request("x"), model.device))
     target.forward(prompt, keep=1)
     target.keep_branch(len(prompt), [])
     drafter.commit(len(prompt))
@@ -97,4 +81,4 @@ def test_a_head_with_a_window_drafts_on_behind_it(tmp_path):
     window = dict(layer_types=["sliding_attention"], sliding_window=6, use_sliding_window=True)
     head = load(write_head(tmp_path / "head", target, EVEN, **window), target)
     for way, prompt in itertools.product(WAYS, prompts(2)):
-        assert ids_of(rounds_of(target, way, head, prompt)) == generated(target, prompt)
+        assert ids_of(rounds_of(target, drafting(target, way, head), prompt)) == generated(target, prompt)

@@ -11,18 +11,23 @@ from transformers import MambaConfig, MambaForCausalLM
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.errors import PlaygroundError
 from playground.models.early_exit import first_layers
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from playground.trace import Lane, Request
-from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.real import (
+    FAMILIES,
+    NewDrafter,
+    V,
+    generated,
+    ids_of,
+    leaves_nothing_behind,
+    prompts,
+    rounds_of,
+)
 
 LAYERS, EXIT = 4, 2
 
@@ -43,22 +48,16 @@ def model(request):
     return model
 
 
-def drafter_for(model, target: CachedModel, sampler: Sampler, layers: int = EXIT) -> EarlyExitDrafter:
-    return EarlyExitDrafter(first_layers(loaded(model), layers).model, target, sampler, {V - 1})
-
-
-def rounds_of(model, prompt, lookahead=4, max_new_tokens=24, layers=EXIT, ends=(V - 1,), **sampling):
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
-    drafter = drafter_for(model, target, sampler, layers)
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, set(ends)))
+def drafting(model, layers: int = EXIT) -> NewDrafter:
+    first = first_layers(loaded(model), layers).model
+    return lambda target, sampler: EarlyExitDrafter(first, target, sampler, {V - 1})
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_greedy_equals_generate_and_some_drafts_stand(model, layers):
     kept = 0
     for prompt in prompts(20):
-        rounds = rounds_of(model, prompt, layers=layers)
+        rounds = rounds_of(model, drafting(model, layers), prompt)
         assert ids_of(rounds) == generated(model, prompt)
         kept += sum(len(round_.accepted) for round_ in rounds)
     assert kept > 20
@@ -79,7 +78,7 @@ def test_same_tokens_as_transformers_in_no_more_rounds_behind_the_prompt(model, 
 
     ours = theirs = 0
     for prompt in prompts(20):
-        first, *rest = rounds_of(model, prompt, max_new_tokens=25)
+        first, *rest = rounds_of(model, drafting(model), prompt, max_new_tokens=25)
         begun = [*prompt, *ids_of([first])]
         ours += len(rest)
         with monkeypatch.context() as patch:
@@ -92,28 +91,8 @@ def test_same_tokens_as_transformers_in_no_more_rounds_behind_the_prompt(model, 
 
 
 def test_what_was_drafted_before_leaves_nothing_behind(model):
-    text = [3, 1, 4, *rounds_text(model)]
-    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-    drafter = drafter_for(model, target, sampler)
-    target.forward(text[:3], keep=1)
-    target.keep(3)
-    for stands in (5, 6, 10, 14):  # of the text, behind each round
-        known = target.length + 1
-        fresh_target = CachedModel(model)
-        fresh = drafter_for(model, fresh_target, sampler)
-        fresh_target.forward(text[: known - 1], keep=1)
-        fresh_target.keep(known - 1)
-        again, first = drafter.propose(text[:known], 4, 0.0), fresh.propose(text[:known], 4, 0.0)
-        assert again.ids == first.ids
-        assert again.q == pytest.approx(first.q, rel=1e-4)
-        logits = target.forward(text[target.length : known + 4], keep=1)
-        torch.testing.assert_close(logits, CachedModel(model).forward(text[: known + 4], keep=1), rtol=1e-4, atol=1e-4)
-        target.keep(stands)
-        drafter.commit(stands)
-
-
-def rounds_text(model) -> list[int]:
-    return ids_of(rounds_of(model, [3, 1, 4], ends=()))
+    text = [3, 1, 4, *ids_of(rounds_of(model, drafting(model), [3, 1, 4], ends=()))]
+    leaves_nothing_behind(model, drafting(model), text, [(4, 5), (4, 6), (4, 10), (4, 14)])
 
 
 def test_the_drafter_reads_no_token_of_the_text_but_the_last(model, monkeypatch):
@@ -125,7 +104,7 @@ def test_the_drafter_reads_no_token_of_the_text_but_the_last(model, monkeypatch)
         return forward(self, ids, keep, branches)
 
     monkeypatch.setattr(CachedModel, "forward", counted)
-    rounds_of(model, list(range(1, 15)))
+    rounds_of(model, drafting(model), list(range(1, 15)))
     assert fed[0] == (LAYERS, 14)
     assert {count for layers, count in fed if layers == EXIT} == {1}
 

@@ -10,22 +10,13 @@ import torch
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
 from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.gemma4 import Gemma4Branches
-from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
-from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.models.gemma4 import Gemma4Assistant
-from playground.trace import Request
 from tests.decoding import test_transformers_models as engine
-from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
-from tests.decoding.test_transformers_models import V, ids_of, prompts
+from tests.decoding.real import V, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
 
-ENDS, TOKENS = {V - 1}, 12
+TOKENS = 12
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
 
 
@@ -51,40 +42,18 @@ test_of_a_tree_each_branch_is_what_it_is_alone = (
 )
 
 
-def drafter_for(way: str, target: CachedModel, assistant, sampler: Sampler, ends=ENDS):
-    branches = Gemma4Branches(Gemma4Assistant(assistant, target.model), target)
-    if way == "tree":
-        return TreeDrafter(branches, 12, ends)
-    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
-
-
-def generated(model, prompt, **options):
-    ids = torch.tensor([prompt])
-    mask = torch.ones_like(ids)
-    out = model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, **options)
-    return out[0, len(prompt) :].tolist()
-
-
 @cache
 def written(kind: str, n: int):
     model = gemma4_target(kind, V)
-    return [generated(model, prompt) for prompt in prompts(n)]
+    return [generated(model, prompt, TOKENS) for prompt in prompts(n)]
 
 
 @cache
 def runs(kind: str, way: str, ordered: bool, n: int):
     """The rounds behind each of n prompts."""
     model = gemma4_target(kind, V)
-    assistant = gemma4_assistant(model, ordered)
-
-    def rounds(prompt):
-        target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-        drafter = drafter_for(way, target, assistant, sampler)
-        return list(
-            decode(target, drafter, Constant(4), sampler, Detokenizer(NumberTokenizer(), prompt), prompt, TOKENS, ENDS)
-        )
-
-    return [rounds(prompt) for prompt in prompts(n)]
+    new_drafter = over(Gemma4Assistant(gemma4_assistant(model, ordered), model), way)
+    return [rounds_of(model, new_drafter, prompt, max_new_tokens=TOKENS) for prompt in prompts(n)]
 
 
 @pytest.mark.parametrize(("way", "ordered"), [("chain", False), ("tree", True)])
@@ -177,26 +146,8 @@ def test_branches_side_by_side_are_what_each_is_alone(target, assistant):
 
 
 def test_what_was_drafted_before_leaves_nothing_behind(target, assistant):
-    """Behind any number of rounds, some accepted and some not, the draft is that of a drafter which sees the text for
-    the first time."""
-    cached, sampler = CachedModel(target), Sampler(Request("x"), target.device)
-    drafter = drafter_for("chain", cached, assistant, sampler)
-    cached.forward(TEXT[:7], keep=1)
-    cached.keep(7)
-    drafter.commit(7)
-    for stands in (9, 10, 14, 15, 16):  # of the text, behind each round: one, none, three, none and none accepted
-        known = cached.length + 1
-        fresh_target = CachedModel(target)
-        fresh = drafter_for("chain", fresh_target, assistant, sampler)
-        fresh_target.forward(TEXT[: known - 1], keep=1)
-        fresh_target.keep(known - 1)
-        expected = fresh.propose(TEXT[:known], 3, 0.0)
-        draft = drafter.propose(TEXT[:known], 3, 0.0)
-        assert draft.ids == expected.ids
-        assert draft.q == pytest.approx(expected.q, rel=1e-3)
-        cached.forward(TEXT[cached.length : known + 3], keep=4)
-        cached.keep(stands)
-        drafter.commit(stands)
+    rounds = [(3, stands) for stands in (9, 10, 14, 15, 16)]  # one, none, three, none and none accepted
+    leaves_nothing_behind(target, over(Gemma4Assistant(assistant, target)), TEXT, rounds, first=7)
 
 
 def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
@@ -206,7 +157,7 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     passes = []
     forward = type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *a, **k: passes.append(1) or forward(self, *a, **k))
-    theirs = [generated(model, prompt, assistant_model=assistant) for prompt in prompts(20)]
+    theirs = [generated(model, prompt, TOKENS, assistant_model=assistant) for prompt in prompts(20)]
     chains = runs("text", "chain", False, 20)
     assert [ids_of(rounds) for rounds in chains] == theirs
     assert sum(len(rounds) for rounds in chains) <= len(passes)

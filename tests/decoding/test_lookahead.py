@@ -21,7 +21,7 @@ from playground.errors import PlaygroundError
 from playground.trace import Lane, Request
 from playground.ways import POLICIES
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
-from tests.decoding.test_transformers_models import ids_of
+from tests.decoding.real import ids_of
 from tests.decoding.test_tree import LawBranches
 
 CPU = torch.device("cpu")

@@ -10,22 +10,18 @@ import pytest
 import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
-from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.models.dflash import DFlash
 from playground.models.early_exit import first_layers
+from playground.models.gemma4 import Gemma4Assistant
 from playground.models.load import LoadedModel
-from playground.trace import Request
-from tests.decoding import test_dflash, test_eagle3, test_gemma4, test_medusa
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
-from tests.decoding.test_trained_drafters import network_for, rounds_of
-from tests.decoding.test_transformers_models import deepseek, generated, ids_of, prompts, run
-from tests.models.test_eagle3 import LAYOUTS
+from tests.decoding.real import NewDrafter, deepseek, generated, ids_of, over, prompts, rounds_of
+from tests.decoding.test_trained_drafters import drafting, network_for
+from tests.decoding.test_transformers_models import run
+from tests.models.test_eagle3 import LAYOUTS, write_head
+from tests.models.test_eagle3 import load as load_eagle3
 from tests.published import dflash_base, medusa_heads
 from tests.quantised import ENDS, SIZES, V, llama, quantised
 
@@ -37,12 +33,9 @@ def target(request, tmp_path_factory):
     return quantised(llama(), tmp_path_factory.mktemp("target"), request.param, COMPUTE[request.param])
 
 
-def early_exit(model, prompt):
+def early_exit(model) -> NewDrafter:
     layers = first_layers(LoadedModel(model, NumberTokenizer(), "tiny", ""), 1).model
-    cached, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-    drafter = EarlyExitDrafter(layers, cached, sampler, {V - 1})
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(cached, drafter, Constant(4), sampler, detokenizer, prompt, 24, {V - 1}))
+    return lambda target, sampler: EarlyExitDrafter(layers, target, sampler, {V - 1})
 
 
 @pytest.mark.parametrize("way", ["ngram", "assistant", "early exit", "mtp", "mtp tree", "heads", "heads tree"])
@@ -51,9 +44,9 @@ def test_greedy_equals_generate_token_for_token(target, way):
     drafted = 0
     for prompt in prompts(20):
         if network:
-            rounds = rounds_of(target, way, network, prompt)
+            rounds = rounds_of(target, drafting(way, network), prompt)
         elif way == "early exit":
-            rounds = early_exit(target, prompt)
+            rounds = rounds_of(target, early_exit(target), prompt)
         else:
             rounds = run((target, target), way, prompt)
         assert ids_of(rounds) == generated(target, prompt)
@@ -83,7 +76,7 @@ def test_of_a_mixture_of_experts_the_experts_stay_whole(tmp_path, bits):
     for prompt in prompts(10):
         expected = generated(model, prompt)
         assert ids_of(run((model, model), "assistant", prompt)) == expected
-        assert ids_of(rounds_of(model, "mtp tree", network, prompt)) == expected
+        assert ids_of(rounds_of(model, over(network, "tree"), prompt)) == expected
 
 
 def test_latent_attention_in_int4(tmp_path):
@@ -95,23 +88,20 @@ def test_latent_attention_in_int4(tmp_path):
 @pytest.mark.parametrize("way", ["chain", "tree"])
 def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_path, way):
     target = quantised(llama(7), tmp_path / "target", 4)
-    medusa = medusa_heads(target, own=False)
-    dflash = DFlash(dflash_base(target), target, frozenset())
-    head = test_eagle3.load(test_eagle3.write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"]), target)
+    head = write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"])
+    networks = [
+        medusa_heads(target, own=False),
+        DFlash(dflash_base(target), target, frozenset()),
+        load_eagle3(head, target).network,
+    ]
     for prompt in prompts(8):
         expected = generated(target, prompt)
-        assert ids_of(test_medusa.rounds_of(target, way, medusa, prompt)) == expected
-        assert ids_of(test_dflash.rounds_of(target, way, dflash, prompt)) == expected
-        eagle3 = "eagle3" if way == "chain" else way
-        assert ids_of(test_eagle3.rounds_of(target, eagle3, head, prompt)) == expected
+        for network in networks:
+            assert ids_of(rounds_of(target, over(network, way), prompt)) == expected
 
 
 def test_a_gemma_4_assistant_reads_the_embedding_of_a_target_in_int4(tmp_path):
     target = quantised(gemma4_target("text", V), tmp_path, 4)
-    assistant = gemma4_assistant(target)
+    new_drafter = over(Gemma4Assistant(gemma4_assistant(target), target))
     for prompt in prompts(5):
-        cached, sampler = CachedModel(target), Sampler(Request("x"), target.device)
-        drafter = test_gemma4.drafter_for("chain", cached, assistant, sampler)
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(cached, drafter, Constant(4), sampler, detokenizer, prompt, 12, {V - 1})
-        assert ids_of(list(rounds)) == test_gemma4.generated(target, prompt)
+        assert ids_of(rounds_of(target, new_drafter, prompt)) == generated(target, prompt)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from playground.decoding.cached import CachedModel
-from tests.decoding.test_transformers_models import generated, ids_of, prompts, run
+from tests.decoding.real import generated, ids_of, prompts
+from tests.decoding.test_transformers_models import run
 from tests.native import qwen
 
 
@@ -44,6 +45,14 @@ def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(model, first):
     alone.watch([-1])
     torch.testing.assert_close(logits, alone.forward(text, keep=3), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.cat(hidden), alone.hidden[end - 5 : end], rtol=1e-4, atol=1e-4)
+
+
+def test_the_states_count_as_held_memory(model):
+    cached = CachedModel(model)
+    cached.forward([1, 2, 3], keep=1)
+    recurrent, full = cached._cache.layers
+    states = [*recurrent.conv_states.values(), *recurrent.recurrent_states.values(), full.keys, full.values]
+    assert cached.cache_bytes == sum(state.untyped_storage().nbytes() for state in states) > 0
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "assistant"])

@@ -10,13 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
-from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.heads import HeadsBranches
-from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -25,7 +20,17 @@ from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 from playground.trace import Request
 from tests.decoding.fakes import NumberTokenizer, ScriptedDrafter
-from tests.decoding.test_transformers_models import FAMILIES, V, generated, ids_of, prompts
+from tests.decoding.real import (
+    FAMILIES,
+    NewDrafter,
+    V,
+    generated,
+    ids_of,
+    leaves_nothing_behind,
+    over,
+    prompts,
+    rounds_of,
+)
 from tests.decoding.test_verify import agrees
 
 SEVERAL = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}
@@ -42,20 +47,11 @@ def network_for(way: str, model, draft_ids: torch.Tensor):
     return layer
 
 
-def drafter_for(way: str, network, target: CachedModel, sampler: Sampler):
-    ends = {V - 1}
-    branches = (HeadsBranches if way.startswith("heads") else MtpBranches)(network, target)
-    if way in ("mtp", "heads"):
-        return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
-    tree = TreeDrafter(branches, 12, ends)
-    return SEVERAL[way](NgramDrafter(3, 2), tree) if way in SEVERAL else tree
-
-
-def rounds_of(model, way, network, prompt, lookahead=4, max_new_tokens=24, **sampling):
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
-    drafter = drafter_for(way, network, target, sampler)
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, {V - 1}))
+def drafting(way: str, network) -> NewDrafter:
+    if way in SEVERAL:
+        tree = over(network, "tree")
+        return lambda target, sampler: SEVERAL[way](NgramDrafter(3, 2), tree(target, sampler))
+    return over(network, "tree" if way.endswith("tree") else "chain")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -65,7 +61,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
     network = network_for(way, model, torch.arange(0, V, 2))
     drafted = 0
     for prompt in prompts(20):
-        rounds = rounds_of(model, way, network, prompt)
+        rounds = rounds_of(model, drafting(way, network), prompt)
         assert ids_of(rounds) == generated(model, prompt)
         drafted += sum(len(round_.drafted) for round_ in rounds)
         if way not in SEVERAL:
@@ -76,7 +72,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
 @pytest.mark.parametrize("way", ["mtp", "heads"])
 def test_nothing_is_drafted_before_the_targets_first_pass(way):
     model = FAMILIES["llama"](0, 2)
-    first, second, *_ = rounds_of(model, way, network_for(way, model, torch.arange(V)), [3, 1, 4])
+    first, second, *_ = rounds_of(model, over(network_for(way, model, torch.arange(V))), [3, 1, 4])
     assert not first.drafted
     assert len(second.drafted) == 4
 
@@ -84,32 +80,15 @@ def test_nothing_is_drafted_before_the_targets_first_pass(way):
 def test_heads_draft_no_more_tokens_than_there_are():
     model = FAMILIES["llama"](0, 2)
     heads = network_for("heads", model, torch.arange(V))
-    _, second, *_ = rounds_of(model, "heads", heads, [3, 1, 4], lookahead=9)
+    _, second, *_ = rounds_of(model, over(heads), [3, 1, 4], lookahead=9)
     assert len(second.drafted) == 4
 
 
 def test_what_was_drafted_before_leaves_nothing_behind():
-    """Behind any number of rounds, some accepted and some not, the draft is that of a drafter which sees the text for
-    the first time."""
     model = FAMILIES["llama"](0, 2)
     text = [3, 1, 4, *generated(model, [3, 1, 4])]
-    target, sampler = CachedModel(model), Sampler(Request("x"), model.device)
-    layer = network_for("mtp", model, torch.arange(V))
-    drafter = drafter_for("mtp", layer, target, sampler)
-    target.forward(text[:3], keep=1)
-    target.keep(3)
-    drafter.commit(3)
-    for stands in (5, 6, 10):  # of the text, behind each round: one, none and three drafted tokens accepted
-        known = target.length + 1
-        fresh_target = CachedModel(model)
-        fresh = drafter_for("mtp", layer, fresh_target, sampler)
-        fresh_target.forward(text[: known - 1], keep=1)
-        fresh.commit(known - 1)
-        again = drafter.propose(text[:known], 3, 0.0)
-        assert again.q == pytest.approx(fresh.propose(text[:known], 3, 0.0).q, rel=1e-4)
-        target.forward(text[target.length : known + 3], keep=4)
-        target.keep(stands)
-        drafter.commit(stands)
+    rounds = [(3, 5), (3, 6), (3, 10)]  # one, none and three drafted tokens accepted
+    leaves_nothing_behind(model, over(network_for("mtp", model, torch.arange(V))), text, rounds)
 
 
 def test_a_composite_prefers_what_it_names_first():
@@ -146,10 +125,10 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
         for row, text in zip(rows, texts, strict=True)
     ]
     counts = dict.fromkeys(texts, 0)
-    network = network_for(way, model, draft_ids)
+    new_drafter = drafting(way, network_for(way, model, draft_ids))
     for _ in range(1_500):
         target = CachedModel(model)
-        drafter = drafter_for(way, network, target, sampler)
+        drafter = new_drafter(target, sampler)
         detokenizer = Detokenizer(NumberTokenizer(), prompt)
         rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
         counts[tuple(ids_of(rounds))] += 1

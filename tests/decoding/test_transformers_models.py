@@ -4,80 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import (
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-)
+from transformers import MambaConfig, MambaForCausalLM
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
-from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
-from playground.trace import Request
-from tests.decoding.fakes import NumberTokenizer
-
-V = 40
-SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
-ENDS = dict(eos_token_id=V - 1, bos_token_id=0, pad_token_id=0)
-
-
-def llama(seed: int, layers: int):
-    torch.manual_seed(seed)
-    config = LlamaConfig(**SIZES, **ENDS, num_hidden_layers=layers, initializer_range=0.4)
-    return LlamaForCausalLM(config).eval()
-
-
-def gemma(seed: int, layers: int):
-    """A sliding-window model whose window (6) is far shorter than the texts here."""
-    torch.manual_seed(seed)
-    config = Gemma3TextConfig(
-        **SIZES,
-        **ENDS,
-        head_dim=8,
-        num_hidden_layers=layers,
-        sliding_window=6,
-        layer_types=["sliding_attention", "full_attention"] * (layers // 2) + ["sliding_attention"] * (layers % 2),
-        query_pre_attn_scalar=8,
-        initializer_range=0.4,
-    )
-    return Gemma3ForCausalLM(config).eval()
-
-
-def deepseek(seed: int, layers: int):
-    """Multi-head latent attention, and a mixture of experts in each layer but the first."""
-    torch.manual_seed(seed)
-    config = DeepseekV3Config(
-        **SIZES | dict(num_key_value_heads=4),
-        **ENDS,
-        kv_lora_rank=8,
-        q_lora_rank=12,
-        qk_rope_head_dim=4,
-        v_head_dim=6,
-        qk_nope_head_dim=8,
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_group=1,
-        topk_group=1,
-        first_k_dense_replace=1,
-        num_hidden_layers=layers,
-        initializer_range=0.4,
-    )
-    return DeepseekV3ForCausalLM(config).eval()
-
-
-FAMILIES = {"llama": llama, "gemma": gemma, "deepseek": deepseek}
+from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -86,38 +20,17 @@ def models(request):
     return build(0, 2), build(1, 1)
 
 
-def run(models, drafter: str, prompt: list[int], lookahead: int = 4, max_new_tokens: int = 24, **sampling):
+def run(models, drafter: str, prompt: list[int], **options):
     target, assistant = models
-    sampler = Sampler(Request("x", **sampling), target.device)
-    cached = CachedModel(target)
     ends = {V - 1}
-    way = {
-        "none": NoDrafter,
-        "ngram": NgramDrafter,
-        "suffix": SuffixDrafter,
-        "assistant": lambda: AssistantDrafter(CachedModel(assistant), V, sampler, ends),
-        "itself": lambda: AssistantDrafter(CachedModel(target), V, sampler, ends),
-    }[drafter]()
-    detokenizer = Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(cached, way, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
-
-
-def ids_of(rounds):
-    return [token.id for round_ in rounds for token in round_.tokens]
-
-
-def prompts(n: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(1, 20, (n,), generator=generator).tolist()
-    return [torch.randint(1, V - 1, (length,), generator=generator).tolist() for length in lengths]
-
-
-def generated(model, prompt: list[int], **options) -> list[int]:
-    ids = torch.tensor([prompt])
-    out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, eos_token_id=V - 1, **options
-    )
-    return out[0, len(prompt) :].tolist()
+    new_drafter = {
+        "none": lambda target, sampler: NoDrafter(),
+        "ngram": lambda target, sampler: NgramDrafter(),
+        "suffix": lambda target, sampler: SuffixDrafter(),
+        "assistant": lambda target, sampler: AssistantDrafter(CachedModel(assistant), V, sampler, ends),
+        "itself": lambda cached, sampler: AssistantDrafter(CachedModel(target), V, sampler, ends),
+    }[drafter]
+    return rounds_of(target, new_drafter, prompt, **options)
 
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "suffix", "assistant", "itself"])

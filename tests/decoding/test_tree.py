@@ -26,7 +26,7 @@ EOS = V - 1
 class LawBranches:
     """Branches over a law. Remembers how many tokens it was asked to grow at each place."""
 
-    deepest = 9
+    deepest, cache_bytes = 9, 0
 
     def __init__(self, law, vocab_size: int = V, ready: bool = True) -> None:
         self.law, self.ready = law, ready
@@ -143,3 +143,9 @@ def test_a_tree_that_is_asked_to_be_shallower_is_smaller():
     law = random_law(3, V)
     sizes = [len(TreeDrafter(LawBranches(law), 12, (), lookahead=4).propose([0, 1], k, 0.0).ids) for k in (1, 2, 4, 6)]
     assert sizes == [3, 6, 12, 12]
+
+
+def test_a_tree_is_no_smaller_because_its_drafter_has_fewer_places_than_the_lookahead():
+    branches = LawBranches(random_law(3, V))
+    branches.deepest = 3
+    assert len(TreeDrafter(branches, 12, (), lookahead=9).propose([0, 1], 9, 0.0).ids) == 12

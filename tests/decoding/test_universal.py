@@ -22,7 +22,7 @@ from playground.models.load import LoadedModel
 from playground.trace import Request
 from tests.conftest import SENTENCES
 from tests.decoding.fakes import FakeModel
-from tests.decoding.test_transformers_models import ids_of
+from tests.decoding.real import ids_of
 from tests.tiny import small_llama
 
 STORY = " ".join(SENTENCES) + "\n\nThe target counts the waves. " + SENTENCES[2] + " 🙂🙂 It keeps a few tokens."

@@ -85,7 +85,7 @@ def test_a_model_that_is_no_assistant_is_refused(target, tiny_folder):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"backbone_hidden_size": 64}, "hidden states of 64, and here they are 32"),
+        ({"backbone_hidden_size": 64}, "hidden states of 64, and this one has 32"),
         ({"text_config": {"vocab_size": 40}}, "a vocabulary of 40"),
         ({"text_config": {"sliding_window": 5}}, "a sliding window of 5"),
         ({"text_config": {"num_key_value_heads": 4}}, "key-value heads"),

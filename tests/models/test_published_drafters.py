@@ -74,9 +74,9 @@ def test_layers_with_a_window_are_causal_where_zlab_has_them_so(tmp_path, target
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"hidden_size": 64}, "hidden_size is 64, and here it is 32"),
-        ({"vocab_size": 1234}, "vocab_size is 1234, and here"),
-        ({"num_target_layers": 36}, "num_hidden_layers is 36, and here it is 2"),
+        ({"hidden_size": 64}, "hidden states of 64, and this one has 32"),
+        ({"vocab_size": 1234}, "a vocabulary of 1,234, and this one"),
+        ({"num_target_layers": 36}, "36 layers, and this one has 2"),
         (
             {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 7]}},
             "layer 7, counted from 0, and there are 2",
@@ -86,7 +86,7 @@ def test_layers_with_a_window_are_causal_where_zlab_has_them_so(tmp_path, target
         ({"architectures": ["DFlash2DraftModel"]}, "DFlash 2 is another network"),
         ({"architectures": ["LlamaForCausalLM"]}, "names LlamaForCausalLM"),
         ({"intermediate_size": 64}, "cannot be loaded"),
-        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"hidden_size": "wide"}, "hidden states of wide"),
         ({"num_hidden_layers": 3, "layer_types": None}, "are missing or unknown, such as layers.2"),
     ],
     ids=str,
@@ -129,7 +129,7 @@ def test_heads_for_another_target_are_refused(tmp_path, target, tiny_tokenizer):
     narrow, other_words = (small_llama(tiny_tokenizer) for _ in range(2))
     narrow.config.hidden_size = 16
     other_words.config.vocab_size = 77
-    for model, reason in ((narrow, "hidden_size is 16"), (other_words, "vocab_size is 77")):
+    for model, reason in ((narrow, "hidden states of 16"), (other_words, "a vocabulary of 77")):
         folder = medusa_folder(tmp_path / reason, medusa_heads(model))
         with pytest.raises(PlaygroundError, match=reason):
             medusa(folder, target)

@@ -58,8 +58,8 @@ class Draft:
         if self.candidates is None:
             return None
         scores = self.candidates[i]
-        slots = torch.tensor([id_]) if self.draft_ids is None else (self.draft_ids == id_).nonzero()[0:1, 0]
-        if len(slots) == 0 or slots[0] >= len(scores):
+        slots = [id_] if self.draft_ids is None else (self.draft_ids == id_).nonzero()[:, 0].tolist()
+        if not slots or slots[0] >= len(scores):
             return 0
         return int((scores > scores[slots[0]]).sum()) + 1
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
+
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
@@ -38,8 +40,8 @@ from playground.trace import Lane
 
 SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 
-# What grows drafts with a network that reads the target's hidden states.
-BRANCHES: dict[type, Callable[[Any, CachedModel], Branches]] = {
+# What grows drafts with a network that reads the target's hidden states; each takes the kind of network it stands at.
+BRANCHES: dict[type[nn.Module], Callable[[Any, CachedModel], Branches]] = {
     MtpLayer: MtpBranches,
     NativeLayer: MtpBranches,
     NativeLayers: NativeBranches,

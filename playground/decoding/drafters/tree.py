@@ -37,13 +37,14 @@ class Node:
 class TreeDrafter(BranchesDrafter):
     """Args:
     nodes: the most tokens that a tree may have; its depth is the lookahead.
-    lookahead: the depth to which so many belong; a tree that is asked to be shallower has fewer, in proportion.
+    lookahead: the depth to which so many belong, or what the branches have of it; a tree that is asked to be shallower
+        has fewer, in proportion.
     """
 
     def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int], lookahead: int = 1) -> None:
         super().__init__(branches, eos_ids)
         self._draft_ids = branches.draft_ids.tolist()
-        self._nodes, self._lookahead = nodes, lookahead
+        self._nodes, self._lookahead = nodes, min(lookahead, branches.deepest)
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """Nothing grows behind a token whose chance is under `stop_below`."""

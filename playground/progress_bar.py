@@ -1,0 +1,43 @@
+"""A run's events as progress bars in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from playground.experiments import events
+from playground.experiments.events import Event
+
+
+class progress_bar:
+    """A context whose value is an `emit`: it draws a run's events as bars on standard error, where that is a
+    terminal."""
+
+    def __init__(self, max_new_tokens: int) -> None:
+        self._total = max_new_tokens
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+
+    def __enter__(self) -> Callable[[Event], None]:
+        self._bars.start()
+        self._task = self._bars.add_task("Starting", total=None)
+        return self._emit
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _emit(self, event: Event) -> None:
+        match event:
+            case events.Progress(label, fraction):
+                self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
+            case events.LaneStarted(_, lane):
+                self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
+            case events.RoundDone(_, round_):
+                self._bars.advance(self._task, len(round_.tokens))

@@ -1,0 +1,170 @@
+"""Tiny models of random weights, through transformers' real classes in float32, and runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
+
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.base import Drafter
+from playground.decoding.drafters.branches import ChainDrafter
+from playground.decoding.drafters.build import BRANCHES, build_drafter
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.models.store import LoadedPair
+from playground.trace import Lane, Request, Round
+from tests.decoding.fakes import NumberTokenizer
+
+NewDrafter = Callable[[CachedModel, Sampler], Drafter]
+
+V = 40
+SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
+ENDS = dict(eos_token_id=V - 1, bos_token_id=0, pad_token_id=0)
+
+
+def llama(seed: int, layers: int):
+    torch.manual_seed(seed)
+    config = LlamaConfig(**SIZES, **ENDS, num_hidden_layers=layers, initializer_range=0.4)
+    return LlamaForCausalLM(config).eval()
+
+
+def gemma(seed: int, layers: int):
+    """A sliding-window model whose window (6) is far shorter than the texts here."""
+    torch.manual_seed(seed)
+    config = Gemma3TextConfig(
+        **SIZES,
+        **ENDS,
+        head_dim=8,
+        num_hidden_layers=layers,
+        sliding_window=6,
+        layer_types=["sliding_attention", "full_attention"] * (layers // 2) + ["sliding_attention"] * (layers % 2),
+        query_pre_attn_scalar=8,
+        initializer_range=0.4,
+    )
+    return Gemma3ForCausalLM(config).eval()
+
+
+def deepseek(seed: int, layers: int):
+    """Multi-head latent attention, and a mixture of experts in each layer but the first."""
+    torch.manual_seed(seed)
+    config = DeepseekV3Config(
+        **SIZES | dict(num_key_value_heads=4),
+        **ENDS,
+        kv_lora_rank=8,
+        q_lora_rank=12,
+        qk_rope_head_dim=4,
+        v_head_dim=6,
+        qk_nope_head_dim=8,
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        num_hidden_layers=layers,
+        initializer_range=0.4,
+    )
+    return DeepseekV3ForCausalLM(config).eval()
+
+
+FAMILIES = {"llama": llama, "gemma": gemma, "deepseek": deepseek}
+
+
+def prompts(n: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 20, (n,), generator=generator).tolist()
+    return [torch.randint(1, V - 1, (length,), generator=generator).tolist() for length in lengths]
+
+
+def generated(model: PreTrainedModel, prompt: Sequence[int], max_new_tokens: int = 24, **options: object) -> list[int]:
+    """What transformers' own `generate()` writes, greedily."""
+    ids = torch.tensor([prompt])
+    options |= dict(max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=V - 1)
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()
+
+
+def rounds_of(
+    model: PreTrainedModel,
+    new_drafter: NewDrafter,
+    prompt: Sequence[int],
+    lookahead: int = 4,
+    max_new_tokens: int = 24,
+    ends: Collection[int] = frozenset({V - 1}),
+    **sampling: float,
+) -> list[Round]:
+    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
+    drafter, detokenizer = new_drafter(target, sampler), Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+
+
+def ids_of(rounds: Sequence[Round]) -> list[int]:
+    return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def over(network: nn.Module, way: str = "chain") -> NewDrafter:
+    """A chain or a tree of what the network grows."""
+
+    def new_drafter(target: CachedModel, sampler: Sampler) -> Drafter:
+        branches = BRANCHES[type(network)](network, target)
+        if way == "tree":
+            return TreeDrafter(branches, 12, {V - 1})
+        return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), {V - 1})
+
+    return new_drafter
+
+
+def built(models: LoadedPair, way: str, **lane: int) -> NewDrafter:
+    """As the project builds it for a lane."""
+    return lambda target, sampler: build_drafter(models, Lane(way, "big", way, **lane), target, sampler)
+
+
+def leaves_nothing_behind(
+    model: PreTrainedModel,
+    new_drafter: NewDrafter,
+    text: Sequence[int],
+    rounds: Sequence[tuple[int, int]],
+    first: int = 3,
+) -> None:
+    """Asserts that behind any number of rounds the draft is that of a drafter which sees the text for the first time,
+    and the target's pass what it is without drafts.
+
+    Args:
+        rounds: for each the depth of its draft, 0 for none, and how long the text is that stands behind it.
+        first: the length of the prompt.
+    """
+
+    def begun(length: int) -> tuple[CachedModel, Drafter]:
+        target = CachedModel(model)
+        drafter = new_drafter(target, Sampler(Request("x"), model.device))
+        target.forward(text[:length], keep=1)
+        target.keep(length)
+        drafter.commit(length)
+        return target, drafter
+
+    target, drafter = begun(first)
+    for depth, stands in rounds:
+        known = target.length + 1
+        if depth:
+            draft, wanted = (each.propose(text[:known], depth, 0.0) for each in (drafter, begun(known - 1)[1]))
+            assert draft.ids == wanted.ids
+            assert draft.q == pytest.approx(wanted.q, rel=1e-3)
+        logits = target.forward(text[known - 1 : known + 5], keep=1)
+        torch.testing.assert_close(logits, CachedModel(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
+        target.keep(stands)
+        drafter.commit(stands)
