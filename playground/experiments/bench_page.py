@@ -90,31 +90,14 @@ def _speed(rounds: tuple[Round, ...]) -> float:
 
 
 def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
-    drafter, lookahead, policy, threshold, nodes = _drafting(pair)
-    return export.from_json(
-        client.predict(
-            PROMPT,
-            pair.name,
-            drafter=drafter,
-            lookahead=lookahead,
-            policy=policy,
-            confidence_threshold=threshold,
-            nodes=nodes,
-            max_new_tokens=max_new_tokens,
-            api_name="/compare",
-        )
-    )
-
-
-def _drafting(pair: Pair) -> tuple[str, int, str, float, int]:
-    """What the page has chosen when it opens."""
-    return pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold, pair.nodes
+    return export.from_json(client.predict(PROMPT, pair.name, max_new_tokens=max_new_tokens, api_name="/compare"))
 
 
 def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:
     """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace."""
     session = uuid.uuid4().hex
-    asked = [PROMPT, pair.name, "", "", *_drafting(pair), max_new_tokens, 0, 1, 0, 1, 0, "", True]
+    drafting = pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold, pair.nodes  # as the page opens
+    asked = [PROMPT, pair.name, "", "", *drafting, 0, max_new_tokens, 0, 1, 0, 1, 0, "", True]
     _call(url, session, "stream", asked)
     outputs = _call(url, session, "finish", [None])
     saved = next(output["value"]["url"] for output in outputs if isinstance(output, dict) and _is_file(output))
