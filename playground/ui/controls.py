@@ -186,7 +186,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         placeholder="What both lanes are asked",
         elem_id="prompt",
     )
-    with gr.Accordion("More settings: sampling, system prompt, chat template", open=False, elem_id="more"):
+    with gr.Accordion("More settings: sampling, drafts, memory, system prompt, chat", open=False, elem_id="more"):
         with gr.Row(elem_classes="controls"):
             top_p = _slider(0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass")
             top_k = _slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all")
