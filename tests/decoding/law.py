@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from scipy.stats import chisquare
 from transformers import PreTrainedModel
 
 from playground.decoding.cached import CachedModel
@@ -16,9 +17,18 @@ from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.trace import Request
 from tests.decoding.fakes import FakeModel, Law
-from tests.decoding.test_verify import agrees
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 20_000
+
+
+def agrees(counts: list[int], p: torch.Tensor) -> bool:
+    """Whether the counts could be draws from p (chi-square at 0.001); tokens of probability 0 must never come out."""
+    possible = p > 0
+    if any(count for count, ok in zip(counts, possible, strict=True) if not ok):
+        return False
+    observed = [count for count, ok in zip(counts, possible, strict=True) if ok]
+    expected = (p[possible].double() / p[possible].double().sum() * sum(observed)).tolist()
+    return len(observed) < 2 or chisquare(observed, expected).pvalue > 0.001
 
 
 def law_of(model: PreTrainedModel) -> Law:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -15,11 +13,11 @@ from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.models.heads import ParallelHeads
 from playground.models.mtp import MtpLayer
 from playground.trace import Request
-from tests.decoding.fakes import NumberTokenizer, ScriptedDrafter
+from tests.decoding.fakes import ScriptedDrafter
+from tests.decoding.law import LENGTH, PROMPT, NoText, agrees, continuations, law_of
 from tests.decoding.real import (
     FAMILIES,
     NewDrafter,
@@ -31,7 +29,6 @@ from tests.decoding.real import (
     prompts,
     rounds_of,
 )
-from tests.decoding.test_verify import agrees
 
 SEVERAL = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}
 WAYS = ("mtp", "heads", "mtp tree", "heads tree", *SEVERAL)
@@ -103,11 +100,10 @@ def test_a_composite_prefers_what_it_names_first():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
-    vocab, prompt, length = 4, [0, 1, 0, 2, 0, 1], 3
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=vocab,
+            vocab_size=4,
             hidden_size=8,
             intermediate_size=8,
             num_hidden_layers=1,
@@ -117,19 +113,12 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
     ).eval()
     sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
     draft_ids = torch.tensor([0, 1, 3])
-    texts = list(itertools.product(range(vocab), repeat=length))
-    with torch.inference_mode():
-        rows = model(torch.tensor([prompt + list(text) for text in texts])).logits[:, len(prompt) - 1 : -1].float()
-    chances = [
-        float(sampler.probabilities(row)[range(length), list(text)].prod())
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    counts = dict.fromkeys(texts, 0)
+    chances = continuations(law_of(model), sampler, PROMPT)
+    counts = dict.fromkeys(chances, 0)
     new_drafter = drafting(way, network_for(way, model, draft_ids))
     for _ in range(1_500):
         target = CachedModel(model)
         drafter = new_drafter(target, sampler)
-        detokenizer = Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, length, ())
+        rounds = decode(target, drafter, Constant(2), sampler, NoText(), PROMPT, LENGTH, ())
         counts[tuple(ids_of(rounds))] += 1
-    assert agrees(list(counts.values()), torch.tensor(chances))
+    assert agrees(list(counts.values()), torch.tensor(list(chances.values())))

@@ -17,7 +17,7 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.trace import Request
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
-from tests.decoding.test_verify import runs_follow_the_law
+from tests.decoding.law import follows_the_law
 
 V = 4
 EOS = V - 1
@@ -112,7 +112,10 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
     ids=str,
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling):
-    assert runs_follow_the_law(lambda sampler: TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ()), sampling)
+    def new_drafter(sampler, target):
+        return TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ())
+
+    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)
 
 
 def test_a_round_tells_of_every_branch_what_became_of_it():

@@ -3,25 +3,19 @@ fail."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
+from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.lookahead import Constant
-from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
 from playground.decoding.verify import follow, speculative_sampling
 from playground.trace import Request
-from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
+from tests.decoding.fakes import FakeModel, random_law
+from tests.decoding.law import agrees, follows_the_law
 
 V = 5
 DRAWS = 20_000
@@ -38,16 +32,6 @@ def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor | None, drafted: int | 
         n, token = rule(draft, p, sampler)
         counts[ids[0] if n else token] += 1
     return counts
-
-
-def agrees(counts: list[int], p: torch.Tensor) -> bool:
-    """Whether the counts could be draws from p (chi-square at 0.001); tokens of probability 0 must never come out."""
-    possible = p > 0
-    if any(count for count, ok in zip(counts, possible, strict=True) if not ok):
-        return False
-    observed = [count for count, ok in zip(counts, possible, strict=True) if ok]
-    expected = (p[possible].double() / p[possible].double().sum() * sum(observed)).tolist()
-    return len(observed) < 2 or chisquare(observed, expected).pvalue > 0.001
 
 
 def distributions(seed: int, rows: int) -> torch.Tensor:
@@ -126,29 +110,6 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
     assert token == text[len(kept)]
 
 
-def runs_follow_the_law(new_drafter: Callable[[Sampler], Drafter], sampling: dict[str, float]) -> bool:
-    """Three tokens behind a prompt, against the exact probability of each of the 3^3 continuations."""
-    vocab, prompt, length = 3, [0, 1, 0, 2, 0, 1], 3
-    target_law = random_law(1, vocab)
-    sampler = Sampler(Request("x", seed=3, **sampling), CPU)
-
-    def probability(text: tuple[int, ...]) -> float:
-        p = 1.0
-        for i in range(length):
-            before = prompt + list(text[:i])
-            scores = sampler.scores(target_law(before)[None], lambda row, before=before: before)
-            p *= float(sampler.probabilities(scores)[0, text[i]])
-        return p
-
-    texts = list(itertools.product(range(vocab), repeat=length))
-    counts = dict.fromkeys(texts, 0)
-    for _ in range(2_500):
-        target, detokenizer = FakeModel(target_law, vocab), Detokenizer(NumberTokenizer(), prompt)
-        rounds = decode(target, new_drafter(sampler), Constant(2), sampler, detokenizer, prompt, length, ())
-        counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
-    return agrees(list(counts.values()), torch.tensor([probability(text) for text in texts]))
-
-
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
 @pytest.mark.parametrize(
     "sampling",
@@ -157,8 +118,8 @@ def runs_follow_the_law(new_drafter: Callable[[Sampler], Drafter], sampling: dic
 )
 def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
     new_drafter = {
-        "none": lambda sampler: NoDrafter(),
-        "ngram": lambda sampler: NgramDrafter(),
-        "assistant": lambda sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
+        "none": lambda sampler, target: NoDrafter(),
+        "ngram": lambda sampler, target: NgramDrafter(),
+        "assistant": lambda sampler, target: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
     }[drafter]
-    assert runs_follow_the_law(new_drafter, sampling)
+    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)
