@@ -6,6 +6,6 @@ __version__ = "0.1.0"
 
 # On a CPU torch's threads wait for each other many hundred times a pass, and by default spin long before they sleep.
 # Where anything else wants a core (a browser, the page's own server), all then wait for a thread that is not running,
-# and a pass takes tens of times as long. So many turns cost nothing where the cores are free. torch reads this when it
+# and a pass takes many times as long. So many turns cost nothing where the cores are free. torch reads this when it
 # is loaded: so it stands here.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
