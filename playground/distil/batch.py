@@ -1,41 +1,16 @@
-"""A target that decodes many sequences at once: room for the cache is taken once, grouped heads are not copied.
+"""A cache for a target that decodes many sequences at once: room is taken once.
 
-transformers' own cache appends by copying, and its attention repeats the key heads of grouped-query models; with many
-sequences at once on a CPU both cost much.
+transformers' own cache appends by copying, which costs much with many sequences at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch.nn.functional as F
-from torch import Tensor, nn
-from transformers import AttentionInterface, DynamicCache, PreTrainedModel
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-GROUPED = "grouped_heads"
-PLAIN_ATTENTION = {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2"}  # nothing but a mask and a scale
 ROOM = 128  # positions by which a layer grows
-
-
-def grouped_heads(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
-) -> tuple[Tensor, None]:
-    """Attention whose query heads of one group go through as so many positions: [B, H, 1, D] as [B, G, H / G, D]."""
-    rows, heads, places, width = query.shape
-    options = {"attn_mask": attention_mask, "scale": kwargs.get("scaling")}
-    if places == 1:
-        grouped = query.view(rows, key.shape[1], -1, width)
-        return F.scaled_dot_product_attention(grouped, key, value, **options).reshape(rows, 1, heads, width), None
-    causal = attention_mask is None  # transformers makes no mask where a plain causal one would do
-    out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True, **options)
-    return out.transpose(1, 2), None
-
-
-AttentionInterface.register(GROUPED, grouped_heads)
-ALL_MASK_ATTENTION_FUNCTIONS.register(GROUPED, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 class RoomyLayer(DynamicLayer):
@@ -60,20 +35,6 @@ class RoomyLayer(DynamicLayer):
     def keep_rows(self, rows: Tensor) -> None:
         self.room = tuple(held[rows] for held in self.room)
         self.keys, self.values = (held[:, :, : self.used] for held in self.room)
-
-
-@contextmanager
-def quicker(model: PreTrainedModel) -> Iterator[None]:
-    """Lets the model's attention take grouped heads as they are, where its attention is a plain one on a CPU."""
-    if model.device.type != "cpu" or model.config.model_type not in PLAIN_ATTENTION:
-        yield
-        return
-    before = model.config._attn_implementation
-    model.set_attn_implementation(GROUPED)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)  # learning has no use for it, and a drafter copies its target's config
 
 
 def roomy_cache(model: PreTrainedModel) -> DynamicCache:

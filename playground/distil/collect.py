@@ -13,7 +13,6 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from playground.distil.answers import Answer, prompt_ids, write
-from playground.distil.batch import quicker
 from playground.distil.prompts import Templates
 from playground.distil.questions import own_questions
 from playground.models.load import LoadedModel
@@ -46,7 +45,7 @@ def collect(
     templates = Templates()
     texts: list[str] = []
     total = 0
-    with quicker(target.model), tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
+    with tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
         for shard in range(10**6):
             path = folder / f"answers-{shard:05d}.safetensors"
             if not path.exists():

@@ -20,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
 from playground.models import hub, starter
+from playground.models.attention import without_copies
 from playground.models.device import free_bytes, gigabytes
 from playground.models.quantised import quantisation, settle, stored_bits
 from playground.models.weights import Weights, inspect
@@ -142,6 +143,7 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int |
             "would be random. Fetch or save the model again."
         )
     settle(model)
+    without_copies(model, device)
     return model.eval()
 
 

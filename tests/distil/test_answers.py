@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 
 import pytest
@@ -11,8 +10,8 @@ import yaml
 
 from playground.distil import collect
 from playground.distil.answers import CHOICES, loops, write
-from playground.distil.batch import GROUPED, quicker
 from playground.distil.prompts import PLACE, TEMPLATES, Templates
+from playground.models.attention import GROUPED
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15], [20]] + [[i, i + 1] for i in range(30, 40)]
 
@@ -22,13 +21,11 @@ def answers(target, temperature=0.0, **options):
     return list(write(target.model, PROMPTS, [temperature] * len(PROMPTS), **arguments | options))
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_a_batch_writes_what_generate_writes_for_each_prompt(target, grouped):
-    before = target.model.config._attn_implementation
-    with quicker(target.model) if grouped else contextlib.nullcontext():
-        assert (target.model.config._attn_implementation == GROUPED) == grouped
-        found = {tuple(a.ids[: a.prompt_length].tolist()): a.ids[a.prompt_length :].tolist() for a in answers(target)}
-    assert target.model.config._attn_implementation == before
+@pytest.mark.parametrize("attention", ["sdpa", GROUPED])
+def test_a_batch_writes_what_generate_writes_for_each_prompt(target, attention):
+    target.model.set_attn_implementation(attention)
+    found = {tuple(a.ids[: a.prompt_length].tolist()): a.ids[a.prompt_length :].tolist() for a in answers(target)}
+    target.model.set_attn_implementation("sdpa")
     assert len(found) == len(PROMPTS)
     for prompt in PROMPTS:
         ids = torch.tensor([prompt])
