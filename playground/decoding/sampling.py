@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from transformers import (
-    LogitsProcessorList,
+    LogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -27,8 +27,9 @@ class Sampler:
     def __init__(self, request: Request, device: torch.device) -> None:
         self.greedy = request.greedy
         self.generator = torch.Generator(device).manual_seed(request.seed)
-        self._processors = LogitsProcessorList()
-        self._warpers = LogitsProcessorList()
+        # Plain lists: transformers' own list inspects each processor's signature at each call, for every draft token.
+        self._processors: list[LogitsProcessor] = []
+        self._warpers: list[LogitsProcessor] = []
         if request.repetition_penalty != 1:
             self._processors.append(RepetitionPenaltyLogitsProcessor(request.repetition_penalty))
         if not self.greedy:
@@ -54,12 +55,19 @@ class Sampler:
         """
         if not self._processors:
             return logits
-        texts = (torch.tensor([text_of(row)], device=logits.device) for row in range(len(logits)))
-        return torch.cat([self._processors(text, logits[i : i + 1]) for i, text in enumerate(texts)])
+        return torch.cat([self._score(row[None], text_of(i)) for i, row in enumerate(logits)])
+
+    def _score(self, logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+        text = torch.tensor([ids], device=logits.device)
+        for processor in self._processors:
+            logits = processor(text, logits)
+        return logits
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
         """(n, vocabulary) scores to the distributions that tokens are drawn from."""
-        return self._warpers(None, scores).softmax(dim=-1)
+        for warper in self._warpers:
+            scores = warper(None, scores)
+        return scores.softmax(dim=-1)
 
     def draw(self, probabilities: torch.Tensor) -> int:
         """One token id from a (vocabulary,) distribution; it need not be normalised."""

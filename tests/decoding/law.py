@@ -4,14 +4,19 @@ follow."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from scipy.stats import chisquare
+from torch import nn
 from transformers import PreTrainedModel
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Draft, Drafter
-from playground.decoding.drafters.branches import Branches
+from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.build import BRANCHES
+from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
@@ -19,6 +24,12 @@ from playground.trace import Request
 from tests.decoding.fakes import FakeModel, Law
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 20_000
+SETTINGS = (
+    dict(temperature=0.7, top_p=0.9),
+    dict(temperature=1.5, top_k=3, repetition_penalty=1.3),
+    dict(temperature=1.0, top_k=3, top_p=0.8),
+)
+NewDrafter = Callable[[Sampler, FakeModel], Drafter]
 
 
 def agrees(counts: list[int], p: torch.Tensor) -> bool:
@@ -50,9 +61,7 @@ class RememberedBranches:
 
     cache_bytes = 0
 
-    def __init__(
-        self, model: PreTrainedModel, make: Callable[[CachedModel], Branches], prompt: Sequence[int] = PROMPT
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, make: Callable[[CachedModel], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt
         example = make(CachedModel(model))
         self.draft_ids, self.deepest = example.draft_ids, example.deepest
@@ -92,6 +101,19 @@ class RememberedBranches:
         pass
 
 
+def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] = PROMPT) -> RememberedBranches:
+    """What the network grows, as the project would have it grow."""
+    return RememberedBranches(model, partial(BRANCHES[type(network)], network), prompt)
+
+
+def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
+    return lambda sampler, target: ChainDrafter(grown, DraftChoice(grown.draft_ids, vocab_size, sampler), ())
+
+
+def tree(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
+    return lambda sampler, target: TreeDrafter(grown, 5, ())
+
+
 class RememberedDrafts(Drafter):
     """What a fresh drafter proposes behind a text, asked once for each text and lookahead. For drafters that choose."""
 
@@ -125,7 +147,7 @@ def continuations(law: Law, sampler: Sampler, prompt: Sequence[int]) -> dict[tup
 def follows_the_law(
     law: Law,
     vocab_size: int,
-    new_drafter: Callable[[Sampler, FakeModel], Drafter],
+    new_drafter: NewDrafter,
     prompt: Sequence[int] = PROMPT,
     draws: int = DRAWS,
     **sampling: float,
