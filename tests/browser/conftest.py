@@ -8,17 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from playground.experiments.bench_page import CHROMIUMS, FLAGS
 from playground.ui import page as playground_page
 from tests.ui import fakes
-
-ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 
 
 def unavailable(reason: str) -> None:
@@ -34,13 +26,11 @@ def chromium() -> Iterator:
         from playwright.sync_api import sync_playwright
     except ImportError:
         unavailable("the browser tests need playwright: pip install -r tests/requirements.txt")
-    path = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
+    path = next((found for name in CHROMIUMS if (found := shutil.which(name))), None)
     if path is None:
         unavailable("the browser tests need a Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
 
