@@ -15,7 +15,8 @@ from playground.distil.answers import Answer
 from playground.distil.collect import read, shards
 from playground.errors import PlaygroundError
 
-LONGEST = 512  # tokens of an answer that are learned from; its end, where it is longer
+LONGEST = 1100  # tokens of an answer and its prompt that are learned from; the end, where there are more
+SHORTEST = 8  # tokens that the target wrote, of an answer that is learned from: shorter ones have no room for a draft
 POOL = 64  # batches whose answers are sorted by length together, so that little is padding
 
 
@@ -46,7 +47,10 @@ def load_answers(folder: Path, layers: slice = slice(-1, None)) -> tuple[list[An
         raise PlaygroundError(
             f"There are {len(paths)} shards of answers in {folder}, and it takes two. Write them first."
         )
-    held_out, *rest = ([_end_of(answer) for answer in read(path, layers)] for path in paths)
+    held_out, *rest = (
+        [_end_of(answer) for answer in read(path, layers) if len(answer.ids) - answer.prompt_length >= SHORTEST]
+        for path in paths
+    )
     return [answer for shard in rest for answer in shard], held_out
 
 

@@ -11,7 +11,8 @@ import yaml
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "presets" / "distil" / "prompts.yaml"
 PLACE = re.compile(r"\{([a-z]+)(\d?)\}")
-TEXT_CHARACTERS = 1200  # of an earlier answer that is given as a text to work on
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+TEXT_CHARACTERS = (600, 1200, 2400, 3600)  # at most, of all the texts that a prompt gives to work on; each as likely
 FALLBACK_TEXT = (
     "The sea was calm that morning, and the old harbor town was just waking up. Fishermen mended their nets."
 )
@@ -32,25 +33,40 @@ class Templates:
         self.words: dict[str, list[str]] = data["words"]
 
     def draw(self, rng: random.Random, texts: Sequence[str] = ()) -> Messages:
-        """One conversation. Each kind is as likely as any other. `texts`: what `{text}` is taken from."""
+        """One conversation. Each kind is as likely as any other. `texts`: what `{text}` is made from, neighbours joined
+        where it shall be long."""
         template = rng.choice(self.kinds[rng.choice(sorted(self.kinds))])
         turns = template if isinstance(template, list) else [template]
         drawn: dict[str, str] = {}
+        of_texts = {place[0] for turn in turns for place in PLACE.finditer(turn) if place[1] == "text"}
+        characters = rng.choice(TEXT_CHARACTERS) // max(1, len(of_texts))
 
         def fill(place: re.Match[str]) -> str:
             if place[0] not in drawn:
-                drawn[place[0]] = self._word(place[1], rng, texts, set(drawn.values()))
+                drawn[place[0]] = self._word(place[1], rng, texts, characters, set(drawn.values()))
             return drawn[place[0]]
 
         filled = [PLACE.sub(fill, turn) for turn in turns]
         return [{"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(filled)]
 
-    def _word(self, name: str, rng: random.Random, texts: Sequence[str], taken: set[str]) -> str:
+    def _word(self, name: str, rng: random.Random, texts: Sequence[str], characters: int, taken: set[str]) -> str:
+        if name in ("text", "sentence"):
+            text = _text(rng, texts, characters)
+            return rng.choice(SENTENCE_END.split(text)) if name == "sentence" else text
         if name == "n":
             return str(rng.randint(2, 99))
         if name == "big":
             return str(rng.randint(100, 9999))
-        if name in ("text", "sentence"):
-            text = rng.choice(texts).strip()[:TEXT_CHARACTERS] if texts else FALLBACK_TEXT
-            return rng.choice(re.split(r"(?<=[.!?])\s+", text)) if name == "sentence" else text
         return rng.choice([word for word in self.words[name] if word not in taken])
+
+
+def _text(rng: random.Random, texts: Sequence[str], characters: int) -> str:
+    """Neighbouring texts from some place on, the end of the last one cut off."""
+    if not texts:
+        return FALLBACK_TEXT
+    start, joined = rng.randrange(len(texts)), ""
+    for text in texts[start:]:
+        joined += f"{text.strip()}\n\n"
+        if len(joined) > characters:
+            break
+    return joined[:characters].strip()

@@ -68,8 +68,9 @@ class MtpStudent:
     say than a choice, and the next step reads it.
 
     In decoding an entry sees the real entries of the text and the drafted ones of its own draft. Here every place of
-    the text starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
-    of each step before it in their own draft ("training-time test", Li et al. 2025, EAGLE-3).
+    the answer starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
+    of each step before it in their own draft ("training-time test", Li et al. 2025, EAGLE-3). Prompts take part in
+    step 0 alone.
     """
 
     def __init__(self, layer: MtpLayer, steps: int) -> None:
@@ -79,25 +80,29 @@ class MtpStudent:
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         steps = self._steps if progress >= RECURSIVE_FROM else 1
-        rows, n = batch.ids.shape[0], batch.ids.shape[1] - steps  # drafts that a row starts
+        rows, n = batch.ids.shape[0], batch.ids.shape[1] - steps
         cache = self.module.new_cache()
         hidden = batch.features[:, :n, -1].float()
-        seen = torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
-        own = torch.eye(n, dtype=torch.bool, device=hidden.device)
+        sees = torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
         whole = _whole(batch, steps)
+        first = int(whole.any(0).nonzero()[0])  # no draft that counts starts before
         losses, agreed = [], []
         for s in range(steps):
-            ahead = slice(s + 1, s + 1 + n)
-            there = batch.there[:, ahead]
-            places = torch.arange(s, s + n, device=hidden.device)[None]
-            mask = torch.zeros(seen.shape, device=hidden.device).masked_fill(~seen, float("-inf"))
-            hidden = self.module(batch.ids[:, ahead], hidden, cache, places, mask.expand(rows, 1, n, -1))
-            logits = self.module.logits(hidden[whole])
-            loss, agree = self._vocabulary.score(logits, batch.choices[:, ahead][whole], batch.chances[:, ahead][whole])
-            apart = F.smooth_l1_loss(hidden[there].float(), batch.features[:, ahead, -1][there].float())
+            if s == 1:
+                hidden, sees, whole = hidden[:, first:], sees[first:], whole[:, first:]
+            if s > 0:
+                sees = torch.cat([sees, torch.eye(n - first, dtype=torch.bool, device=hidden.device)], dim=1)
+            places = torch.arange(n - hidden.shape[1], n, device=hidden.device) + s
+            ids, there, choices, chances, wanted = (
+                tensor[:, places + 1]
+                for tensor in (batch.ids, batch.there, batch.choices, batch.chances, batch.features[:, :, -1])
+            )
+            mask = torch.zeros(sees.shape, device=hidden.device).masked_fill(~sees, float("-inf"))
+            hidden = self.module(ids, hidden, cache, places[None], mask.expand(rows, 1, *mask.shape))
+            loss, agree = self._vocabulary.score(self.module.logits(hidden[whole]), choices[whole], chances[whole])
+            apart = F.smooth_l1_loss(hidden[there].float(), wanted[there].float())
             losses.append(DECAY**s * (loss.mean() + FEATURES * apart))
             agreed.append(agree)
-            seen = torch.cat([seen, own], dim=1)
         return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
 
 
