@@ -45,9 +45,9 @@ tags: [speculative-decoding, {config.kind}]
 - Parameters: {parameters / 1e6:.2f} million, trained in float32 with bfloat16 products, stored in bfloat16.
 - Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
   wrote, half of them greedily, to questions that it asked itself and to prompts made from the templates in
-  `presets/distil/prompts.yaml`. Some of those give it a text to work on: an earlier answer or, where `--texts` named
-  some, a passage by others. Of prompts an MTP layer learned the target's hidden
-  states, no more; nothing was learned from another model.
+  `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`
+  named some, passages by others, neighbours joined to up to 3,600 characters. Of prompts an MTP layer learned the
+  target's hidden states, no more; nothing was learned from another model.
 - Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; AdamW, learning rate
   {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.

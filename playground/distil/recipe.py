@@ -54,23 +54,35 @@ def train_drafter(
     """
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
+    checkpoint = work / f"{kind}.checkpoint"
+    text_config = target.model.config.get_text_config(decoder=True)
+    draft_ids = _draft_ids_in(checkpoint)
+    if draft_ids is None:
+        draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
     config = TrainedConfig(
         kind=kind,
         target=target.name,
-        hidden_size=target.model.config.get_text_config(decoder=True).hidden_size,
-        vocab_size=target.model.config.get_text_config(decoder=True).vocab_size,
-        draft_vocabulary=vocabulary,
+        hidden_size=text_config.hidden_size,
+        vocab_size=text_config.vocab_size,
+        draft_vocabulary=len(draft_ids),
         steps=STEPS[kind],
     )
     torch.manual_seed(plan.seed)
-    student = _student(kind, config, target, draft_vocabulary(answers, config.vocab_size, vocabulary))
-    log = train(student, answers, held_out, plan, work / f"{kind}.checkpoint")
+    student = _student(kind, config, target, draft_ids)
+    log = train(student, answers, held_out, plan, checkpoint)
     text = card(config, student.module, target, answers, plan, log)
     if kind == "assistant":
         save_assistant(student.module, target, out, text)
     else:
         save_trained(student.module, config, out, text)
     return log
+
+
+def _draft_ids_in(checkpoint: Path) -> torch.Tensor | None:
+    """The draft vocabulary of a run that is gone on with: it stays, whatever answers came since."""
+    if not checkpoint.exists():
+        return None
+    return torch.load(checkpoint, weights_only=True)["module"].get("draft_ids")
 
 
 def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from types import SimpleNamespace
 
@@ -25,6 +26,9 @@ from tests.decoding.fakes import FakeModel
 from tests.decoding.real import ids_of
 from tests.tiny import small_llama
 
+CONSTANTLY_FOUR = dict(
+    num_assistant_tokens=4, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0
+)
 STORY = " ".join(SENTENCES) + "\n\nThe target counts the waves. " + SENTENCES[2] + " 🙂🙂 It keeps a few tokens."
 
 
@@ -178,6 +182,63 @@ def test_same_tokens_as_transformers(kind, tiny_tokenizer, pieces):
         theirs = plain(target, prompt, assistant_model=assistant.model, tokenizer=its, assistant_tokenizer=own)
         ours = run(CachedModel(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
         assert ids_of(ours) == theirs
+
+
+@pytest.fixture(scope="module")
+def knows_the_story(tiny_tokenizer) -> LoadedModel:
+    """A model that has learnt the story by heart: what it writes is text, in its tokenizer's own tokens."""
+    model = small_llama(tiny_tokenizer).train()
+    ids = tiny_tokenizer(STORY, return_tensors="pt")["input_ids"]
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+    return LoadedModel(model.eval(), tiny_tokenizer, "story", "")
+
+
+def twin(loaded: LoadedModel) -> LoadedModel:
+    """The same model and the same tokenizer, but every token has another id, and there is one more, 0."""
+    state = json.loads(loaded.tokenizer.backend_tokenizer.to_str())
+    n = len(loaded.tokenizer)
+    state["model"]["vocab"] = {word: n - id_ for word, id_ in state["model"]["vocab"].items()} | {"<nothing>": 0}
+    for token in state["added_tokens"]:
+        token["id"] = n - token["id"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(state)), eos_token=loaded.tokenizer.eos_token
+    )
+    model = copy.deepcopy(loaded.model)
+    model.resize_token_embeddings(n + 1)
+    with torch.no_grad():
+        for new, old in zip(model.parameters(), loaded.model.parameters(), strict=True):
+            if new.shape != old.shape:  # embedding and head
+                new[1:], new[0] = old.flip(0), 0.0
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    return LoadedModel(model, tokenizer, "twin", "")
+
+
+def test_what_transformers_writes_in_no_more_rounds(knows_the_story, monkeypatch):
+    target, tokenizer, assistant = knows_the_story.model, knows_the_story.tokenizer, twin(knows_the_story)
+    for key, value in CONSTANTLY_FOUR.items():
+        setattr(assistant.model.generation_config, key, value)
+    passes = []
+    forward = type(target).forward
+
+    def counted(self, *args, **kwargs):
+        passes.append(self is target)
+        return forward(self, *args, **kwargs)
+
+    options = dict(assistant_model=assistant.model, tokenizer=tokenizer, assistant_tokenizer=assistant.tokenizer)
+    ours = 0
+    for end in range(20, 220, 10):
+        prompt = tokenizer(STORY[:end])["input_ids"]
+        rounds = run(CachedModel(target), tokenizer, UniversalDrafter(assistant, tokenizer), prompt, max_new_tokens=12)
+        ours += len(rounds)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(target), "forward", counted)
+            assert ids_of(rounds) == plain(target, prompt, **options)
+    assert ours <= sum(passes)
+    assert ours < 20 * 12 / 3, "the twin is nearly always right"
 
 
 @pytest.mark.parametrize("sliding", [False, True])

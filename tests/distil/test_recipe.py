@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from playground.decoding.cached import CachedModel
@@ -131,6 +132,12 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
     monkeypatch.setattr(training, "evaluate", evaluate)
     log = training.train(student(), answers, held_out, plan, tmp_path / "checkpoint")
     assert [line["tokens"] // 2_000 for line in log] == [1, 2, 3]
+
+
+def test_a_run_that_is_gone_on_with_keeps_its_draft_vocabulary(target, work, trained, tmp_path):
+    train_drafter("mtp", target, work, tmp_path, PLAN, vocabulary=100)
+    assert json.loads((tmp_path / "config.json").read_text())["draft_vocabulary"] == 200
+    assert len(load_file(tmp_path / "model.safetensors")["draft_ids"]) == 200
 
 
 def test_too_few_answers_are_named(target, tmp_path):
