@@ -1,8 +1,8 @@
 """The target's first layers draft, with its final norm and head.
 
 Elhoushi et al. 2024, "LayerSkip"; transformers' `assistant_early_exit`. They read the KV cache that the target has of
-them, and so never see the text a second time. What they enter into it while they draft is taken out again before the
-target verifies.
+them, and so never see the text a second time; only the prompt, which the target has not read yet, goes through them
+before the first pass. What they enter into the cache while they draft is taken out again before the target verifies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import Draft
 from playground.decoding.sampling import Sampler
 
 
@@ -31,8 +31,6 @@ class EarlyExitDrafter(AssistantDrafter):
         self._target = target
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        if not self._target.length:  # the prompt is the target's to read
-            return NOTHING
         self._assistant.length = self._target.length
         draft = super().propose(ids, k, stop_below)
         self._assistant.keep(self._target.length)
