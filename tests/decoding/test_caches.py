@@ -20,14 +20,17 @@ def test_the_cache_that_a_checkpoint_names_is_not_followed(wish):
         assert ids_of(run((model, model), "assistant", prompt)) == answer
 
 
+def quantised(model) -> QuantizedCache:
+    try:
+        return QuantizedCache("fp8", model.config)
+    except ValueError:  # 5.20, the last that runs on Python 3.10
+        pytest.skip("this transformers quantises caches only with a library that is not installed")
+
+
 @pytest.mark.parametrize("kind", ["static", "quantised"])
 def test_static_and_quantised_caches_cannot_be_rolled_back(kind):
     model = llama(0, 2)
-    try:
-        static = kind == "static"
-        cache = StaticCache(config=model.config, max_cache_len=32) if static else QuantizedCache("fp8", model.config)
-    except ValueError:  # 5.20, the last that runs on Python 3.10
-        pytest.skip("this transformers quantises caches only with a library that is not installed")
+    cache = StaticCache(config=model.config, max_cache_len=32) if kind == "static" else quantised(model)
     with torch.inference_mode():
         model(torch.tensor([[1, 2, 3, 4]]), past_key_values=cache)
     with pytest.raises((AttributeError, IndexError)):
