@@ -48,8 +48,8 @@ tags: [speculative-decoding, {config.kind}]
   `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`
   named some, passages by others, neighbours joined to up to 3,600 characters. Of prompts an MTP layer learned the
   target's hidden states, no more; nothing was learned from another model.
-- Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; AdamW, learning rate
-  {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
+- Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; Muon and AdamW, learning
+  rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
 - Held out: greedy drafts that stand up to each place ahead, by the target's own choices: {accepted}.
 - Licence: Apache-2.0, as the target's.

@@ -1,4 +1,4 @@
-"""The training loop, the same for every drafter: AdamW with a cosine, held-out acceptance as it goes, resumable."""
+"""The training loop, the same for every drafter: a cosine, held-out acceptance as it goes, resumable."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from playground.distil.answers import Answer
 from playground.distil.data import batches
+from playground.distil.optimizer import MuonAndAdamW
 from playground.distil.students import Student
 
 WARM_UP = 0.03  # share of the steps over which the learning rate rises
@@ -42,7 +43,7 @@ def train(
     """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation."""
     device = next(student.module.parameters()).device
     weights = [parameter for parameter in student.module.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, weight_decay=plan.weight_decay, betas=(0.9, 0.95))
+    optimizer = MuonAndAdamW(student.module, plan.learning_rate, plan.weight_decay)
     done, log = 0, []
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
@@ -56,8 +57,7 @@ def train(
     with tqdm(total=plan.tokens, initial=done, unit="token", desc="Training", smoothing=0.05) as bar:
         while done < plan.tokens:
             for batch in batches(answers, plan.batch, random.Random(f"{plan.seed}-{done}")):
-                for group in optimizer.param_groups:
-                    group["lr"] = plan.learning_rate * _shape(done / plan.tokens)
+                optimizer.set_learning_rate(plan.learning_rate * _shape(done / plan.tokens))
                 with torch.autocast(device.type, torch.bfloat16):
                     lesson = student.lesson(batch.to(device), done / plan.tokens)
                 optimizer.zero_grad()

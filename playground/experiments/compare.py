@@ -74,7 +74,7 @@ def run(
     device: str = "auto",
 ) -> Comparison | None:
     """Loads what is missing, warms up, and runs both lanes, telling `emit` what happens. After `stop` is set it ends
-    within one round; None is returned where a lane had no round yet.
+    within one round: a lane that was not reached has no rounds, and None is returned where none was reached.
 
     Raises:
         PlaygroundError: models that cannot be had or do not fit together, a prompt that does not fit, no memory left.
@@ -112,8 +112,10 @@ def run(
             f"The device ran out of memory with a prompt of {len(prompt_ids):,} tokens and up to "
             f"{request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller pair."
         )
-    if len(traces) < len(lanes):
+    if not traces:
         return None
+    missed = lanes[len(traces) :]
+    traces += [Trace(lane, request, describe(models, lane), tuple(prompt_ids), (), "stopped") for lane in missed]
     comparison = Comparison(tuple(traces))
     emit(Finished(comparison))
     return comparison

@@ -104,7 +104,7 @@ class Screen:
         if error:
             self._status = Status(error, "error")
         elif self.comparison is None:
-            self._status = Status("Stopped before the second lane had a round: there is nothing to compare or to save.")
+            self._status = Status("Stopped before a lane had a round: there is nothing to compare or to save.")
 
     def _running(self) -> Status | None:
         for number, view in enumerate(self.lanes, 1):

@@ -80,7 +80,8 @@ def sameness(comparison: Comparison) -> str:
     if difference is None:
         return f"The same {_count(n, 'token')}."
     if "stopped" in (baseline.finish, other.finish) and difference.index == n:
-        return f"The same {_count(n, 'token')} as far as both go: the run was stopped." if n else "Stopped."
+        far = f"The same {_count(n, 'token')} as far as both go" if n else "There is nothing to compare"
+        return f"{far}: the run was stopped."
     if not baseline.request.greedy:
         return (
             f"Sampled outputs differ by design: both follow the target's distribution. "
@@ -102,8 +103,10 @@ def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
 
 
 def passes(comparison: Comparison) -> str:
-    """How many target passes the two lanes took."""
+    """How many target passes the two lanes took; "" where one took none."""
     baseline, other = (metrics.measure(lane).target_passes for lane in comparison.lanes[:2])
+    if not (baseline and other):
+        return ""
     if other == baseline:
         return f"{other:,} target {'pass' if other == 1 else 'passes'} in both lanes."
     return f"{other:,} target {'pass' if other == 1 else 'passes'} instead of {baseline:,}."

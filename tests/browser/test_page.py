@@ -139,6 +139,9 @@ def test_stop_ends_the_run_and_keeps_what_was_decoded(visit):
     page.locator("#status", has_text="Stopped").wait_for(timeout=3_000)
     assert len(shown(page, 0)) >= 5
     assert page.locator("#prompt textarea").input_value() == "Compare TCP and UDP."
+    comparison = saved(page)
+    assert [shown(page, index) for index in range(2)] == [recorded(lane) for lane in comparison.lanes]
+    assert not comparison.lanes[1].rounds
     page.locator("#run:not([disabled])").wait_for()
 
 

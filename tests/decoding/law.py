@@ -29,7 +29,7 @@ SETTINGS = (
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3),
     dict(temperature=1.0, top_k=3, top_p=0.8),
 )
-NewDrafter = Callable[[Sampler, FakeModel], Drafter]
+NewDrafter = Callable[[FakeModel, Sampler], Drafter]
 
 
 def agrees(counts: list[int], p: torch.Tensor) -> bool:
@@ -107,11 +107,11 @@ def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] =
 
 
 def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
-    return lambda sampler, target: ChainDrafter(grown, DraftChoice(grown.draft_ids, vocab_size, sampler), ())
+    return lambda target, sampler: ChainDrafter(grown, DraftChoice(grown.draft_ids, vocab_size, sampler), ())
 
 
 def tree(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
-    return lambda sampler, target: TreeDrafter(grown, 5, ())
+    return lambda target, sampler: TreeDrafter(grown, 5, ())
 
 
 class RememberedDrafts(Drafter):
@@ -159,7 +159,7 @@ def follows_the_law(
     counts = dict.fromkeys(chances, 0)
     for _ in range(draws):
         target = FakeModel(law, vocab_size)
-        rounds = decode(target, new_drafter(sampler, target), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
+        rounds = decode(target, new_drafter(target, sampler), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:
             return False

@@ -57,23 +57,23 @@ def eagle3(folder) -> RememberedBranches:
 def early_exit():
     """On the memory of both laws; the target's cache of the first layers is the fake's text."""
     law = law_of(first_layers(LoadedModel(llama(), None, "tiny", "random"), 1).model)
-    return lambda sampler, target: EarlyExitDrafter(law, target, sampler, ())
+    return lambda target, sampler: EarlyExitDrafter(law, target, sampler, ())
 
 
 def assistant(kind=AssistantDrafter):
     law = law_of(llama(layers=1, seed=1))
-    return lambda sampler, target: kind(FakeModel(law, V), V, sampler, ())
+    return lambda target, sampler: kind(FakeModel(law, V), V, sampler, ())
 
 
 def either(kind, grown: RememberedBranches):
-    return lambda sampler, target: kind(NgramDrafter(4, 2), TreeDrafter(grown, 5, ()))
+    return lambda target, sampler: kind(NgramDrafter(4, 2), TreeDrafter(grown, 5, ()))
 
 
 # What makes each way's drafter for the tiny Llama. A folder to write into is given.
 WAYS = {
-    "none": lambda folder: lambda sampler, target: NoDrafter(),
-    "ngram": lambda folder: lambda sampler, target: NgramDrafter(),
-    "suffix": lambda folder: lambda sampler, target: SuffixDrafter(),
+    "none": lambda folder: lambda target, sampler: NoDrafter(),
+    "ngram": lambda folder: lambda target, sampler: NgramDrafter(),
+    "suffix": lambda folder: lambda target, sampler: SuffixDrafter(),
     "assistant": lambda folder: assistant(),
     "early-exit": lambda folder: early_exit(),
     "mtp": lambda folder: chain(mtp(), V),

@@ -112,7 +112,7 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
     ids=str,
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling):
-    def new_drafter(sampler, target):
+    def new_drafter(target, sampler):
         return TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ())
 
     assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)

@@ -118,8 +118,8 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
 )
 def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
     new_drafter = {
-        "none": lambda sampler, target: NoDrafter(),
-        "ngram": lambda sampler, target: NgramDrafter(),
-        "assistant": lambda sampler, target: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
+        "none": lambda target, sampler: NoDrafter(),
+        "ngram": lambda target, sampler: NgramDrafter(),
+        "assistant": lambda target, sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
     }[drafter]
     assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)

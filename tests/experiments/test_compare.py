@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -131,17 +132,32 @@ def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
     assert len(comparison.lanes[1].rounds) == 1
 
 
-def test_stop_in_the_first_lane_gives_no_comparison(store):
+def stopped_at(store, kind):
+    """A comparison that is stopped at its first event of this kind, and the events."""
     stop = threading.Event()
     events = []
 
     def emit(event):
         events.append(event)
-        if isinstance(event, RoundDone):
+        if isinstance(event, kind):
             stop.set()
 
-    assert run(store, PAIR, assisted_lane(PAIR, "ngram", 4), Request("x"), stop=stop, emit=emit) is None
-    assert [event.trace.finish for event in events if isinstance(event, LaneFinished)] == ["stopped"]
+    return run(store, PAIR, assisted_lane(PAIR, "ngram", 4), Request("x"), stop=stop, emit=emit), events
+
+
+def test_stop_in_the_first_lane_keeps_what_was_decoded(store):
+    comparison, events = stopped_at(store, RoundDone)
+    assert events[-1] == Finished(comparison)
+    assert [len(lane.rounds) for lane in comparison.lanes] == [1, 0]
+    assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
+    assert sum(isinstance(event, LaneStarted) for event in events) == 1
+    assert load(json.dumps(to_json(comparison))) == comparison
+
+
+def test_stop_before_the_first_lane_gives_no_comparison(store):
+    comparison, events = stopped_at(store, Progress)
+    assert comparison is None
+    assert all(isinstance(event, Progress) for event in events)
 
 
 def test_out_of_memory_is_a_sentence_and_the_next_run_works(store, monkeypatch):

@@ -86,6 +86,11 @@ def test_the_speedup_is_the_ratio_of_tokens_per_second():
             assisted(TWO_AT_ONCE),
             "The same 1 token as far as both go: the run was stopped.",
         ),
+        (
+            dataclasses.replace(standard(1), finish="stopped"),
+            dataclasses.replace(assisted(), finish="stopped"),
+            "There is nothing to compare: the run was stopped.",
+        ),
     ],
 )
 def test_one_sentence_says_whether_the_outputs_are_the_same(first, second, sentence):
