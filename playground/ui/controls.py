@@ -200,7 +200,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
                 default.confidence_threshold,
                 step=0.05,
                 label="Confidence threshold",
-                info="the policy of that name stops drafting below this q; in a tree, below this product of q",
+                info="the policy of that name stops drafting below this q; a tree, below this chance to get there",
             )
             nodes = _slider(
                 1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"

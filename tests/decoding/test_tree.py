@@ -84,16 +84,18 @@ def test_the_likeliest_branch_comes_first_as_a_chain_would():
     assert draft.branches[:3] == [-1, 0, 1]
 
 
-def test_nothing_grows_behind_an_end_of_text_or_an_unlikely_branch():
-    law, text = random_law(5, V), [0, 1]
-    draft = TreeDrafter(LawBranches(law), 40, {EOS}).propose(text, 3, 0.05)
-    for parent in {p for p in draft.branches if p >= 0}:
-        path = [draft.ids[i] for i in draft.path(parent)]
-        assert draft.ids[parent] != EOS
-        assert math.prod(q_of(law, text, path)) >= 0.05
-    unsure = LawBranches(law)
-    assert TreeDrafter(unsure, 40, ()).propose(text, 3, 1.0).depth == 1
-    assert unsure.grown == []
+def test_nothing_grows_behind_an_end_of_text():
+    draft = TreeDrafter(LawBranches(random_law(5, V)), 40, {EOS}).propose([0, 1], 3, 0.0)
+    assert EOS in draft.ids
+    assert all(draft.ids[parent] != EOS for parent in draft.branches if parent >= 0)
+
+
+@pytest.mark.parametrize(("stop_below", "grown"), [(0.95, [4]), (0.75, [4, 4])])
+def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, grown):
+    """The two likeliest tokens have a q of 0.45 each: four branches of two of them come to 0.81."""
+    branches = LawBranches(lambda text: torch.tensor([0.45, 0.45, 0.05, 0.05]).log())
+    TreeDrafter(branches, 6, ()).propose([0], 3, stop_below)
+    assert branches.grown == grown
 
 
 def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_round():

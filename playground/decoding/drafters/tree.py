@@ -47,7 +47,8 @@ class TreeDrafter(BranchesDrafter):
         self._nodes, self._lookahead = nodes, min(lookahead, branches.deepest)
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        """Nothing grows behind a token whose chance is under `stop_below`."""
+        """It grows no deeper where the chance that the text gets there, of all branches together, is under
+        `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
@@ -55,9 +56,8 @@ class TreeDrafter(BranchesDrafter):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
             best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size]
-            fresh = (i for i in best if i >= start and nodes[i].chance >= stop_below)
-            growing = [i for i in fresh if nodes[i].id not in self._eos_ids][:WIDTH]
-            if depth == k or not growing:
+            growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
+            if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
                 break
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
