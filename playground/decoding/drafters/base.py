@@ -119,7 +119,8 @@ class Drafter(Protocol):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,
-        where it knows no better, and none behind a token whose q is under `stop_below`."""
+        where it knows no better. A chain ends behind a token whose q is under `stop_below`, a tree where the chance to
+        get there is."""
 
     def commit(self, length: int) -> None:
         """Learns that of the last text and its draft only the first `length` tokens stand."""
