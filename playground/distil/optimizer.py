@@ -23,7 +23,7 @@ class MuonAndAdamW:
         embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
         trained = [weight for weight in module.parameters() if weight.requires_grad]
         matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in embeddings]
-        others = [weight for weight in trained if not any(weight is matrix for matrix in matrices)]
+        others = [weight for weight in trained if weight.ndim != 2 or id(weight) in embeddings]
         like = {"lr": learning_rate, "weight_decay": weight_decay}
         self._both = [
             torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **like),

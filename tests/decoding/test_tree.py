@@ -98,6 +98,12 @@ def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, gr
     assert branches.grown == grown
 
 
+def test_a_tree_of_less_than_all_tokens_is_never_certain():
+    unsure = LawBranches(random_law(5, V))
+    assert TreeDrafter(unsure, V - 1, ()).propose([0, 1], 3, 1.0).depth == 1
+    assert unsure.grown == []
+
+
 def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_round():
     branches = LawBranches(random_law(0, V), ready=False)
     drafter = TreeDrafter(branches, 4, ())

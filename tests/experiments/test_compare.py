@@ -151,6 +151,7 @@ def test_stop_in_the_first_lane_keeps_what_was_decoded(store):
     assert [len(lane.rounds) for lane in comparison.lanes] == [1, 0]
     assert [lane.finish for lane in comparison.lanes] == ["stopped", "stopped"]
     assert sum(isinstance(event, LaneStarted) for event in events) == 1
+    assert [event.trace.finish for event in events if isinstance(event, LaneFinished)] == ["stopped"]
     assert load(json.dumps(to_json(comparison))) == comparison
 
 

@@ -121,11 +121,11 @@ def run(
     text = [request.prompt[i : i + 3] for i in range(0, len(request.prompt), 3)] if "echo" in request.prompt else None
     traces = []
     for index, lane in enumerate((Lane("Standard", pair.target), assisted)):
-        done = []
         if stop.is_set():
             traces.append(Trace(lane, request, ENVIRONMENT, (1, 2, 3), (), "stopped"))
             break
         emit(LaneStarted(index, lane))
+        done = []
         for round_ in rounds(lane, request.max_new_tokens, text):
             time.sleep(round_.end_s - round_.start_s)
             done.append(round_)
