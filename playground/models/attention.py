@@ -1,7 +1,7 @@
 """Grouped-query attention on a CPU without copies of the keys and values.
 
 transformers' `sdpa` repeats the key heads wherever there is a mask, which is what a GPU's kernels want: in a verify
-pass that copies the whole KV cache once more. A CPU's kernel takes grouped heads as they are.
+pass that copies the whole KV cache once more.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def grouped_sdpa(
     if attention_mask is None or any(kwargs.get(kind) is not None for kind in OTHER_KINDS):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     rows, heads, places, width = query.shape
-    options = {"attn_mask": attention_mask, "scale": kwargs.get("scaling")}
-    if places == 1:  # the query heads of a group as so many places, which is quicker with many rows
-        grouped = query.view(rows, key.shape[1], -1, width)
-        return F.scaled_dot_product_attention(grouped, key, value, **options).reshape(rows, 1, heads, -1), None
-    out = F.scaled_dot_product_attention(query, key, value, **options, enable_gqa=key.shape[1] < heads)
-    return out.transpose(1, 2).contiguous(), None
+    groups = key.shape[1]
+    # The query heads of a group stand as so many places of one head, so that keys and values are read once.
+    mask = attention_mask.repeat(1, 1, heads // groups, 1)
+    grouped = query.reshape(rows, groups, -1, width)
+    out = F.scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=kwargs.get("scaling"))
+    return out.view(rows, heads, places, -1).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(GROUPED, grouped_sdpa)

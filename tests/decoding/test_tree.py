@@ -98,6 +98,20 @@ def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, gr
     assert branches.grown == grown
 
 
+def test_a_tree_has_no_branch_that_is_not_worth_its_verification():
+    """At 0.2 a token must come to 0.01, which the third likeliest, at 0.009, does not."""
+    law = LawBranches(lambda text: torch.tensor([0.6, 0.39, 0.009, 0.001]).log())
+    draft = TreeDrafter(law, 64, ()).propose([0], 2, 0.2)
+    assert sorted(draft.ids[i] for i in range(len(draft.ids)) if draft.branches[i] == -1) == [0, 1]
+    assert len(draft.ids) == 6
+
+
+def test_of_a_tree_in_which_nothing_is_likely_one_token_remains():
+    law = LawBranches(lambda text: torch.zeros(100), 100)
+    draft = TreeDrafter(law, 64, ()).propose([0], 3, 0.9)
+    assert len(draft.ids) == 1
+
+
 def test_a_tree_of_less_than_all_tokens_is_never_certain():
     unsure = LawBranches(random_law(5, V))
     assert TreeDrafter(unsure, V - 1, ()).propose([0, 1], 3, 1.0).depth == 1

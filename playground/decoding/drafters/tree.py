@@ -20,6 +20,7 @@ from playground.decoding.drafters.base import Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter
 
 WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
+SHARE = 0.05  # of the threshold, for one token: to verify one more costs so much less than to draft a place more
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class TreeDrafter(BranchesDrafter):
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """It grows no deeper where the chance that the text gets there, of all branches together, is under
-        `stop_below`."""
+        `stop_below`, and has no token but its likeliest whose own chance is under a SHARE of that."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
@@ -56,6 +57,7 @@ class TreeDrafter(BranchesDrafter):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
             best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size]
+            best = [i for i in best if nodes[i].chance >= SHARE * stop_below] or best[:1]
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
                 break
