@@ -55,10 +55,11 @@ def load_answers(folder: Path, layers: slice = slice(-1, None)) -> tuple[list[An
 
 
 def draft_vocabulary(answers: Sequence[Answer], vocab_size: int, size: int) -> Tensor:
-    """The `size` tokens that the target chose most often, by id. [size]"""
+    """The `size` tokens that the target chose most often for its answers, by id. [size]"""
     counts = torch.zeros(vocab_size)
     for answer in answers:
-        counts.index_add_(0, answer.choices[:, 0].long(), torch.ones(len(answer.ids)))
+        written = answer.choices[answer.prompt_length - 1 :, 0].long()
+        counts.index_add_(0, written, torch.ones(len(written)))
     return counts.topk(min(size, vocab_size)).indices.sort().values
 
 

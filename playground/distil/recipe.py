@@ -56,9 +56,7 @@ def train_drafter(
     answers, held_out = load_answers(work)
     checkpoint = work / f"{kind}.checkpoint"
     text_config = target.model.config.get_text_config(decoder=True)
-    draft_ids = _draft_ids_in(checkpoint)
-    if draft_ids is None:
-        draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
+    draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
     config = TrainedConfig(
         kind=kind,
         target=target.name,
@@ -76,13 +74,6 @@ def train_drafter(
     else:
         save_trained(student.module, config, out, text)
     return log
-
-
-def _draft_ids_in(checkpoint: Path) -> torch.Tensor | None:
-    """The draft vocabulary of a run that is gone on with: it stays, whatever answers came since."""
-    if not checkpoint.exists():
-        return None
-    return torch.load(checkpoint, weights_only=True)["module"].get("draft_ids")
 
 
 def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:

@@ -40,14 +40,19 @@ def train(
     plan: Plan,
     checkpoint: Path,
 ) -> list[dict[str, object]]:
-    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation."""
+    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation.
+
+    A checkpoint has no draft vocabulary: a run goes on with that of the answers at hand.
+    """
     device = next(student.module.parameters()).device
     weights = [parameter for parameter in student.module.parameters() if parameter.requires_grad]
     optimizer = MuonAndAdamW(student.module, plan.learning_rate, plan.weight_decay)
     done, log = 0, []
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
-        student.module.load_state_dict(state["module"])
+        with torch.no_grad():
+            for name, weight in student.module.named_parameters():
+                weight.copy_(state["weights"][name])
         optimizer.load_state_dict(state["optimizer"])
         done, log = state["done"], json.loads(state["log"])
     seconds = log[-1]["seconds"] if log else 0.0
@@ -76,7 +81,7 @@ def train(
                     bar.write(describe(log[-1]))
                     torch.save(
                         {
-                            "module": student.module.state_dict(),
+                            "weights": dict(student.module.named_parameters()),
                             "optimizer": optimizer.state_dict(),
                             "done": done,
                             "log": json.dumps(log),

@@ -134,10 +134,12 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
     assert [line["tokens"] // 2_000 for line in log] == [1, 2, 3]
 
 
-def test_a_run_that_is_gone_on_with_keeps_its_draft_vocabulary(target, work, trained, tmp_path):
+def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(target, work, trained, tmp_path):
     train_drafter("mtp", target, work, tmp_path, PLAN, vocabulary=100)
-    assert json.loads((tmp_path / "config.json").read_text())["draft_vocabulary"] == 200
-    assert len(load_file(tmp_path / "model.safetensors")["draft_ids"]) == 200
+    before, after = load_file(trained["mtp"][0] / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert json.loads((tmp_path / "config.json").read_text())["draft_vocabulary"] == len(after.pop("draft_ids")) == 100
+    assert len(before.pop("draft_ids")) == 200
+    assert all(torch.equal(before[name], weight) for name, weight in after.items())
 
 
 def test_too_few_answers_are_named(target, tmp_path):
