@@ -26,7 +26,7 @@ def grouped_sdpa(
     rows, heads, places, width = query.shape
     groups = key.shape[1]
     # The query heads of a group stand as so many places of one head, so that keys and values are read once.
-    mask = attention_mask.repeat(1, 1, heads // groups, 1)
+    mask = attention_mask.expand(-1, -1, places, -1).repeat(1, 1, heads // groups, 1)
     grouped = query.reshape(rows, groups, -1, width)
     out = F.scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=kwargs.get("scaling"))
     return out.view(rows, heads, places, -1).transpose(1, 2).contiguous(), None
