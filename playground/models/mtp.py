@@ -18,7 +18,7 @@ from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTr
 class MtpLayer(nn.Module):
     """Args:
     target: whose embedding, head and kind of layer are used. Its weights are shared, not copied.
-    draft_ids: (draft vocabulary,), the token ids that can be drafted.
+    draft_ids: (draft vocabulary,), the token ids that its logits are for.
     """
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
@@ -33,7 +33,8 @@ class MtpLayer(nn.Module):
         self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
-        self._head = target.get_output_embeddings().weight.detach()[self.draft_ids]
+        object.__setattr__(self, "_target_head", target.get_output_embeddings())
+        self._head = self.head_rows(self.draft_ids)
 
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
@@ -68,6 +69,10 @@ class MtpLayer(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
         return nn.functional.linear(hidden, self._head)
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """(tokens,) to (tokens, width): the target's head for those tokens, in the draft vocabulary or not."""
+        return self._target_head.weight.detach()[ids]
 
 
 def one_layer(config: PretrainedConfig) -> PretrainedConfig:

@@ -63,9 +63,8 @@ class RememberedBranches:
 
     def __init__(self, model: PreTrainedModel, make: Callable[[CachedModel], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt
-        example = make(CachedModel(model))
-        self.draft_ids, self.deepest = example.draft_ids, example.deepest
-        self._known: dict[tuple[int, ...], torch.Tensor] = {}
+        self.deepest = make(CachedModel(model)).deepest
+        self._known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         self._text = list(ids)
@@ -77,9 +76,11 @@ class RememberedBranches:
         return self._logits()
 
     def _logits(self) -> torch.Tensor:
-        return torch.stack([self._behind(path) for path in self._paths])
+        logits, draft_ids = zip(*(self._behind(path) for path in self._paths), strict=True)
+        self.draft_ids = draft_ids[0]
+        return torch.stack(logits)
 
-    def _behind(self, path: tuple[int, ...]) -> torch.Tensor:
+    def _behind(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         key = (*self._text, -1, *path)
         if key not in self._known:
             target = CachedModel(self._model)
@@ -91,7 +92,7 @@ class RememberedBranches:
                 logits = branches.root(self._text)
                 for id_ in path:
                     logits = branches.grow([id_], [0])
-            self._known[key] = logits[0].float()
+            self._known[key] = logits[0].float(), branches.draft_ids
         return self._known[key]
 
     def end(self) -> None:
@@ -107,7 +108,7 @@ def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] =
 
 
 def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
-    return lambda target, sampler: ChainDrafter(grown, DraftChoice(grown.draft_ids, vocab_size, sampler), ())
+    return lambda target, sampler: ChainDrafter(grown, DraftChoice(vocab_size, sampler), ())
 
 
 def tree(grown: RememberedBranches, vocab_size: int) -> NewDrafter:

@@ -124,7 +124,7 @@ def over(network: nn.Module, way: str = "chain") -> NewDrafter:
         branches = BRANCHES[type(network)](network, target)
         if way == "tree":
             return TreeDrafter(branches, 12, {V - 1})
-        return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), {V - 1})
+        return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), {V - 1})
 
     return new_drafter
 

@@ -125,9 +125,7 @@ def test_every_policy_works_with_every_kind_of_drafter(name, keep_free_gb, way):
     tree = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 6, (), lookahead=4)
     drafter = {
         "assistant": lambda: AssistantDrafter(FakeModel(random_law(2, vocab), vocab), vocab, sampler, ()),
-        "chain": lambda: ChainDrafter(
-            LawBranches(law, vocab), DraftChoice(torch.arange(vocab), vocab, sampler), eos_ids=()
-        ),
+        "chain": lambda: ChainDrafter(LawBranches(law, vocab), DraftChoice(vocab, sampler), eos_ids=()),
         "tree": lambda: tree,
         "lookup": NgramDrafter,
         "composite": lambda: CompositeDrafter(NgramDrafter(), tree),

@@ -163,7 +163,7 @@ def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
     for i in range(len(agreed)):
         known = answer.prompt_length + i  # tokens before the draft
         cached = CachedModel(target.model)
-        choose = DraftChoice(layer.draft_ids, layer.vocab_size, Sampler(Request("x"), target.model.device))
+        choose = DraftChoice(layer.vocab_size, Sampler(Request("x"), target.model.device))
         drafter = ChainDrafter(MtpBranches(layer, cached), choose, ())
         cached.forward(ids[: known - 1], keep=1)
         drafter.commit(known - 1)

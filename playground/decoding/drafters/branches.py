@@ -15,8 +15,8 @@ from playground.decoding.drafters.hidden import DraftChoice
 class Branches(Protocol):
     """Grows drafts place by place, behind one text after another.
 
-    `draft_ids`: (draft vocabulary,), the token ids that the columns of its logits stand for. `deepest`: the most places
-    that it can grow. `cache_bytes`: what its KV cache holds.
+    `draft_ids`: (draft vocabulary,), the token ids that the columns of its logits stand for; the vocabulary may grow
+    from one text to the next. `deepest`: the most places that it can grow. `cache_bytes`: what its KV cache holds.
     """
 
     draft_ids: torch.Tensor
@@ -78,6 +78,6 @@ class ChainDrafter(BranchesDrafter):
             nonlocal logits
             if len(text) > len(ids):
                 logits = self._branches.grow(text[-1:], [0])
-            return self._choose(text, logits[0])
+            return self._choose(text, logits[0], self._branches.draft_ids)
 
         return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)

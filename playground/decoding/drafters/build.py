@@ -20,7 +20,7 @@ from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
-from playground.decoding.drafters.mtp import MtpBranches
+from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
 from playground.decoding.drafters.native_mtp import NativeBranches
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
@@ -42,7 +42,7 @@ SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by w
 
 # What grows drafts with a network that reads the target's hidden states; each takes the kind of network it stands at.
 BRANCHES: dict[type[nn.Module], Callable[[Any, CachedModel], Branches]] = {
-    MtpLayer: MtpBranches,
+    MtpLayer: TrainedBranches,
     NativeLayer: MtpBranches,
     NativeLayers: NativeBranches,
     ParallelHeads: HeadsBranches,
@@ -82,7 +82,7 @@ def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: 
         case "adaptive":
             return AdaptiveDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
     branches = _branches(models, target)
-    return ChainDrafter(branches, DraftChoice(branches.draft_ids, target.vocab_size, sampler), ends)
+    return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), ends)
 
 
 def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:

@@ -33,24 +33,24 @@ class HiddenStates:
 class DraftChoice:
     """Chooses a draft token from logits over a draft vocabulary, under the request's own settings."""
 
-    def __init__(self, draft_ids: torch.Tensor, vocab_size: int, sampler: Sampler) -> None:
-        self._draft_ids, self._ids = draft_ids, draft_ids.tolist()
+    def __init__(self, vocab_size: int, sampler: Sampler) -> None:
         self._vocab_size = vocab_size
         self._sampler = sampler
 
-    def __call__(self, text: list[int], logits: torch.Tensor) -> Choice:
+    def __call__(self, text: list[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Choice:
         """Args:
             text: what the token comes behind.
             logits: (draft vocabulary,).
+            draft_ids: (draft vocabulary,), the token ids that those stand for.
 
         Returns:
             The token. What is not in the draft vocabulary has q = 0 in the distribution that it was drawn from.
         """
         if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
             q, place = logits.float().softmax(dim=-1).max(dim=-1)
-            return Choice(self._ids[int(place)], float(q), None, logits)
+            return Choice(int(draft_ids[place]), float(q), None, logits)
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
-        whole[0, self._draft_ids] = logits.float()
+        whole[0, draft_ids] = logits.float()
         scores = self._sampler.scores(whole, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)

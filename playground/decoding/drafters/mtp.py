@@ -17,6 +17,7 @@ from transformers import DynamicCache
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.models.held import cache_bytes
+from playground.models.mtp import MtpLayer
 
 
 class RecursiveLayer(Protocol):
@@ -74,7 +75,7 @@ class MtpBranches:
         self._entries = len(ids) - 1
         self._sees = torch.zeros(1, 0, dtype=torch.bool)
         self._places = torch.arange(self._entries)
-        return self._layer.logits(self._out[0])
+        return self._logits()
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
         device, n = self._out.device, len(ids)
@@ -87,6 +88,9 @@ class MtpBranches:
         mask = additive(sees, self._out.dtype).to(device)
         positions = torch.full((1, n), place, device=device)
         self._out = self._layer(torch.tensor([ids], device=device), self._out[:, rows], self._cache, positions, mask)
+        return self._logits()
+
+    def _logits(self) -> torch.Tensor:
         return self._layer.logits(self._out[0])
 
     def end(self) -> None:
@@ -94,3 +98,25 @@ class MtpBranches:
 
     def commit(self) -> None:
         self._hidden.commit()
+
+
+class TrainedBranches(MtpBranches):
+    """Over a layer with a draft vocabulary of its own, which the text's tokens join: what a text has said it says
+    again, and the rare tokens above all, of which names are made."""
+
+    def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
+        super().__init__(layer, target)
+        self._rows = layer.head_rows(layer.draft_ids[:0])  # of the tokens that joined
+        self._known = set(layer.draft_ids.tolist())
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        new = [id_ for id_ in dict.fromkeys(ids[self._entries :]) if id_ not in self._known]
+        if new:
+            self._known.update(new)
+            joining = torch.tensor(new, device=self.draft_ids.device)
+            self.draft_ids = torch.cat([self.draft_ids, joining])
+            self._rows = torch.cat([self._rows, self._layer.head_rows(joining)])
+        return super().root(ids)
+
+    def _logits(self) -> torch.Tensor:
+        return torch.cat([super()._logits(), torch.nn.functional.linear(self._out[0], self._rows)], dim=-1)

@@ -44,7 +44,6 @@ class TreeDrafter(BranchesDrafter):
 
     def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int], lookahead: int = 1) -> None:
         super().__init__(branches, eos_ids)
-        self._draft_ids = branches.draft_ids.tolist()
         self._nodes, self._lookahead = nodes, min(lookahead, branches.deepest)
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
@@ -69,10 +68,11 @@ class TreeDrafter(BranchesDrafter):
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
         """The likeliest tokens behind each of the tips."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
+        ids = self._branches.draft_ids[top.indices]
         return [
-            Node(self._draft_ids[slot], tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
-            for tip, slots, qs, row in zip(tips, top.indices.tolist(), top.values.tolist(), logits, strict=True)
-            for slot, q in zip(slots, qs, strict=True)
+            Node(id_, tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
+            for tip, tip_ids, qs, row in zip(tips, ids.tolist(), top.values.tolist(), logits, strict=True)
+            for id_, q in zip(tip_ids, qs, strict=True)
         ]
 
 
