@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
     distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
     distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
+    distil.add_argument("--start-from", metavar="D", help="a drafter of the kind, such as starter-mtp, to go on from")
     distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
     distil.add_argument("--answers", type=int, default=1_000_000, metavar="N", help="tokens that the target writes")
     distil.add_argument("--learn", type=int, default=4_000_000, metavar="N", help="tokens to learn from, in all passes")
@@ -285,7 +286,8 @@ def _distil(options: argparse.Namespace) -> None:
     plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)
     out = options.out or options.work / options.kind
     vocabulary = options.draft_vocabulary
-    train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary)
+    start_from = options.start_from
+    train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary, start_from=start_from)
     print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from torch import nn
 
@@ -28,11 +29,13 @@ def card(
     answers: Sequence[Answer],
     plan: Plan,
     log: Sequence[dict[str, object]],
+    start_from: str | None = None,
 ) -> str:
     parameters = sum(parameter.numel() for parameter in module.parameters())
     written = sum(len(answer.ids) - answer.prompt_length for answer in answers)
     last = log[-1]
     accepted = ", ".join(f"{x:.3f}" for x in last["accepted"])
+    before = f"- Started from: {Path(start_from).name}, which had learned before.\n" if start_from else ""
     return f"""---
 license: apache-2.0
 tags: [speculative-decoding, {config.kind}]
@@ -43,7 +46,7 @@ tags: [speculative-decoding, {config.kind}]
 {WHAT[config.kind]}
 
 - Parameters: {parameters / 1e6:.2f} million, trained in float32 with bfloat16 products, stored in bfloat16.
-- Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
+{before}- Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
   wrote, half of them greedily, to questions that it asked itself and to prompts made from the templates in
   `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`
   named some, passages by others, neighbours joined to up to 3,600 characters. Of prompts an MTP layer learned the

@@ -16,8 +16,10 @@ from playground.distil.data import draft_vocabulary, load_answers
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Plan, train
 from playground.errors import PlaygroundError
-from playground.models.load import LoadedModel
-from playground.models.trained import TrainedConfig, build, save_trained
+from playground.models.compatibility import check_same_tokenizer
+from playground.models.load import LoadedModel, load
+from playground.models.trained import TrainedConfig, build, load_trained, save_trained
+from playground.presets import kind_of
 
 KINDS = ("mtp", "heads", "assistant")
 LAYERS = (-1,)  # hidden states that are kept: the last, behind the final norm
@@ -44,13 +46,18 @@ def train_drafter(
     plan: Plan,
     *,
     vocabulary: int = DRAFT_VOCABULARY,
+    start_from: str | None = None,
 ) -> list[dict[str, object]]:
     """Trains a drafter on the answers in `work` and writes it to `out`. Goes on where it was stopped.
+
+    `start_from`: a drafter of the same kind that has learned already, a folder or what `playground.models.load.locate`
+    takes; what it knows is learned on from, with the draft vocabulary of these answers.
 
     Returns the held-out figures, one line an evaluation.
 
     Raises:
-        PlaygroundError: there are too few answers, or no such drafter can be made for this target.
+        PlaygroundError: there are too few answers, no such drafter can be made for this target, or `start_from` is of
+        another kind or for another target.
     """
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
@@ -66,9 +73,9 @@ def train_drafter(
         steps=STEPS[kind],
     )
     torch.manual_seed(plan.seed)
-    student = _student(kind, config, target, draft_ids)
+    student = _student(kind, config, target, draft_ids, start_from)
     log = train(student, answers, held_out, plan, checkpoint)
-    text = card(config, student.module, target, answers, plan, log)
+    text = card(config, student.module, target, answers, plan, log, start_from)
     if kind == "assistant":
         save_assistant(student.module, target, out, text)
     else:
@@ -83,7 +90,13 @@ def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, t
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _student(kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor) -> Student:
+def _student(
+    kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor, start_from: str | None
+) -> Student:
+    if kind == "assistant" and start_from:
+        begun = load(start_from, torch.float32, target.model.device, lambda step: None)
+        check_same_tokenizer(target, begun)
+        return AssistantStudent(begun.model)
     if kind == "assistant":
         special = target.model.generation_config
         shape = LlamaConfig(
@@ -102,7 +115,13 @@ def _student(kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: t
             "an MTP layer starts from that. Train heads or an assistant."
         )
     network = build(config, target, draft_ids)
-    if kind == "mtp":
+    if start_from:
+        if kind_of(start_from) != kind:
+            raise PlaygroundError(
+                f"{start_from} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
+            )
+        begun = load_trained(start_from, target, lambda step: None).network
+        network.load_state_dict({**begun.state_dict(), "draft_ids": draft_ids})
+    elif kind == "mtp":
         network.start_from(target.model)
-        return MtpStudent(network, config.steps)
-    return HeadsStudent(network)
+    return MtpStudent(network, config.steps) if kind == "mtp" else HeadsStudent(network)

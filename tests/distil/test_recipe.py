@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -140,6 +141,33 @@ def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(ta
     assert json.loads((tmp_path / "config.json").read_text())["draft_vocabulary"] == len(after.pop("draft_ids")) == 100
     assert len(before.pop("draft_ids")) == 200
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_path, kind):
+    folder, scratch = trained[kind]
+    if kind == "assistant":
+        target.tokenizer.save_pretrained(folder)
+    plan = Plan(tokens=1_000, batch=512, learning_rate=1e-4, evaluations=1)
+    log = train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", plan, start_from=str(folder))
+    assert log[0]["accepted"][0] > scratch[0]["accepted"][0]
+    assert f"Started from: {kind}" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_path):
+    for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere")):
+        start = str(trained.get(other, (tmp_path / other,))[0])
+        with pytest.raises(PlaygroundError, match=f"is no drafter of the kind {kind}"):
+            train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=start)
+
+
+def work_with(work: Path, tmp_path: Path) -> Path:
+    """The answers of `work`, without its checkpoints."""
+    folder = tmp_path / "work"
+    folder.mkdir(exist_ok=True)
+    for path in work.glob("answers-*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
 
 
 def test_too_few_answers_are_named(target, tmp_path):
