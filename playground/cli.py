@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
     distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
     distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
-    distil.add_argument("--start-from", metavar="D", help="a drafter of the kind, such as starter-mtp, to go on from")
+    distil.add_argument(
+        "--start-from", nargs="+", default=(), metavar="D", help="drafters of the kind, whose mean is gone on from"
+    )
     distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
     distil.add_argument("--answers", type=int, default=1_000_000, metavar="N", help="tokens that the target writes")
     distil.add_argument("--learn", type=int, default=4_000_000, metavar="N", help="tokens to learn from, in all passes")

@@ -29,13 +29,14 @@ def card(
     answers: Sequence[Answer],
     plan: Plan,
     log: Sequence[dict[str, object]],
-    start_from: str | None = None,
+    start_from: Sequence[str],
 ) -> str:
     parameters = sum(parameter.numel() for parameter in module.parameters())
     written = sum(len(answer.ids) - answer.prompt_length for answer in answers)
     last = log[-1]
     accepted = ", ".join(f"{x:.3f}" for x in last["accepted"])
-    before = f"- Started from: {Path(start_from).name}, which had learned before.\n" if start_from else ""
+    begun = ", ".join(Path(name).name for name in start_from)
+    before = f"- Started from: {begun}; where there are several, from the mean of their weights.\n" if begun else ""
     return f"""---
 license: apache-2.0
 tags: [speculative-decoding, {config.kind}]

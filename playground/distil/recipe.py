@@ -5,9 +5,11 @@ work/answers-*.safetensors -> work/mtp.checkpoint -> out/config.json, model.safe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.distil.card import card
@@ -46,18 +48,19 @@ def train_drafter(
     plan: Plan,
     *,
     vocabulary: int = DRAFT_VOCABULARY,
-    start_from: str | None = None,
+    start_from: Sequence[str] = (),
 ) -> list[dict[str, object]]:
     """Trains a drafter on the answers in `work` and writes it to `out`. Goes on where it was stopped.
 
-    `start_from`: a drafter of the same kind that has learned already, a folder or what `playground.models.load.locate`
-    takes; what it knows is learned on from, with the draft vocabulary of these answers.
+    `start_from`: drafters of the same kind that have learned already. The mean of their weights is learned on from,
+    with the draft vocabulary of these answers: runs that began at one place and saw different answers are better
+    together than each (Wortsman et al. 2022, "Model soups").
 
     Returns the held-out figures, one line an evaluation.
 
     Raises:
-        PlaygroundError: there are too few answers, no such drafter can be made for this target, or `start_from` is of
-        another kind or for another target.
+        PlaygroundError: there are too few answers, no such drafter can be made for this target, or one of `start_from`
+            is of another kind or for another target.
     """
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
@@ -91,12 +94,15 @@ def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, t
 
 
 def _student(
-    kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor, start_from: str | None
+    kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor, start_from: Sequence[str]
 ) -> Student:
     if kind == "assistant" and start_from:
-        begun = load(start_from, torch.float32, target.model.device, lambda step: None)
-        check_same_tokenizer(target, begun)
-        return AssistantStudent(begun.model)
+        begun = [load(name, torch.float32, target.model.device, lambda step: None) for name in start_from]
+        for assistant in begun:
+            check_same_tokenizer(target, assistant)
+        model = begun[0].model
+        model.load_state_dict(_mean([assistant.model for assistant in begun]))
+        return AssistantStudent(model)
     if kind == "assistant":
         special = target.model.generation_config
         shape = LlamaConfig(
@@ -115,13 +121,20 @@ def _student(
             "an MTP layer starts from that. Train heads or an assistant."
         )
     network = build(config, target, draft_ids)
-    if start_from:
-        if kind_of(start_from) != kind:
+    for name in start_from:
+        if kind_of(name) != kind:
             raise PlaygroundError(
-                f"{start_from} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
+                f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
             )
-        begun = load_trained(start_from, target, lambda step: None).network
-        network.load_state_dict({**begun.state_dict(), "draft_ids": draft_ids})
+    if start_from:
+        begun = [load_trained(name, target, lambda step: None).network for name in start_from]
+        network.load_state_dict({**_mean(begun), "draft_ids": draft_ids})
     elif kind == "mtp":
         network.start_from(target.model)
     return MtpStudent(network, config.steps) if kind == "mtp" else HeadsStudent(network)
+
+
+def _mean(networks: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
+    """The mean of their weights."""
+    weights = [dict(network.named_parameters(remove_duplicate=False)) for network in networks]
+    return {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}

@@ -23,7 +23,8 @@ HELD_OUT_TOKENS = 40_000
 
 @dataclass(frozen=True)
 class Plan:
-    """`tokens` to learn from in all, passes over the same answer counted; `batch` of them a step."""
+    """`tokens` to learn from in all, passes over the same answer counted, 0 to learn nothing and be held against the
+    held-out answers as it is; `batch` of them a step."""
 
     tokens: int
     batch: int = 1024
@@ -57,6 +58,9 @@ def train(
         done, log = state["done"], json.loads(state["log"])
     seconds = log[-1]["seconds"] if log else 0.0
     started = time.monotonic()
+    if not log and done >= plan.tokens:
+        log.append({"tokens": done, "seconds": seconds, **evaluate(student, held_out)})
+        print(describe(log[-1]))
     next_look = done + plan.tokens // plan.evaluations
     torch.manual_seed(plan.seed)
     with tqdm(total=plan.tokens, initial=done, unit="token", desc="Training", smoothing=0.05) as bar:

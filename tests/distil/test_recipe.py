@@ -149,16 +149,33 @@ def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_p
     if kind == "assistant":
         target.tokenizer.save_pretrained(folder)
     plan = Plan(tokens=1_000, batch=512, learning_rate=1e-4, evaluations=1)
-    log = train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", plan, start_from=str(folder))
+    log = train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", plan, start_from=[str(folder)])
     assert log[0]["accepted"][0] > scratch[0]["accepted"][0]
     assert f"Started from: {kind}" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("kind", ["mtp", "assistant"])
+def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, trained, tmp_path, kind):
+    first, _ = trained[kind]
+    target.tokenizer.save_pretrained(first)
+    answers = work_with(work, tmp_path)
+    train_drafter(kind, target, answers, tmp_path / "second", Plan(tokens=2_000, evaluations=1, seed=1), vocabulary=200)
+    (answers / f"{kind}.checkpoint").unlink()
+    both = [str(first), str(tmp_path / "second")]
+    out = tmp_path / "mean"
+    log = train_drafter(kind, target, answers, out, Plan(tokens=0), vocabulary=200, start_from=both)
+    assert log[0]["tokens"] == 0
+    one, other, mean = (load_file(Path(folder) / "model.safetensors") for folder in (*both, out))
+    names = {name for name, weight in mean.items() if weight.is_floating_point()}
+    assert all(torch.allclose(mean[n].float(), (one[n] + other[n]).float() / 2, rtol=0.01, atol=1e-3) for n in names)
+    assert any(not torch.equal(mean[name], one[name]) for name in names)
+
+
 def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_path):
     for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere")):
-        start = str(trained.get(other, (tmp_path / other,))[0])
+        start = str(trained[other][0] if other in trained else tmp_path / other)
         with pytest.raises(PlaygroundError, match=f"is no drafter of the kind {kind}"):
-            train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=start)
+            train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=[start])
 
 
 def work_with(work: Path, tmp_path: Path) -> Path:
