@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from playground.distil.card import card
 from playground.distil.collect import collect
@@ -96,45 +96,56 @@ def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, t
 def _student(
     kind: str, config: TrainedConfig, target: LoadedModel, draft_ids: torch.Tensor, start_from: Sequence[str]
 ) -> Student:
-    if kind == "assistant" and start_from:
-        begun = [load(name, torch.float32, target.model.device, lambda step: None) for name in start_from]
-        for assistant in begun:
-            check_same_tokenizer(target, assistant)
-        model = begun[0].model
-        model.load_state_dict(_mean([assistant.model for assistant in begun]))
-        return AssistantStudent(model)
     if kind == "assistant":
-        special = target.model.generation_config
-        shape = LlamaConfig(
-            **ASSISTANT,
-            vocab_size=config.vocab_size,
-            tie_word_embeddings=True,
-            max_position_embeddings=target.model.config.max_position_embeddings,
-            bos_token_id=special.bos_token_id,
-            eos_token_id=special.eos_token_id,
-            pad_token_id=special.pad_token_id,
-        )
-        return AssistantStudent(LlamaForCausalLM(shape).to(target.model.device))
+        return AssistantStudent(_begun_assistant(target, start_from) if start_from else _new_assistant(config, target))
     if kind == "mtp" and not hasattr(target.model.base_model, "norm"):
         raise PlaygroundError(
             f"{target.name} ({target.model.config.model_type}) has no final norm where Llama and its like have it, and "
             "an MTP layer starts from that. Train heads or an assistant."
         )
     network = build(config, target, draft_ids)
-    for name in start_from:
-        if kind_of(name) != kind:
-            raise PlaygroundError(
-                f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
-            )
     if start_from:
-        begun = [load_trained(name, target, lambda step: None).network for name in start_from]
-        network.load_state_dict({**_mean(begun), "draft_ids": draft_ids})
+        network.load_state_dict({**_mean(_begun_networks(kind, target, start_from)), "draft_ids": draft_ids})
     elif kind == "mtp":
         network.start_from(target.model)
     return MtpStudent(network, config.steps) if kind == "mtp" else HeadsStudent(network)
 
 
+def _new_assistant(config: TrainedConfig, target: LoadedModel) -> LlamaForCausalLM:
+    special = target.model.generation_config
+    shape = LlamaConfig(
+        **ASSISTANT,
+        vocab_size=config.vocab_size,
+        tie_word_embeddings=True,
+        max_position_embeddings=target.model.config.max_position_embeddings,
+        bos_token_id=special.bos_token_id,
+        eos_token_id=special.eos_token_id,
+        pad_token_id=special.pad_token_id,
+    )
+    return LlamaForCausalLM(shape).to(target.model.device)
+
+
+def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedModel:
+    begun = [load(name, torch.float32, target.model.device, lambda step: None) for name in names]
+    for assistant in begun:
+        check_same_tokenizer(target, assistant)
+    model = begun[0].model
+    model.load_state_dict(_mean([assistant.model for assistant in begun]))
+    return model
+
+
+def _begun_networks(kind: str, target: LoadedModel, names: Sequence[str]) -> list[nn.Module]:
+    for name in names:
+        if kind_of(name) != kind:
+            raise PlaygroundError(
+                f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
+            )
+    return [load_trained(name, target, lambda step: None).network for name in names]
+
+
 def _mean(networks: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
     """The mean of their weights."""
     weights = [dict(network.named_parameters(remove_duplicate=False)) for network in networks]
+    if len({tuple((name, weight.shape) for name, weight in each.items()) for each in weights}) > 1:
+        raise PlaygroundError("The drafters to start from have weights of different shapes, which have no mean.")
     return {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}

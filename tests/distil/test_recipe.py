@@ -27,6 +27,7 @@ from playground.models.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Request
+from tests.tiny import small_llama
 
 PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)
 
@@ -176,6 +177,16 @@ def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_
         start = str(trained[other][0] if other in trained else tmp_path / other)
         with pytest.raises(PlaygroundError, match=f"is no drafter of the kind {kind}"):
             train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=[start])
+
+
+def test_assistants_of_different_shapes_have_no_mean(target, work, trained, tmp_path, tiny_tokenizer):
+    first, _ = trained["assistant"]
+    target.tokenizer.save_pretrained(first)
+    small_llama(tiny_tokenizer).save_pretrained(tmp_path / "other")
+    tiny_tokenizer.save_pretrained(tmp_path / "other")
+    both = [str(first), str(tmp_path / "other")]
+    with pytest.raises(PlaygroundError, match="different shapes"):
+        train_drafter("assistant", target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=both)
 
 
 def work_with(work: Path, tmp_path: Path) -> Path:
