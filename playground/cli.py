@@ -274,11 +274,12 @@ def _bench_suite(options: argparse.Namespace) -> dict:
 
 
 def _distil(options: argparse.Namespace) -> None:
-    from playground.distil.recipe import train_drafter, write_answers
+    from playground.distil.recipe import check_start, train_drafter, write_answers
     from playground.distil.train import Plan
     from playground.models.device import resolve_device, resolve_dtype
     from playground.models.load import load
 
+    check_start(options.kind, options.start_from)
     device = resolve_device(options.device)
     with progress_bar(0) as emit:
         target = load(options.target, resolve_dtype(options.dtype, device), device, emit)

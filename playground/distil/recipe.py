@@ -62,6 +62,7 @@ def train_drafter(
         PlaygroundError: there are too few answers, no such drafter can be made for this target, or one of `start_from`
             is of another kind or for another target.
     """
+    check_start(kind, start_from)
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
     checkpoint = work / f"{kind}.checkpoint"
@@ -86,6 +87,20 @@ def train_drafter(
     return log
 
 
+def check_start(kind: str, start_from: Sequence[str]) -> None:
+    """What can be told of `start_from` without a target, before hours are spent on answers.
+
+    Raises:
+        PlaygroundError: one is of another kind.
+    """
+    told = None if kind == "assistant" else kind  # an assistant's folder does not say what it is
+    for name in start_from:
+        if kind_of(name) != told:
+            raise PlaygroundError(
+                f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
+            )
+
+
 def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:
     """As transformers loads it; in shards, so that no file is over 10 MB."""
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9900KB")
@@ -105,7 +120,8 @@ def _student(
         )
     network = build(config, target, draft_ids)
     if start_from:
-        network.load_state_dict({**_mean(_begun_networks(kind, target, start_from)), "draft_ids": draft_ids})
+        begun = [load_trained(name, target, lambda step: None).network for name in start_from]
+        network.load_state_dict({**_mean(begun), "draft_ids": draft_ids})
     elif kind == "mtp":
         network.start_from(target.model)
     return MtpStudent(network, config.steps) if kind == "mtp" else HeadsStudent(network)
@@ -132,15 +148,6 @@ def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedMod
     model = begun[0].model
     model.load_state_dict(_mean([assistant.model for assistant in begun]))
     return model
-
-
-def _begun_networks(kind: str, target: LoadedModel, names: Sequence[str]) -> list[nn.Module]:
-    for name in names:
-        if kind_of(name) != kind:
-            raise PlaygroundError(
-                f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
-            )
-    return [load_trained(name, target, lambda step: None).network for name in names]
 
 
 def _mean(networks: Sequence[nn.Module]) -> dict[str, torch.Tensor]:

@@ -173,7 +173,7 @@ def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, tra
 
 
 def test_what_is_of_another_kind_is_not_gone_on_from(target, work, trained, tmp_path):
-    for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere")):
+    for kind, other in (("mtp", "heads"), ("heads", "mtp"), ("mtp", "nowhere"), ("assistant", "mtp")):
         start = str(trained[other][0] if other in trained else tmp_path / other)
         with pytest.raises(PlaygroundError, match=f"is no drafter of the kind {kind}"):
             train_drafter(kind, target, work_with(work, tmp_path), tmp_path / "out", PLAN, start_from=[start])
