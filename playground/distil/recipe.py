@@ -65,7 +65,8 @@ def train_drafter(
     check_start(kind, start_from)
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
-    checkpoint = work / f"{kind}.checkpoint"
+    # Of what a run started from, in its name: another run's would be gone on with in place of `start_from`.
+    checkpoint = work / f"{'-'.join([kind, *(Path(name).name for name in start_from)])}.checkpoint"
     text_config = target.model.config.get_text_config(decoder=True)
     draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
     config = TrainedConfig(
