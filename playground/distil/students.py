@@ -117,7 +117,8 @@ class HeadsStudent:
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         n = batch.ids.shape[1] - self._steps
         whole = _whole(batch, self._steps)
-        logits = self.module(batch.ids[:, 1 : 1 + n][whole], batch.features[:, :n, -1][whole].float())
+        hidden = self.module(batch.ids[:, 1 : 1 + n][whole], batch.features[:, :n, -1][whole].float())
+        logits = self.module.logits(hidden)
         losses, agreed = [], []
         for s in range(self._steps):
             ahead = slice(s + 1, s + 1 + n)

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from playground.models.shared_head import SharedHead
 
-class ParallelHeads(nn.Module):
-    """Args:
-    target: whose embedding and head are used; shared, not copied.
-    draft_ids: (draft vocabulary,), the token ids that can be drafted.
-    """
+
+class ParallelHeads(SharedHead):
+    """Arguments as for `SharedHead`; `heads`: the places that are drafted."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor, heads: int) -> None:
-        super().__init__()
+        super().__init__(target, draft_ids)
         width = target.config.get_text_config(decoder=True).hidden_size
         like = {"dtype": target.dtype, "device": target.device}
         self.norm_embedding = nn.RMSNorm(width, eps=1e-5, **like)
@@ -27,10 +26,6 @@ class ParallelHeads(nn.Module):
         self.proj = nn.Linear(2 * width, 2 * width, **like)
         self.count = heads
         self.heads = nn.Linear(2 * width, heads * width, bias=False, **like)
-        self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
-        self.register_buffer("draft_ids", draft_ids.to(target.device).long())
-        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
-        self._head = target.get_output_embeddings().weight.detach()[self.draft_ids]
 
     def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
         """Args:
@@ -38,9 +33,9 @@ class ParallelHeads(nn.Module):
             hidden: (…, width), the target's hidden states at places 0 and on.
 
         Returns:
-            (…, heads, draft vocabulary), logits for the places 2 and on.
+            (…, heads, width), hidden states that the tokens at places 2 and on are read from.
         """
-        embedding = self._embedding(ids).detach().to(hidden.dtype)
-        both = torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1)
+        embedding = self.norm_embedding(self.embedded(ids, hidden))
+        both = torch.cat([embedding, self.norm_hidden(hidden)], dim=-1)
         mixed = both + nn.functional.silu(self.proj(both))
-        return nn.functional.linear(self.heads(mixed).unflatten(-1, (-1, hidden.shape[-1])), self._head)
+        return self.heads(mixed).unflatten(-1, (-1, hidden.shape[-1]))

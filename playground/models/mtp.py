@@ -14,15 +14,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
+from playground.models.shared_head import SharedHead
 
-class MtpLayer(nn.Module):
-    """Args:
-    target: whose embedding, head and kind of layer are used. Its weights are shared, not copied.
-    draft_ids: (draft vocabulary,), the token ids that its logits are for.
-    """
+
+class MtpLayer(SharedHead):
+    """A layer of the target's own kind; arguments as for `SharedHead`."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
-        super().__init__()
+        super().__init__(target, draft_ids)
         config = one_layer(target.config)
         width, like = config.hidden_size, {"dtype": target.dtype, "device": target.device}
         self.base: PreTrainedModel = AutoModel.from_config(config, dtype=target.dtype).to(target.device).eval()
@@ -30,11 +29,6 @@ class MtpLayer(nn.Module):
         self.norm_embedding = nn.RMSNorm(width, eps=1e-5, **like)
         self.norm_hidden = nn.RMSNorm(width, eps=1e-5, **like)
         self.proj = nn.Linear(2 * width, width, bias=False, **like)
-        self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
-        self.register_buffer("draft_ids", draft_ids.to(target.device).long())
-        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
-        object.__setattr__(self, "_target_head", target.get_output_embeddings())
-        self._head = self.head_rows(self.draft_ids)
 
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
@@ -59,20 +53,12 @@ class MtpLayer(nn.Module):
         Returns:
             (rows, n, width), hidden states at places 1 and on.
         """
-        embedding = self._embedding(ids).detach().to(hidden.dtype)
-        inputs = self.proj(torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1))
+        embedding = self.norm_embedding(self.embedded(ids, hidden))
+        inputs = self.proj(torch.cat([embedding, self.norm_hidden(hidden)], dim=-1))
         out = self.base(
             inputs_embeds=inputs, past_key_values=cache, use_cache=True, position_ids=positions, attention_mask=mask
         )
         return out.last_hidden_state
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
-        return nn.functional.linear(hidden, self._head)
-
-    def head_rows(self, ids: Tensor) -> Tensor:
-        """(tokens,) to (tokens, width): the target's head for those tokens, in the draft vocabulary or not."""
-        return self._target_head.weight.detach()[ids]
 
 
 def one_layer(config: PretrainedConfig) -> PretrainedConfig:

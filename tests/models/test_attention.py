@@ -41,6 +41,22 @@ def test_logits_are_those_of_transformers_own_attention(family, kind):
     torch.testing.assert_close(logits(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_trees_of_one_size_do_not_see_through_each_others_masks():
+    def logits(implementation: str) -> list[torch.Tensor]:
+        model = FAMILIES["llama"](0, 3)
+        model.set_attn_implementation(implementation)
+        target = CachedModel(model)
+        target.forward(TEXT, keep=1)
+        target.keep(len(TEXT))
+        seen = []
+        for branches in ([-1, 0, 0], [-1, -1, 1], [-1, 0, 1]):
+            seen.append(target.forward([1, 5, 6, 7], keep=4, branches=branches))
+            target.keep(len(TEXT))
+        return seen
+
+    torch.testing.assert_close(logits(GROUPED), logits("sdpa"), rtol=1e-4, atol=1e-5)
+
+
 def test_a_loaded_model_attends_so_on_a_cpu(tiny_folder):
     model = load(str(tiny_folder), torch.float32, torch.device("cpu"), lambda step: None).model
     assert model.config._attn_implementation == GROUPED

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.hidden import TextVocabulary
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.models.heads import ParallelHeads
 
@@ -19,6 +20,8 @@ class HeadsBranches(ParallelBranches):
     def __init__(self, heads: ParallelHeads, target: CachedModel) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
+        self._vocabulary = TextVocabulary(heads)
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        return self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1])
+        self.draft_ids = self._vocabulary.read(ids)
+        return self._vocabulary.logits(self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1]))

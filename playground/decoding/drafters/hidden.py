@@ -9,6 +9,7 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Choice
 from playground.decoding.sampling import Sampler
+from playground.models.shared_head import SharedHead
 
 
 class HiddenStates:
@@ -28,6 +29,35 @@ class HiddenStates:
         """(places, layers x width), those behind what was taken before; None before the target's first pass."""
         waiting, self._waiting = self._waiting, []
         return torch.cat(waiting) if waiting else None
+
+
+class TextVocabulary:
+    """The draft vocabulary of a trained network, which the text's tokens join: what a text has said it says again, and
+    the rare tokens above all, of which names are made."""
+
+    def __init__(self, network: SharedHead) -> None:
+        self._network = network
+        self._ids = network.draft_ids
+        self._known = set(self._ids.tolist())
+        self._rows = network.head_rows(self._ids[:0])  # of the tokens that joined
+        self._read = 0  # tokens of the text
+
+    def read(self, text: Sequence[int]) -> torch.Tensor:
+        """(draft vocabulary,), the token ids that can be drafted behind a text, which begins with every text given
+        before."""
+        new = [id_ for id_ in dict.fromkeys(text[self._read :]) if id_ not in self._known]
+        self._read = len(text)
+        if new:
+            self._known.update(new)
+            joining = torch.tensor(new, device=self._ids.device)
+            self._ids = torch.cat([self._ids, joining])
+            self._rows = torch.cat([self._rows, self._network.head_rows(joining)])
+        return self._ids
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(…, width) to (…, draft vocabulary), over what could be drafted behind the last text."""
+        joined = torch.nn.functional.linear(hidden, self._rows)
+        return torch.cat([self._network.logits(hidden), joined], dim=-1)
 
 
 class DraftChoice:

@@ -15,7 +15,7 @@ import torch
 from transformers import DynamicCache
 
 from playground.decoding.cached import CachedModel, additive
-from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.models.held import cache_bytes
 from playground.models.mtp import MtpLayer
 
@@ -101,22 +101,15 @@ class MtpBranches:
 
 
 class TrainedBranches(MtpBranches):
-    """Over a layer with a draft vocabulary of its own, which the text's tokens join: what a text has said it says
-    again, and the rare tokens above all, of which names are made."""
+    """Over a layer that was trained for the target, with a draft vocabulary of its own."""
 
     def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
         super().__init__(layer, target)
-        self._rows = layer.head_rows(layer.draft_ids[:0])  # of the tokens that joined
-        self._known = set(layer.draft_ids.tolist())
+        self._vocabulary = TextVocabulary(layer)
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        new = [id_ for id_ in dict.fromkeys(ids[self._entries :]) if id_ not in self._known]
-        if new:
-            self._known.update(new)
-            joining = torch.tensor(new, device=self.draft_ids.device)
-            self.draft_ids = torch.cat([self.draft_ids, joining])
-            self._rows = torch.cat([self._rows, self._layer.head_rows(joining)])
+        self.draft_ids = self._vocabulary.read(ids)
         return super().root(ids)
 
     def _logits(self) -> torch.Tensor:
-        return torch.cat([super()._logits(), torch.nn.functional.linear(self._out[0], self._rows)], dim=-1)
+        return self._vocabulary.logits(self._out[0])

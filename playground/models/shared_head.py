@@ -1,0 +1,33 @@
+"""What networks share that draft over the target's embedding and head: of the head the rows of a reduced vocabulary."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+
+class SharedHead(nn.Module):
+    """Args:
+    target: whose embedding and head are used. Its weights are shared, not copied.
+    draft_ids: (draft vocabulary,), the token ids that its logits are for.
+    """
+
+    def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
+        super().__init__()
+        self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
+        self.register_buffer("draft_ids", draft_ids.to(target.device).long())
+        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
+        object.__setattr__(self, "_target_head", target.get_output_embeddings())
+        self._head = self.head_rows(self.draft_ids)
+
+    def embedded(self, ids: Tensor, like: Tensor) -> Tensor:
+        """(…,) to (…, width), in the number format of `like`."""
+        return self._embedding(ids).detach().to(like.dtype)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
+        return nn.functional.linear(hidden, self._head)
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """(tokens,) to (tokens, width): the target's head for those tokens, in the draft vocabulary or not."""
+        return self._target_head.weight.detach()[ids]
