@@ -99,7 +99,7 @@ function treeOf(drafted, parents, number) {
   fork.className = "tok fork";
   fork.tabIndex = -1;
   fork.dataset.round = number;
-  fork.token = { kind: "fork", text: `⑂${drafted.length}`, round: number, size: drafted.length, kept: kept.length };
+  fork.token = { kind: "fork", text: String(drafted.length), round: number, size: drafted.length, kept: kept.length };
   fork.setAttribute("role", "button");
   fork.setAttribute("aria-expanded", "false");
   fork.setAttribute("aria-label", `draft tree of ${drafted.length} tokens`);

@@ -28,7 +28,7 @@ LEGEND = """
     <li><span class="tok unused">unused</span> dropped behind it, never judged</li>
     <li><span class="tok correction">correction</span> the target's, in its place</li>
     <li><span class="tok bonus">bonus</span> after a fully accepted draft</li>
-    <li><span class="tok fork">⑂16</span> draft tree of so many tokens: press to unfold</li>
+    <li><span class="tok fork">16</span> draft tree of so many tokens: press to unfold</li>
   </ul>
   <div class="switches">
     <label><input type="checkbox" name="hide-rejected"> Hide rejected tokens</label>
