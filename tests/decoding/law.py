@@ -23,7 +23,7 @@ from playground.decoding.sampling import Sampler
 from playground.trace import Request
 from tests.decoding.fakes import FakeModel, Law
 
-PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 20_000
+PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 10_000
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3),

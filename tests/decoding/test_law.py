@@ -1,5 +1,6 @@
-"""Sampled runs follow the target's distribution over all continuations, whatever drafts: 20,000 runs of each way of
-drafting, on transformers' real classes in float32, against the exact probabilities by a chi-square test."""
+"""Sampled runs follow the target's distribution over all continuations, whatever drafts: 30,000 runs of each way of
+drafting, 10,000 under each of three settings, on transformers' real classes in float32, against the exact probabilities
+by a chi-square test."""
 
 from __future__ import annotations
 
