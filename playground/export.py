@@ -15,7 +15,7 @@ from playground.trace import Comparison, Environment, Finish, Lane, Memory, Requ
 
 SCHEMA_VERSION = 1
 # Fields that the first files of this version lack; they have defaults.
-LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped")
+LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped", "pass_times")
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -89,10 +89,15 @@ def _read_lane(data: Any, where: str) -> Trace:
         all(parent is None or -1 <= parent < i for i, parent in parents),
         f"The trace is damaged: a drafted token in {where}.rounds stands behind one that does not come before it.",
     )
+    environment = _read(Environment, data.get("environment"), f"{where}.environment")
+    check(
+        all(time.seconds > 0 for time in environment.pass_times),
+        f"The trace is damaged: {where}.environment.pass_times has a pass that took no time.",
+    )
     return Trace(
         lane=_read(Lane, settings, f"{where}.settings"),
         request=_read(Request, settings, f"{where}.settings"),
-        environment=_read(Environment, data.get("environment"), f"{where}.environment"),
+        environment=environment,
         prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
         rounds=rounds,
         finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),

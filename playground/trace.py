@@ -171,8 +171,17 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class PassTime:
+    """The seconds that a pass of the target over so many tokens takes behind a short text."""
+
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Environment:
-    """Where a lane ran: enough to know what its times compare with. `weights` names the files' origin, target first."""
+    """Where a lane ran: enough to know what its times compare with. `weights` names the files' origin, target first.
+    `pass_times`: what trees were cut by, from one token upwards; empty where none was grown."""
 
     playground: str
     python: str
@@ -185,6 +194,7 @@ class Environment:
     threads: int
     weights: tuple[str, ...]
     created: str
+    pass_times: tuple[PassTime, ...] = ()
 
 
 @dataclass(frozen=True)

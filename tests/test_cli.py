@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from playground.cli import main
+from playground.models.device import resolve_dtype
 from playground.presets import load_pairs
 from playground.ways import WAYS
 
@@ -42,7 +44,8 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
     main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves and waves and",
           "--max-new-tokens", "8", "--dtype", dtype, "--device", "cpu", "--json", "-"])  # fmt: skip
     data = json.loads(capsys.readouterr().out)
-    assert [lane["environment"]["dtype"] for lane in data["lanes"]] == 2 * [f"{dtype} weights, bfloat16"]
+    computed_in = str(resolve_dtype(dtype, torch.device("cpu"))).removeprefix("torch.")
+    assert [lane["environment"]["dtype"] for lane in data["lanes"]] == 2 * [f"{dtype} weights, {computed_in}"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
-from playground.trace import Comparison, Lane, Memory, Request
-from tests.examples import drafted_round, plain_round, trace, tree_round
+from playground.trace import Comparison, Lane, Memory, PassTime, Request
+from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 
 COMPARISON = Comparison(
     (
@@ -49,6 +49,16 @@ def test_trees_survive_and_files_from_before_them_are_read():
 def test_what_a_lane_held_in_memory_survives():
     lanes = tuple(dataclasses.replace(lane, memory=Memory(4, 3, 2, 1)) for lane in COMPARISON.lanes)
     assert load(json.dumps(to_json(Comparison(lanes)))) == Comparison(lanes)
+
+
+def test_what_passes_take_survives_and_a_pass_takes_time():
+    def timed(seconds):
+        environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, seconds), PassTime(4, 0.3)))
+        return Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in COMPARISON.lanes))
+
+    assert load(json.dumps(to_json(timed(0.2)))) == timed(0.2)
+    with pytest.raises(PlaygroundError, match="pass_times"):
+        load(json.dumps(to_json(timed(0.0))))
 
 
 def test_the_export_has_what_its_readers_rely_on():

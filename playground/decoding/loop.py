@@ -8,14 +8,12 @@ It knows neither how a drafter drafts nor who reads the rounds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
-
 from playground.decoding.cached import CachedModel
+from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.lookahead import Lookahead
 from playground.decoding.sampling import Sampler
@@ -40,7 +38,7 @@ def decode(
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
-    clock = _Clock(target.device)
+    clock = Clock(target.device)
     finished = False
     while not finished and len(ids) < end:
         # 1. Draft γ tokens, leaving room for the one that the target adds.
@@ -66,22 +64,6 @@ def decode(
         ids += accepted + ([own.id] if own else [])
 
         yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s, capped)
-
-
-class _Clock:
-    """Seconds since it was made, read when the device has done all it was given."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._zero = 0.0
-        self._zero = self()
-
-    def __call__(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif self._device.type == "mps":
-            torch.mps.synchronize()
-        return time.perf_counter() - self._zero
 
 
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:

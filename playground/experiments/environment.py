@@ -32,4 +32,5 @@ def describe(models: LoadedPair, lane: Lane) -> Environment:
         threads=torch.get_num_threads(),
         weights=tuple(weights),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        pass_times=models.target.pass_times,
     )

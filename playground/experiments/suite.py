@@ -126,9 +126,9 @@ def run(
     }
     some = next(iter(models.values()))
     standard = Lane("Standard", pair.target)
-    environment = describe(some, standard)
     for lane in (standard, *lanes):
         _decode(models.get(lane.drafter, some), lane, asked[0].request)  # warm up
+    environment = describe(some, standard)
     rows: list[Row] = []
     for number, question in enumerate(asked):
         plain, plain_s = _decode(some, standard, question.request)

@@ -47,7 +47,7 @@ AttentionInterface.register(GROUPED, grouped_sdpa)
 ALL_MASK_ATTENTION_FUNCTIONS.register(GROUPED, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
-def without_copies(model: PreTrainedModel, device: torch.device) -> None:
+def attend_by_groups(model: PreTrainedModel, device: torch.device) -> None:
     """Lets a model that would attend by transformers' `sdpa` do so, where that pays."""
     if device.type == "cpu" and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(GROUPED)

@@ -11,6 +11,7 @@ from playground.errors import PlaygroundError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BITS = {"int8": 8, "int4": 4}  # of quantised weights; models/quantised.py makes them
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of x86 and Arm, by torch's names
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -36,8 +37,9 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """What is computed in. `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" is bfloat16
-    where the device computes in it, and float32 elsewhere, as it is with quantised weights; float16 is never chosen by
-    itself, because its range is too small for some models.
+    where the device computes in it, and float32 elsewhere, as it is with quantised weights: a CPU without instructions
+    for it does as if, and a verify pass takes twice the time of one in float32. float16 is never chosen by itself,
+    because its range is too small for some models.
 
     Raises:
         PlaygroundError: an unknown name.
@@ -68,7 +70,10 @@ def _mps() -> bool:
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" or torch.backends.mps.is_macos_or_newer(14, 0)
+    if device.type == "cpu":
+        told = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
+        return any(told.get(name) for name in BFLOAT16)
+    return torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def device_name(device: torch.device) -> str:

@@ -20,12 +20,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
 from playground.models import hub, starter
-from playground.models.attention import without_copies
+from playground.models.attention import attend_by_groups
 from playground.models.device import free_bytes, gigabytes
 from playground.models.quantised import quantisation, settle, stored_bits
 from playground.models.weights import Weights, inspect
 from playground.presets import folder_of
 from playground.progress import Progress
+from playground.trace import PassTime
 
 STARTER = "starter"
 
@@ -33,12 +34,13 @@ STARTER = "starter"
 @dataclass
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
-    bytes came from."""
+    bytes came from; `pass_times` is empty until something has timed its passes."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     name: str
     weights: str
+    pass_times: tuple[PassTime, ...] = ()
 
     @property
     def module(self) -> nn.Module:
@@ -143,7 +145,7 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int |
             "would be random. Fetch or save the model again."
         )
     settle(model)
-    without_copies(model, device)
+    attend_by_groups(model, device)
     return model.eval()
 
 

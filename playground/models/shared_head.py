@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from playground.models.layout import by_columns
+
 
 class SharedHead(nn.Module):
     """Args:
@@ -18,7 +20,7 @@ class SharedHead(nn.Module):
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
         object.__setattr__(self, "_target_head", target.get_output_embeddings())
-        self._head = self.head_rows(self.draft_ids)
+        self._head = by_columns(self.head_rows(self.draft_ids))
 
     def embedded(self, ids: Tensor, like: Tensor) -> Tensor:
         """(…,) to (…, width), in the number format of `like`."""

@@ -17,6 +17,7 @@ from playground.models.dflash import load_dflash
 from playground.models.eagle3 import load_eagle3
 from playground.models.early_exit import first_layers
 from playground.models.gemma4 import load_gemma4
+from playground.models.layout import lay_out
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.medusa import load_medusa
 from playground.models.native_mtp import load_native
@@ -116,5 +117,7 @@ class ModelStore:
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
         key = (name, format_)
         if key not in self._models:
-            self._models[key] = load_it()
+            loaded = load_it()
+            lay_out(loaded.module)
+            self._models[key] = loaded
         return self._models[key]

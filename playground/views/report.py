@@ -167,6 +167,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
         ("Rejections", rejections(second)),
+        *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
         ("Ended by", f"{first.finish} (standard), {second.finish} (assisted)"),
@@ -183,6 +184,13 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Run at", environment.created),
     ]
     return rows
+
+
+def verify_passes(environment: Environment) -> str:
+    """What one over several tokens takes."""
+    one, *more = environment.pass_times
+    told = ", ".join(f"{time.seconds / one.seconds:.2f} over {time.tokens}" for time in more)
+    return f"in passes over one token, which take {1000 * one.seconds:.1f} ms behind a short text: {told}"
 
 
 def rejections(trace: Trace) -> str:

@@ -98,18 +98,19 @@ def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, gr
     assert branches.grown == grown
 
 
-def test_a_tree_has_no_branch_that_is_not_worth_its_verification():
-    """At 0.2 a token must come to 0.01, which the third likeliest, at 0.009, does not."""
-    law = LawBranches(lambda text: torch.tensor([0.6, 0.39, 0.009, 0.001]).log())
-    draft = TreeDrafter(law, 64, ()).propose([0], 2, 0.2)
-    assert sorted(draft.ids[i] for i in range(len(draft.ids)) if draft.branches[i] == -1) == [0, 1]
-    assert len(draft.ids) == 6
+@pytest.mark.parametrize(("token_costs", "kept"), [(0.0, 4), (0.05, 3), (0.18, 2), (0.35, 1), (0.7, 0)])
+def test_a_tree_has_the_tokens_that_are_worth_their_verification(token_costs, kept):
+    """1 + 0.6 + 0.25 + 0.1 + 0.05 tokens: one more must promise more a pass than those before it."""
+    law = LawBranches(lambda text: torch.tensor([0.6, 0.25, 0.1, 0.05]).log())
+    drafter = TreeDrafter(law, 64, (), cost=lambda tokens: 1 + token_costs * (tokens - 1))
+    assert drafter.propose([0], 1, 0.0).ids == [0, 1, 2, 3][:kept]
 
 
-def test_of_a_tree_in_which_nothing_is_likely_one_token_remains():
-    law = LawBranches(lambda text: torch.zeros(100), 100)
-    draft = TreeDrafter(law, 64, ()).propose([0], 3, 0.9)
-    assert len(draft.ids) == 1
+@pytest.mark.parametrize(("nodes", "kept"), [(4, 4), (1, 0)])
+def test_tokens_that_do_not_pay_one_by_one_may_pay_together(nodes, kept):
+    law = LawBranches(lambda text: torch.zeros(V))
+    drafter = TreeDrafter(law, nodes, (), cost=lambda tokens: 1.0 if tokens == 1 else 1.5)
+    assert len(drafter.propose([0], 1, 0.0).ids) == kept
 
 
 def test_a_tree_of_less_than_all_tokens_is_never_certain():

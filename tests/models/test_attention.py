@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.models.attention import GROUPED, without_copies
+from playground.models.attention import GROUPED, attend_by_groups
 from playground.models.load import load
 from tests.decoding.real import FAMILIES
 
@@ -36,7 +36,7 @@ def test_logits_are_those_of_transformers_own_attention(family, kind):
 
     assert model.config._attn_implementation == "sdpa"
     expected = logits()
-    without_copies(model, torch.device("cpu"))
+    attend_by_groups(model, torch.device("cpu"))
     assert model.config._attn_implementation == GROUPED
     torch.testing.assert_close(logits(), expected, rtol=1e-4, atol=1e-5)
 
@@ -66,5 +66,5 @@ def test_a_loaded_model_attends_so_on_a_cpu(tiny_folder):
 def test_other_devices_and_other_attention_are_left_as_they_are(device, own):
     model = FAMILIES["llama"](0, 2)
     model.set_attn_implementation(own)
-    without_copies(model, torch.device(device))
+    attend_by_groups(model, torch.device(device))
     assert model.config._attn_implementation == own

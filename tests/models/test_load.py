@@ -138,10 +138,22 @@ def test_devices():
 
 
 def test_dtypes():
-    assert device.resolve_dtype("auto", CPU) == torch.bfloat16
     assert device.resolve_dtype("float32", CPU) == torch.float32
     with pytest.raises(PlaygroundError, match="int3"):
         device.resolve_dtype("int3", CPU)
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"),
+    [
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, torch.float32),
+        ({"avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
+        ({"neon": True, "bf16": True}, torch.bfloat16),
+    ],
+)
+def test_a_cpu_computes_in_bfloat16_only_where_it_has_instructions_for_it(monkeypatch, told, dtype):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
+    assert device.resolve_dtype("auto", CPU) == dtype
 
 
 def change(path: Path, **values) -> None:

@@ -18,7 +18,8 @@ STARTER = dataclasses.replace(
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch) -> None:
-    """24 GB free, a hub that answers, nothing fetched yet, no token."""
+    """24 GB free, a CPU that computes in bfloat16, a hub that answers, nothing fetched yet, no token."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True}, raising=False)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 24e9)
     monkeypatch.setattr(memory, "_here", lambda name: False)
     monkeypatch.setattr(hub, "reachable", lambda: True)
@@ -32,6 +33,11 @@ def test_a_pair_that_fits():
 def test_a_pair_in_float32_needs_twice_as_much():
     pair = dataclasses.replace(PAIR, dtype="float32")
     assert memory.fits(pair, CPU) == (False, "needs 26.0 GB, 24.0 GB free")
+
+
+def test_so_does_one_whose_cpu_has_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
+    assert memory.fits(PAIR, CPU) == (False, "needs 26.0 GB, 24.0 GB free")
 
 
 @pytest.mark.parametrize(("dtype", "needed"), [("int8", "7.5"), ("int4", "5.1")])

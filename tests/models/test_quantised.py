@@ -92,8 +92,10 @@ def test_the_name_of_a_dtype_reaches_target_assistant_and_trace(folder, name):
     pair = custom_pair(str(folder), str(folder))
     models = ModelStore().get(pair, drafter="assistant", dtype=name, device="cpu", progress=lambda step: None)
     assert models.drafting is models.target
-    assert resolve_dtype(name, CPU) == models.target.model.dtype == torch.bfloat16
-    assert describe(models, Lane("Standard", "tiny")).dtype == f"{name} weights, bfloat16"
+    computed_in = models.target.model.dtype
+    assert computed_in == resolve_dtype(name, CPU) == resolve_dtype("auto", CPU)
+    precision = f"{name} weights, {str(computed_in).removeprefix('torch.')}"
+    assert describe(models, Lane("Standard", "tiny")).dtype == precision
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from playground import metrics
-from playground.trace import Comparison, Trace
+from playground.trace import Comparison, PassTime, Trace
 from playground.views import report
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
@@ -112,6 +112,15 @@ def test_details_repeat_what_was_asked():
     assert rows["Decoding"] == "sampled at temperature 0.7, top-p 1, top-k 40, seed 3"
     assert rows["System prompt"] == "be brief"
     assert rows["Lookahead"] == "5 tokens, constant"
+
+
+def test_details_tell_what_verify_passes_take_where_it_was_measured():
+    lanes = Comparison((standard(1), assisted(TWO_AT_ONCE)))
+    assert "Verify passes" not in dict(report.details(lanes))
+    environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
+    timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
+    told = dict(report.details(timed))["Verify passes"]
+    assert told == "in passes over one token, which take 40.0 ms behind a short text: 1.25 over 4, 2.50 over 16"
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():

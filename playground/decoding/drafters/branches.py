@@ -62,7 +62,7 @@ class BranchesDrafter(Drafter, ABC):
 
     @abstractmethod
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        """The draft, at least one token, at most k deep. `logits`: those behind the text."""
+        """The draft, at most k deep. `logits`: those behind the text."""
 
     def commit(self, length: int) -> None:
         self._branches.commit()

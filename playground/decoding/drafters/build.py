@@ -26,6 +26,7 @@ from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.drafters.universal import UniversalDrafter
+from playground.decoding.pass_cost import PassCost, time_passes
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.models.dflash import DFlash
@@ -92,7 +93,10 @@ def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
             "trees are grown over them. Choose the drafter mtp, which drafts a chain."
         )
     _refuse_recurrent(target, models.target.name)
-    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead)
+    if not models.target.pass_times:
+        models.target.pass_times = time_passes(models.target.model)
+    cost = PassCost(models.target.pass_times)
+    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead, cost)
 
 
 def _branches(models: LoadedPair, target: CachedModel) -> Branches:

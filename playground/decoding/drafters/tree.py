@@ -1,9 +1,10 @@
 """Draft trees: several tokens a place, verified in one pass, of which the target can take any one.
 
-EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and of all tokens the `nodes` likeliest make the tree; how
-likely a token is to be kept is told by the product of the drafter's probabilities along its branch. Over places drafted
-in parallel the same makes the tree of Medusa (Cai et al. 2024), but one made for each text, and that of DDTree (Ringel
-and Romano 2026, arXiv 2604.12989), but for the limit of WIDTH branches a place.
+EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and of all tokens the likeliest make the tree; how likely a
+token is to be kept is told by the product of the drafter's probabilities along its branch. Over places drafted in
+parallel the same makes the tree of Medusa (Cai et al. 2024), but one made for each text, and that of DDTree (Ringel and
+Romano 2026, arXiv 2604.12989), but for the limit of WIDTH branches a place. How many tokens are worth their
+verification depends on the machine, as Sequoia (Chen et al. 2024) has it, and here on the text, too.
 
 What grows the branches is the affair of mtp.py, heads.py and their like.
 """
@@ -11,16 +12,16 @@ What grows the branches is the affair of mtp.py, heads.py and their like.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
-from playground.decoding.drafters.base import Draft
+from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter
 
 WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
-SHARE = 0.05  # of the threshold, for one token: to verify one more costs so much less than to draft a place more
 
 
 @dataclass(frozen=True)
@@ -40,30 +41,43 @@ class TreeDrafter(BranchesDrafter):
     nodes: the most tokens that a tree may have; its depth is the lookahead.
     lookahead: the depth to which so many belong, or what the branches have of it; a tree that is asked to be shallower
         has fewer, in proportion.
+    cost: of the target's pass over a number of tokens, in passes over one.
     """
 
-    def __init__(self, branches: Branches, nodes: int, eos_ids: Collection[int], lookahead: int = 1) -> None:
+    def __init__(
+        self,
+        branches: Branches,
+        nodes: int,
+        eos_ids: Collection[int],
+        lookahead: int = 1,
+        cost: Callable[[int], float] = lambda tokens: 1.0,
+    ) -> None:
         super().__init__(branches, eos_ids)
-        self._nodes, self._lookahead = nodes, min(lookahead, branches.deepest)
+        self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """It grows no deeper where the chance that the text gets there, of all branches together, is under
-        `stop_below`, and has no token but its likeliest whose own chance is under a SHARE of that."""
+        `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
         tips = [-1]  # the nodes behind which the logits' rows stand
         for depth in range(1, k + 1):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
-            best = sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size]
-            best = [i for i in best if nodes[i].chance >= SHARE * stop_below] or best[:1]
+            best = self._worth(nodes, sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size])
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
                 break
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
             tips = growing
-        return _draft(nodes, best, self._branches.draft_ids)
+        return _draft(nodes, best, self._branches.draft_ids) if best else NOTHING
+
+    def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
+        """As many of the likeliest nodes, which `best` begins with, as promise the most tokens for what a pass costs:
+        the target's own token, and each node's chance."""
+        tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
+        return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
 
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
         """The likeliest tokens behind each of the tips."""

@@ -1,0 +1,23 @@
+"""Time as the device has spent it."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+
+class Clock:
+    """Seconds since it was made, read when the device has done all it was given."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._zero = 0.0
+        self._zero = self()
+
+    def __call__(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        elif self._device.type == "mps":
+            torch.mps.synchronize()
+        return time.perf_counter() - self._zero

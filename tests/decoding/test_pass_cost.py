@@ -1,0 +1,33 @@
+"""What a pass costs: measured, and put in proportion between what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.decoding import pass_cost
+from playground.decoding.pass_cost import SECONDS, SIZES, TEXT, PassCost, time_passes
+from playground.trace import PassTime
+
+
+def test_costs_are_in_passes_over_one_token_and_in_proportion_between_two_sizes():
+    cost = PassCost([PassTime(1, 0.02), PassTime(4, 0.03), PassTime(16, 0.06)])
+    assert [cost(n) for n in (1, 4, 16)] == pytest.approx([1, 1.5, 3])
+    assert cost(2) == pytest.approx(1 + 0.5 / 3)
+    assert cost(10) == pytest.approx(2.25)
+    assert cost(64) == cost(16), "nothing is known beyond"
+
+
+def test_every_size_is_timed_and_the_quickest_counts(monkeypatch, tiny_llama):
+    began_and_ended = [[0, 9, 10, 12, 20, 23, 30, 34], [1, 2, 5, 8, 11, 12, 20, 27]]  # each pass, round by round
+    ticks = iter([*began_and_ended[0], SECONDS / 2, *began_and_ended[1], SECONDS])
+    monkeypatch.setattr(pass_cost, "Clock", lambda device: lambda: next(ticks))
+    assert time_passes(tiny_llama) == tuple(PassTime(n, s) for n, s in zip(SIZES, (1, 2, 1, 4), strict=True))
+    assert next(ticks, None) is None
+
+
+def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
+    monkeypatch.setattr(pass_cost, "SECONDS", 0.0)
+    monkeypatch.setattr(tiny_llama.config, "max_position_embeddings", TEXT + 20)
+    times = time_passes(tiny_llama)
+    assert [time.tokens for time in times] == [1, 4, 16]
+    assert all(time.seconds > 0 for time in times)
