@@ -1,13 +1,13 @@
 """Which draft tokens the target keeps, and the token it adds by itself.
 
-Greedy: a draft token is kept while it is the target's own choice. Sampled: speculative sampling (Leviathan et al. 2023,
-"Fast Inference from Transformers via Speculative Decoding", algorithm 1), which leaves the target's distribution
-unchanged whatever the drafter proposes. With p the target's distribution and q the drafter's, a draft token x is kept
-with probability min(1, p(x) / q(x)); the first one that is not is replaced by a draw from norm(max(0, p - q)).
+The target chooses as it would alone, by argmax or by a draw from its distribution p, and where its choice was drafted
+it goes on from there. That is exact by itself, and under one seed a sampled text is the same whatever was drafted.
 
-In a tree the target chooses as it would alone, by argmax or by a draw from p, and where its choice was drafted it goes
-on from there. That is exact by itself; it is also what rejecting the alternatives one after the other comes to (Miao et
-al. 2024, SpecInfer), since the tokens of a tree are chosen and not drawn: q is one-hot.
+Where the drafter drew its tokens, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
+from Transformers via Speculative Decoding", algorithm 1) keeps more of them and leaves p unchanged, too: a draft token
+x is kept with probability min(1, p(x) / q(x)), and the first one that is not is replaced by a draw from
+norm(max(0, p - q)). Of tokens that were chosen, by argmax or a lookup, q is one-hot, and it would keep them as often as
+the first rule does; with a tree's alternatives rejected one after the other (Miao et al. 2024, SpecInfer), too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def verify(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     """
     if sampler.greedy:
         path, token = follow(draft, lambda row: int(scores[row].argmax()))
-    elif draft.branches is not None:
+    elif draft.probabilities is None:
         path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
     else:
         accepted, token = speculative_sampling(draft, sampler.probabilities(scores), sampler)
@@ -93,7 +93,7 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
 
 
 def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int]:
-    """Accepts a prefix of a chain and draws the token behind it.
+    """Accepts a prefix of a chain of tokens that were drawn, and draws the token behind it.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
@@ -102,20 +102,12 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
         The number of accepted draft tokens n, and the target's token.
     """
     k = len(draft.ids)
-    p_drafted = p[range(k), draft.ids]
-    if draft.probabilities is None:  # one-hot q: q(x) is 1 for the token that was drafted
-        q_drafted = torch.ones_like(p_drafted)
-    else:
-        q_drafted = draft.probabilities[range(k), draft.ids]
+    q = draft.probabilities
     u = torch.rand(k, generator=sampler.generator, device=p.device)
-    kept = (u * q_drafted < p_drafted).tolist()
+    kept = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
     n = kept.index(False) if False in kept else k
     if n == k:
         return n, sampler.draw(p[k])
-    if draft.probabilities is None:
-        residual = p[n].clone()
-        residual[draft.ids[n]] = 0
-    else:
-        residual = (p[n] - draft.probabilities[n]).clamp(min=0)
+    residual = (p[n] - q[n]).clamp(min=0)
     # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right draw.
     return n, sampler.draw(residual if residual.sum() > 0 else p[n])

@@ -84,7 +84,7 @@ def sameness(comparison: Comparison) -> str:
         return f"{far}: the run was stopped."
     if not baseline.request.greedy:
         return (
-            f"Sampled outputs differ by design: both follow the target's distribution. "
+            f"Sampled outputs need not be the same: both follow the target's distribution. "
             f"They part at token {difference.index + 1}."
         )
     return _greedy_difference(difference, baseline.environment.dtype)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from playground.decoding import pass_cost
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters import build
 from playground.decoding.pass_cost import SECONDS, SIZES, TEXT, PassCost, time_passes
-from playground.trace import PassTime
+from playground.decoding.sampling import Sampler
+from playground.experiments.environment import describe
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.mtp import MtpLayer
+from playground.models.store import LoadedPair
+from playground.trace import Lane, PassTime, Request
 
 
 def test_costs_are_in_passes_over_one_token_and_in_proportion_between_two_sizes():
@@ -31,3 +39,18 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
     times = time_passes(tiny_llama)
     assert [time.tokens for time in times] == [1, 4, 16]
     assert all(time.seconds > 0 for time in times)
+
+
+def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, tiny_llama, tiny_tokenizer):
+    times = (PassTime(1, 0.5), PassTime(4, 0.6))
+    timed = iter([times])
+    monkeypatch.setattr(build, "time_passes", lambda model: next(timed))
+    layer = LoadedDrafter(MtpLayer(tiny_llama, torch.arange(300)), "layer", "made here")
+    models = LoadedPair(None, LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer)
+
+    def told_after(way: str):
+        target, lane = CachedModel(tiny_llama), Lane("drafted", "tiny", way)
+        build.build_drafter(models, lane, target, Sampler(Request("x"), target.device))
+        return describe(models, lane).pass_times
+
+    assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

@@ -10,6 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.tree import WIDTH, TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -139,6 +142,30 @@ def test_trees_leave_the_targets_law_over_all_continuations(sampling):
         return TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ())
 
     assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)
+
+
+DRAFTERS = {
+    "tree of 2": lambda: TreeDrafter(LawBranches(random_law(2, V)), 2, ()),
+    "tree of 20": lambda: TreeDrafter(LawBranches(random_law(1, V)), 20, ()),
+    "lookup": lambda: NgramDrafter(2, 1),
+    "both": lambda: CompositeDrafter(NgramDrafter(2, 1), TreeDrafter(LawBranches(random_law(1, V)), 5, ())),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_under_one_seed_a_sampled_text_is_the_same_whatever_was_chosen_as_a_draft(name):
+    def sampled(drafter, seed):
+        sampler = Sampler(Request("x", temperature=0.8, top_p=0.9, seed=seed), torch.device("cpu"))
+        detokenizer = Detokenizer(NumberTokenizer(), [0, 1])
+        target = FakeModel(random_law(1, V), V)
+        rounds = list(decode(target, drafter, Constant(3), sampler, detokenizer, [0, 1], 30, ()))
+        return [token.id for round_ in rounds for token in round_.tokens], target.passes
+
+    for seed in range(5):
+        text, passes = sampled(DRAFTERS[name](), seed)
+        alone, one_each = sampled(NoDrafter(), seed)
+        assert text == alone
+        assert passes < one_each == 30
 
 
 def test_a_round_tells_of_every_branch_what_became_of_it():

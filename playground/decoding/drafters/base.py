@@ -17,7 +17,7 @@ class Draft:
         ids: k token ids.
         q: the drafter's own probability of each, to be shown.
         probabilities: (k, vocabulary), the distributions that the ids were drawn from. None where they were not drawn
-            but chosen (argmax, lookup): q is then one-hot, and speculative sampling must treat it so to stay exact.
+            but chosen (argmax, lookup).
         branches: in a tree, for each token the index of the one that it stands behind, -1 for the text; a token stands
             behind its parent in the list, too. None is a chain. The tokens of a tree are chosen, never drawn.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
