@@ -181,7 +181,7 @@ class PassTime:
 @dataclass(frozen=True)
 class Environment:
     """Where a lane ran: enough to know what its times compare with. `weights` names the files' origin, target first.
-    `pass_times`: what trees were cut by, from one token upwards; empty where none was grown."""
+    `pass_times`: what trees are cut by, from one token upwards; empty before the first tree."""
 
     playground: str
     python: str

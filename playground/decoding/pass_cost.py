@@ -17,8 +17,8 @@ from playground.decoding.clock import Clock
 from playground.trace import PassTime
 
 SIZES = (1, 4, 16, 64)  # tokens
-TEXT = 64  # tokens that stand before them
-SECONDS = 2.0  # that measuring takes, or longer where the passes do
+TEXT = 16  # tokens that stand before them
+ROUNDS, SECONDS = 8, 2.0  # as many passes of each size, but none after that time
 
 
 class PassCost:
@@ -36,7 +36,7 @@ def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
     """Passes of every size in turn, over tokens at random, which go to many of a mixture's experts. Of each size the
     quickest counts: whatever else uses the machine makes passes slower, and never quicker."""
     target, clock = CachedModel(model), Clock(model.device)
-    ids = random.Random(0).choices(range(target.vocab_size), k=TEXT)
+    ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
     sizes = [size for size in SIZES if TEXT + size <= target.context_limit]
 
     def seconds(size: int) -> float:
@@ -46,9 +46,9 @@ def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
         target.keep(TEXT)
         return passed
 
-    target.forward(ids, keep=1)
+    target.forward(ids[:TEXT], keep=1)
     target.keep(TEXT)
     rounds = [[seconds(size) for size in sizes]]
-    while clock() < SECONDS:
+    while len(rounds) < ROUNDS and clock() < SECONDS:
         rounds.append([seconds(size) for size in sizes])
     return tuple(PassTime(size, min(times)) for size, times in zip(sizes, zip(*rounds, strict=True), strict=True))

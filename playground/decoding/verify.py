@@ -6,8 +6,8 @@ it goes on from there. That is exact by itself, and under one seed a sampled tex
 Where the drafter drew its tokens, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
 from Transformers via Speculative Decoding", algorithm 1) keeps more of them and leaves p unchanged, too: a draft token
 x is kept with probability min(1, p(x) / q(x)), and the first one that is not is replaced by a draw from
-norm(max(0, p - q)). Of tokens that were chosen, by argmax or a lookup, q is one-hot, and it would keep them as often as
-the first rule does; with a tree's alternatives rejected one after the other (Miao et al. 2024, SpecInfer), too.
+norm(max(0, p - q)). Of tokens that were chosen, by argmax or by a lookup, q is one-hot: then, and where a tree's
+alternatives are rejected one after the other (Miao et al. 2024, SpecInfer), it keeps as many as the first rule.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ STARTER = "starter"
 @dataclass
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
-    bytes came from; `pass_times` is empty until something has timed its passes."""
+    bytes came from; `pass_times` is empty until its passes have been timed."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
