@@ -48,6 +48,6 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(GROUPED, ALL_MASK_ATTENTION_FUNCTIONS["sdp
 
 
 def attend_by_groups(model: PreTrainedModel, device: torch.device) -> None:
-    """Lets a model that would attend by transformers' `sdpa` do so, where that pays."""
+    """Lets a model that would attend by transformers' `sdpa` attend as above, where that pays."""
     if device.type == "cpu" and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(GROUPED)
