@@ -12,7 +12,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from functools import partial
 import torch
 from transformers import AutoModelForCausalLM
 
+from playground.decoding.clock import Clock
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
 from playground.experiments import bench_page
@@ -198,14 +198,10 @@ def _generate(models: LoadedPair, request: Request, prompt_ids: Sequence[int], o
 
 
 def _timed(models: LoadedPair, work: Callable[[], list[int]]) -> tuple[float, list[int]]:
-    cuda = models.target.model.device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize()
-    start = time.perf_counter()
+    clock = Clock(models.target.model.device)
+    start = clock()
     result = work()
-    if cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - start, result
+    return clock() - start, result
 
 
 def _line(step: Progress) -> str:
