@@ -38,8 +38,8 @@ def resolve_device(name: str = "auto") -> torch.device:
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """What is computed in. `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" is bfloat16
     where the device computes in it, and float32 elsewhere, as it is with quantised weights: a CPU without instructions
-    for it does as if, and a verify pass took twice as long as one in float32. float16 is never chosen by itself: its
-    range is too small for some models.
+    for it does as if, and its verify passes take longer than in float32. float16 is never chosen by itself: its range
+    is too small for some models.
 
     Raises:
         PlaygroundError: an unknown name.
