@@ -8,9 +8,11 @@ import psutil
 import torch
 
 from playground.errors import PlaygroundError
+from playground.models.packed import can_pack
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BITS = {"int8": 8, "int4": 4}  # of quantised weights; models/quantised.py makes them
+HALF = 16  # bits of weights in float16 under float32; models/packed.py packs them
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of x86 and Arm, by torch's names
 
 
@@ -38,8 +40,8 @@ def resolve_device(name: str = "auto") -> torch.device:
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """What is computed in. `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" is bfloat16
     where the device computes in it, and float32 elsewhere, as it is with quantised weights: a CPU without instructions
-    for it does as if, and its verify passes take longer than in float32. float16 is never chosen by itself: its range
-    is too small for some models.
+    for it does as if, and its verify passes take longer than in float32. float16 is never computed in by itself: its
+    range is too small for some models.
 
     Raises:
         PlaygroundError: an unknown name.
@@ -48,7 +50,16 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if _has_bfloat16(device) else torch.float32
     if name not in DTYPES:
         raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join([*DTYPES, *BITS])}.")
-    return DTYPES[name]
+    return torch.float32 if name == "float16" and can_pack(device) else DTYPES[name]
+
+
+def weight_bits(name: str, device: torch.device) -> int | None:
+    """Of weights that are kept in another format than is computed in, by the same names; None where they are not. An
+    x86 CPU takes "float16" for the weights alone, and so it does for "auto" where that computes in float32."""
+    if name in BITS:
+        return BITS[name]
+    halves = name == "float16" or (name == "auto" and not _has_bfloat16(device))
+    return HALF if halves and can_pack(device) else None
 
 
 def free_bytes(device: torch.device) -> int:

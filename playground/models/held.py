@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor, nn
 from transformers import Cache
 
+from playground.models.packed import PackedLinear
+
 
 def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
     """Of a model; what it shares with the one that it is loaded `beside` is not counted, nor is anything twice."""
-    shared = set() if beside is None else _storages(_tensors(beside)).keys()
-    return sum(size for at, size in _storages(_tensors(model)).items() if at not in shared)
+    shared = set() if beside is None else _held(beside).keys()
+    return sum(size for at, size in _held(model).items() if at not in shared)
 
 
 def cache_bytes(cache: Cache) -> int:
@@ -21,14 +23,27 @@ def cache_bytes(cache: Cache) -> int:
     return sum(_storages(state for state in states if isinstance(state, Tensor)).values())
 
 
-def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    """Weights and buffers, and what a module keeps beside them: a part of its target's head, or in the objects in which
-    bitsandbytes has them, the scales of quantised weights."""
-    yield from model.parameters()
-    yield from model.buffers()
+def _held(model: nn.Module) -> dict[int, int]:
+    """Address -> bytes."""
+    modules = list(_modules(model))
+    packed = {id(module.packed): module.nbytes for module in modules if isinstance(module, PackedLinear)}
+    return packed | _storages(tensor for module in modules for tensor in _tensors(module))
+
+
+def _modules(model: nn.Module) -> Iterator[nn.Module]:
+    """Those that a module keeps without their being a part of it, too: its target's head, or a part of that."""
     for module in model.modules():
-        for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
-            yield from (value for value in getattr(holder, "__dict__", {}).values() if isinstance(value, Tensor))
+        yield module
+        yield from (value for value in vars(module).values() if isinstance(value, nn.Module))
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Weights and buffers, and what a module keeps beside them: in the objects in which bitsandbytes has them, the
+    scales of quantised weights."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
+        yield from (value for value in getattr(holder, "__dict__", {}).values() if isinstance(value, Tensor))
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:

@@ -17,6 +17,7 @@ from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
 
 from playground.errors import PlaygroundError
+from playground.models.packed import is_packed
 from playground.models.weights import Weights
 
 STORED = {8: 8.0, 4: 4.5}  # bits that a weight takes with its scales; NF4 has one of four bytes for 64 weights
@@ -71,7 +72,7 @@ def precision(model: PreTrainedModel) -> str:
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while it is read
-        return dtype
+        return f"float16 weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"
     return f"{config.quant_method.value} weights, {dtype}"

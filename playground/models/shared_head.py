@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.models.layout import by_columns
+from playground.models.packed import PackedLinear
 
 
 class SharedHead(nn.Module):
@@ -20,7 +21,7 @@ class SharedHead(nn.Module):
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
         object.__setattr__(self, "_target_head", target.get_output_embeddings())
-        self._head = by_columns(self.head_rows(self.draft_ids))
+        object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
 
     def embedded(self, ids: Tensor, like: Tensor) -> Tensor:
         """(…,) to (…, width), in the number format of `like`."""
@@ -28,8 +29,15 @@ class SharedHead(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
-        return nn.functional.linear(hidden, self._head)
+        return self._head(hidden)
 
     def head_rows(self, ids: Tensor) -> Tensor:
         """(tokens,) to (tokens, width): the target's head for those tokens, in the draft vocabulary or not."""
         return self._target_head.weight.detach()[ids]
+
+
+def _part(head: nn.Module, rows: Tensor) -> nn.Module:
+    """A head with those rows alone, which keeps them as the whole one does."""
+    part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+    part.weight = nn.Parameter(by_columns(rows), requires_grad=False)
+    return PackedLinear(part) if isinstance(head, PackedLinear) else part

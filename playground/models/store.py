@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from playground.models.compatibility import check_same_tokenizer
-from playground.models.device import BITS, resolve_device, resolve_dtype
+from playground.models.device import HALF, resolve_device, resolve_dtype, weight_bits
 from playground.models.dflash import load_dflash
 from playground.models.eagle3 import load_eagle3
 from playground.models.early_exit import first_layers
@@ -21,12 +21,13 @@ from playground.models.layout import lay_out
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.medusa import load_medusa
 from playground.models.native_mtp import load_native
+from playground.models.packed import pack
 from playground.models.trained import load_trained
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
 M = TypeVar("M", LoadedModel, LoadedDrafter)
-Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits of quantised weights; where
+Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits of weights that are others; where
 
 
 def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -83,7 +84,7 @@ class ModelStore:
         name, field = pair.weights_of(drafter), pair.drafts_by(drafter)
         where = resolve_device(device)
         asked = pair.dtype if dtype == "auto" else dtype
-        format_: Format = (resolve_dtype(asked, where), BITS.get(asked), where)
+        format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), where)
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
@@ -112,12 +113,14 @@ class ModelStore:
 
     def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
         dtype, bits, device = format_
-        return self._load(name, format_, partial(load, name, dtype, device, progress, bits))
+        quantised = None if bits == HALF else bits
+        return self._load(name, format_, partial(load, name, dtype, device, progress, quantised))
 
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
         key = (name, format_)
         if key not in self._models:
             loaded = load_it()
-            lay_out(loaded.module)
+            _, bits, _ = format_
+            (pack if bits == HALF else lay_out)(loaded.module)
             self._models[key] = loaded
         return self._models[key]
