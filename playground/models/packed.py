@@ -39,6 +39,9 @@ class PackedLinear(nn.Module):
         return torch.ops.quantized.linear_unpack_fp16(self.packed)[0].float()
 
     def forward(self, x: Tensor) -> Tensor:
+        """(…, in) to (…, out), float32."""
+        if x.dim() == 1:  # which the kernel does not take
+            return self(x[None])[0]
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
 
