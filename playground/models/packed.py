@@ -22,8 +22,8 @@ class PackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, *, keeps_weight: bool = False) -> None:
         super().__init__()
-        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
-        self._whole = linear.weight if keeps_weight else None
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._whole = linear.weight.detach() if keeps_weight else None
         self.packed = torch.ops.quantized.linear_prepack_fp16(linear.weight.detach(), linear.bias)
 
     @property
@@ -50,13 +50,14 @@ def can_pack(device: torch.device) -> bool:
 
 
 def pack(network: nn.Module) -> None:
-    """Packs its linear layers, for inference alone. A model's head keeps its weight, which drafters read and the
-    embedding may share."""
-    head = network.get_output_embeddings() if isinstance(network, PreTrainedModel) else None
+    """Packs its linear layers, for inference alone. Heads keep their weights, which drafters read and embeddings may
+    share."""
+    models = [module for module in network.modules() if isinstance(module, PreTrainedModel)]
+    heads = {model.get_output_embeddings() for model in models}
     for module in list(network.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:  # no others, which compute in their own way
-                setattr(module, name, PackedLinear(child, keeps_weight=child is head))
+                setattr(module, name, PackedLinear(child, keeps_weight=child in heads))
 
 
 def is_packed(network: nn.Module) -> bool:

@@ -5,11 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
+from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.models.dflash import DFlash
+from playground.models.early_exit import first_layers
+from playground.models.gemma4 import Gemma4Assistant
+from playground.models.load import LoadedModel
 from playground.models.packed import can_pack, is_packed, pack
-from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
+from tests.decoding.real import FAMILIES, V, built, generated, ids_of, over, prompts, rounds_of
 from tests.decoding.test_trained_drafters import drafting, network_for
 from tests.decoding.test_transformers_models import run
-from tests.native import qwen
+from tests.models.test_eagle3 import LAYOUTS, write_head
+from tests.models.test_eagle3 import load as load_eagle3
+from tests.native import native_places, qwen, save_native  # noqa: F401 (a fixture)
+from tests.published import dflash_base, medusa_heads
+from tests.quantised import llama
 
 pytestmark = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="torch packs float16 on x86 alone")
 
@@ -38,3 +51,49 @@ def test_a_recurrent_target():
     target = packed(qwen(2).eval())
     for prompt in prompts(5):
         assert ids_of(run((target, target), "assistant", prompt)) == generated(target, prompt)
+
+
+WAYS = [("mtp", "deepseek", 3), ("mtp", "qwen", 1), ("tree", "mellum", 1)]
+
+
+@pytest.mark.parametrize(("way", "family", "layers"), WAYS)
+def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way, family, layers):  # noqa: F811
+    pair = custom_pair(str(save_native(family, layers, tmp_path / "tiny", tiny_tokenizer, V)), None, "mtp")
+    models = ModelStore().get(pair, drafter="mtp", dtype="float16", device="cpu", progress=lambda step: None)
+    assert is_packed(models.target.model) and is_packed(models.drafting.network)
+    for prompt in prompts(5):
+        rounds = rounds_of(models.target.model, built(models, way, nodes=12), prompt)
+        assert ids_of(rounds) == generated(models.target.model, prompt)
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_published_drafters(tmp_path, way):
+    target = packed(llama(7))
+    head = write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"])
+    networks = [
+        medusa_heads(target, own=False),
+        medusa_heads(target, own=True),
+        DFlash(dflash_base(target), target, frozenset()),
+        load_eagle3(head, target).network,
+    ]
+    for network in networks:
+        pack(network)
+        for prompt in prompts(5):
+            assert ids_of(rounds_of(target, over(network, way), prompt)) == generated(target, prompt)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_gemma_4_assistant(ordered):
+    target = packed(gemma4_target("text", V))
+    network = packed(Gemma4Assistant(gemma4_assistant(target, ordered), target))
+    for prompt in prompts(5):
+        assert ids_of(rounds_of(target, over(network), prompt)) == generated(target, prompt)
+
+
+def test_first_layers_are_the_targets_own():
+    target = packed(llama(3))
+    layers = first_layers(LoadedModel(target, NumberTokenizer(), "tiny", ""), 1).model
+    for prompt in prompts(5):
+        rounds = rounds_of(target, lambda *its: EarlyExitDrafter(layers, *its, {V - 1}), prompt)
+        assert ids_of(rounds) == generated(target, prompt)
+    assert layers.model.layers[0] is target.model.layers[0]
