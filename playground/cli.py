@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
     bench.set_defaults(command=_bench)
     _add_models(bench)
-    bench.add_argument("--runs", type=int, default=5, help="interleaved runs of each side (default: 5)")
+    bench.add_argument("--runs", type=_positive, help="interleaved runs of each side (default: 5; with --suite 1)")
     bench.add_argument("--max-new-tokens", type=int, default=128)
     bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory")
     bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
@@ -105,6 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     distil.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few: 1 is the least")
+    return number
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
@@ -244,7 +251,7 @@ def _bench(options: argparse.Namespace) -> None:
         return
     result = bench.run(
         chosen_pair(options),
-        runs=options.runs,
+        runs=options.runs or 5,
         max_new_tokens=options.max_new_tokens,
         only=options.only,
         dtype=options.dtype,
@@ -268,7 +275,7 @@ def _bench_suite(options: argparse.Namespace) -> dict:
     ]
     sampling = {"max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     asked = suite.questions(options.suite, options.per_category, sampling)
-    result = suite.run(pair, lanes, asked, dtype=options.dtype, device=options.device, say=print)
+    result = suite.run(pair, lanes, asked, options.runs or 1, dtype=options.dtype, device=options.device, say=print)
     print(report.suite_table(result))
     return result
 

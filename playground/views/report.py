@@ -300,10 +300,11 @@ def _count(n: int, noun: str) -> str:
 def suite_table(result: dict) -> str:
     """A suite's result as a Markdown table: a line for each lane and category."""
     where, asked = result["environment"], result["request"]
+    quickest = f"the quickest of {result['runs']} runs; " if result["runs"] > 1 else ""
     lines = [
         f"{where['device_name']}, {where['device']}, {where['dtype']}, {where['threads']} threads, "
         f"torch {where['torch']}, transformers {where['transformers']}; {asked['max_new_tokens']} new tokens, "
-        f"temperature {asked['temperature']:g}; speed-up: median (quartiles)",
+        f"temperature {asked['temperature']:g}; {quickest}speed-up: median (quartiles)",
         "",
         "| drafter, lookahead | category | prompts | tokens a pass | accepted | speed-up | all together |",
         "|---|---|--:|--:|--:|--:|--:|",
