@@ -16,7 +16,7 @@ from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
 from playground.trace import PassTime
 
-SIZES = (1, 4, 16, 64)  # tokens
+SIZES = (1, 4, 8, 12, 16, 24, 32, 64)  # tokens; kernels take rows in blocks, so that what a pass takes grows in steps
 TEXT = 16  # tokens that stand before them
 ROUNDS, SECONDS = 8, 2.0  # as many passes of each size, but none after that time
 

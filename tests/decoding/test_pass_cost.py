@@ -8,7 +8,7 @@ import torch
 from playground.decoding import pass_cost
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters import build
-from playground.decoding.pass_cost import SECONDS, SIZES, TEXT, PassCost, time_passes
+from playground.decoding.pass_cost import SECONDS, TEXT, PassCost, time_passes
 from playground.decoding.sampling import Sampler
 from playground.experiments.environment import describe
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -29,7 +29,8 @@ def test_every_size_is_timed_and_the_quickest_counts(monkeypatch, tiny_llama):
     began_and_ended = [[0, 9, 10, 12, 20, 23, 30, 34], [1, 2, 5, 8, 11, 12, 20, 27]]  # each pass, round by round
     ticks = iter([*began_and_ended[0], SECONDS / 2, *began_and_ended[1], SECONDS])
     monkeypatch.setattr(pass_cost, "Clock", lambda device: lambda: next(ticks))
-    assert time_passes(tiny_llama) == tuple(PassTime(n, s) for n, s in zip(SIZES, (1, 2, 1, 4), strict=True))
+    monkeypatch.setattr(pass_cost, "SIZES", (1, 4, 16, 64))
+    assert time_passes(tiny_llama) == (PassTime(1, 1), PassTime(4, 2), PassTime(16, 1), PassTime(64, 4))
     assert next(ticks, None) is None
 
 
@@ -37,7 +38,7 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
     monkeypatch.setattr(pass_cost, "ROUNDS", 1)
     monkeypatch.setattr(tiny_llama.config, "max_position_embeddings", TEXT + 20)
     times = time_passes(tiny_llama)
-    assert [time.tokens for time in times] == [1, 4, 16]
+    assert [time.tokens for time in times] == [1, 4, 8, 12, 16]
     assert all(time.seconds > 0 for time in times)
 
 
