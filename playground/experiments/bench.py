@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from playground.decoding.clock import Clock
 from playground.decoding.text import encode
@@ -25,6 +24,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import bench_page
 from playground.experiments.compare import LaneRun, assisted_lane
 from playground.experiments.environment import describe
+from playground.models.early_exit import first_layers
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
@@ -111,7 +111,7 @@ def _ngram(models: LoadedPair, runs: int, n: int) -> list[Result]:
 def _assistant(models: LoadedPair, runs: int, n: int) -> list[Result]:
     """With an assistant cut from the target: how much is accepted is beside the point here, both sides draft the
     same."""
-    assistant = _first_layers(models.target)
+    assistant = _cut_from(models.target)
     models = dataclasses.replace(models, drafting=assistant, pair=dataclasses.replace(models.pair, assistant="x"))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD
@@ -149,16 +149,15 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
     return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]
 
 
-def _first_layers(target: LoadedModel) -> LoadedModel:
-    """A model of the target's first layers, norm and head."""
-    config = copy.deepcopy(target.model.config)
-    config.num_hidden_layers = max(1, config.num_hidden_layers // ASSISTANT_SHARE)
-    with torch.device(target.model.device):
-        model = AutoModelForCausalLM.from_config(config, dtype=target.model.dtype)
-    kept = model.state_dict().keys()
-    model.load_state_dict({name: tensor for name, tensor in target.model.state_dict().items() if name in kept})
-    name = f"the target's first {config.num_hidden_layers} layers"
-    return LoadedModel(model.eval(), target.tokenizer, name, name)
+def _cut_from(target: LoadedModel) -> LoadedModel:
+    """A model of the target's first layers, norm and head, with configs of its own, as `generate()` wants them."""
+    count = max(1, target.model.config.num_hidden_layers // ASSISTANT_SHARE)
+    model = first_layers(target, count).model
+    model.config = copy.deepcopy(model.config)
+    model.config.num_hidden_layers = count
+    model.generation_config = copy.deepcopy(model.generation_config)
+    name = f"the target's first {count} layers"
+    return LoadedModel(model, target.tokenizer, name, name)
 
 
 def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict) -> Result:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from playground.errors import PlaygroundError
 from playground.experiments import bench
+from playground.models.packed import can_pack
 from playground.presets import custom_pair
 
 
-def run(folder, only):
+unpackable = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="torch packs float16 on x86 alone")
+packed = pytest.param("float16", marks=unpackable)
+
+
+def run(folder, only, dtype="float32"):
     said = []
     pair = custom_pair(str(folder), None)
-    options = dict(runs=1, max_new_tokens=8, dtype="float32", device="cpu")
+    options = dict(runs=1, max_new_tokens=8, dtype=dtype, device="cpu")
     return bench.run(pair, only=only, say=said.append, **options), said
 
 
-def test_each_side_makes_the_same_tokens_in_float32(tiny_folder):
-    result, said = run(tiny_folder, ["standard", "ngram", "assistant"])
+@pytest.mark.parametrize("dtype", ["float32", packed])
+def test_each_side_makes_the_same_tokens_in_float32(tiny_folder, dtype):
+    result, said = run(tiny_folder, ["standard", "ngram", "assistant"], dtype)
     assert [part["identical"] for part in result["results"]] == [True] * 3
     assert all(part["median"] > 0 for part in result["results"])
     assert result["environment"]["device"] == "cpu"
