@@ -10,7 +10,6 @@ from playground.experiments import bench
 from playground.models.packed import can_pack
 from playground.presets import custom_pair
 
-
 unpackable = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="torch packs float16 on x86 alone")
 packed = pytest.param("float16", marks=unpackable)
 
