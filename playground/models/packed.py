@@ -8,6 +8,8 @@ bfloat16, in which most weights are published, keeps eight; it rounds those belo
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -54,10 +56,16 @@ def pack(network: nn.Module) -> None:
     share."""
     models = [module for module in network.modules() if isinstance(module, PreTrainedModel)]
     heads = {model.get_output_embeddings() for model in models}
-    for module in list(network.modules()):
+
+    def pack_in(module: nn.Module) -> None:
         for name, child in module.named_children():
             if type(child) is nn.Linear:  # no others, which compute in their own way
                 setattr(module, name, PackedLinear(child, keeps_weight=child in heads))
+
+    # Those alone that have layers, so that nothing holds a layer that was packed.
+    parents = [module for module in network.modules() if not isinstance(module, nn.Linear)]
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # torch packs a matrix with one thread
+        list(threads.map(pack_in, parents))
 
 
 def is_packed(network: nn.Module) -> bool:
