@@ -40,8 +40,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt through one lane. `seconds`: from the prompt's first token in to the last one out. `speedup`: time a
-    token of the standard lane, over that of this one. `identical`: the same tokens as the standard lane."""
+    """One prompt through one lane: the quickest run. `seconds`: from the prompt's first token in to the last one out.
+    `speedup`: time a token of the standard lane, over that of this one. `identical`: the same tokens as the standard
+    lane's."""
 
     question: int
     category: str
