@@ -108,10 +108,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is too few: 1 is the least")
-    return number
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} will not do: give a whole number from 1 on")
+    return int(text)
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:

@@ -69,6 +69,14 @@ def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, caps
     assert named in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_bench_runs_once_at_least(number, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["bench", f"--runs={number}"])
+    assert exit_.value.code == 2
+    assert f"{number} will not do: give a whole number" in capsys.readouterr().err
+
+
 def test_pairs_lists_every_preset_with_a_reason(capsys):
     main(["pairs"])
     printed = capsys.readouterr().out

@@ -143,9 +143,12 @@ def run(
         for _, (name, (lane_models, lane)) in itertools.product(range(runs), in_turn.items()):
             done[name].append(_decode(lane_models, lane, question.request))
         quickest = {name: min(lane_runs, key=_seconds) for name, lane_runs in done.items()}
-        rows += [_row(number, question.category, name, it, quickest[STANDARD]) for name, it in quickest.items()]
-        last = ", ".join(f"{row.lane} {row.speedup:.2f}×" for row in rows[-len(lanes) :])
-        say(f"{number + 1}/{len(asked)} {question.category}: {last}")
+        plain, *assisted = [
+            _row(number, question.category, name, it, quickest[STANDARD]) for name, it in quickest.items()
+        ]
+        rows += [plain, *assisted]
+        told = ", ".join(f"{row.lane} {row.speedup:.2f}×" for row in assisted)
+        say(f"{number + 1}/{len(asked)} {question.category}: {told}")
     return {
         "environment": dataclasses.asdict(environment),
         "request": dataclasses.asdict(dataclasses.replace(asked[0].request, prompt="…", system="")),

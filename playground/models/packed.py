@@ -62,7 +62,7 @@ def pack(network: nn.Module) -> None:
             if type(child) is nn.Linear:  # no others, which compute in their own way
                 setattr(module, name, PackedLinear(child, keeps_weight=child in heads))
 
-    # Those alone that have layers, so that nothing holds a layer that was packed.
+    # Without the layers themselves: a list would hold their float32 weights until the last is packed.
     parents = [module for module in network.modules() if not isinstance(module, nn.Linear)]
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # torch packs a matrix with one thread
         list(threads.map(pack_in, parents))

@@ -189,7 +189,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
 def verify_passes(environment: Environment) -> str:
     """What one over several tokens takes."""
     one, *more = environment.pass_times
-    told = ", ".join(f"over {time.tokens} {time.seconds / one.seconds:.2f}" for time in more)
+    told = ", ".join(f"over {time.tokens} tokens {time.seconds / one.seconds:.2f}" for time in more)
     return f"{told} times one over a single token, which took {1000 * one.seconds:.1f} ms"
 
 

@@ -10,7 +10,7 @@ from playground.models.dflash import DFlash
 from playground.models.early_exit import first_layers
 from playground.models.gemma4 import Gemma4Assistant
 from playground.models.load import LoadedModel
-from playground.models.packed import can_pack, is_packed, pack
+from playground.models.packed import is_packed, pack
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.fakes import NumberTokenizer
@@ -21,10 +21,11 @@ from tests.decoding.test_transformers_models import run
 from tests.models.test_eagle3 import LAYOUTS, write_head
 from tests.models.test_eagle3 import load as load_eagle3
 from tests.native import native_places, qwen, save_native  # noqa: F401 (a fixture)
+from tests.packing import needs_packing
 from tests.published import dflash_base, medusa_heads
 from tests.quantised import llama
 
-pytestmark = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="torch packs float16 on x86 alone")
+pytestmark = needs_packing
 
 
 def packed(network):

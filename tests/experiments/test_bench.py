@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from playground.errors import PlaygroundError
 from playground.experiments import bench
-from playground.models.packed import can_pack
 from playground.presets import custom_pair
+from tests.packing import needs_packing
 
-unpackable = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="torch packs float16 on x86 alone")
-packed = pytest.param("float16", marks=unpackable)
+packed = pytest.param("float16", marks=needs_packing)
 
 
 def run(folder, only, dtype="float32"):

@@ -12,12 +12,12 @@ from playground.experiments.compare import Lane
 from playground.experiments.environment import describe
 from playground.models import device
 from playground.models.held import weights_bytes
-from playground.models.packed import PackedLinear, can_pack, pack
+from playground.models.packed import PackedLinear, pack
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from tests.packing import CPU, needs_packing
 
-CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(not can_pack(CPU), reason="torch packs float16 on x86 alone")
+pytestmark = needs_packing
 
 
 @pytest.mark.parametrize("bias", [True, False])

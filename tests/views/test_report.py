@@ -120,7 +120,7 @@ def test_details_tell_what_verify_passes_take_where_it_was_measured():
     environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
     timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
     told = dict(report.details(timed))["Verify passes"]
-    assert told == "over 4 1.25, over 16 2.50 times one over a single token, which took 40.0 ms"
+    assert told == "over 4 tokens 1.25, over 16 tokens 2.50 times one over a single token, which took 40.0 ms"
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():
