@@ -6,6 +6,7 @@ and some CPUs a tenth of a pass: whether it is worth verifying is known only onc
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -16,24 +17,27 @@ from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
 from playground.trace import PassTime
 
-SIZES = (1, 4, 8, 12, 16, 24, 32, 64)  # tokens; kernels take rows in blocks, so that what a pass takes grows in steps
+# Tokens; kernels take rows in blocks, so that what a pass takes grows in steps. The first LEAST are always timed.
+SIZES, LEAST = (1, 16, 64, 8, 32, 4, 24, 12), 3
 TEXT = 16  # tokens that stand before them
-ROUNDS, SECONDS = 8, 2.0  # as many passes of each size, but none after that time
+ROUNDS, SECONDS = 8, 2.0  # as many passes of each size, but no others after that time
 
 
 class PassCost:
-    """In passes over one token. What lies between two sizes that were measured costs in proportion."""
+    """In passes over one token. What lies between two sizes that were measured costs in proportion, and fewer tokens
+    cost no more than was measured of more: that was a busy moment."""
 
     def __init__(self, times: Sequence[PassTime]) -> None:
+        seconds = np.minimum.accumulate([time.seconds for time in reversed(times)])[::-1]
         self._tokens = [time.tokens for time in times]
-        self._passes = [time.seconds / times[0].seconds for time in times]
+        self._passes = seconds / seconds[0]
 
     def __call__(self, tokens: int) -> float:
         return float(np.interp(tokens, self._tokens, self._passes))
 
 
 def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
-    """Passes of every size in turn, over tokens at random, which go to many of a mixture's experts. Of each size the
+    """Passes of the sizes in turn, over tokens at random, which go to many of a mixture's experts; by size. Of each the
     quickest counts: whatever else uses the machine makes passes slower, and never quicker."""
     target, clock = CachedModel(model), Clock(model.device)
     ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
@@ -48,7 +52,9 @@ def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
 
     target.forward(ids[:TEXT], keep=1)
     target.keep(TEXT)
-    rounds = [[seconds(size) for size in sizes]]
-    while len(rounds) < ROUNDS and clock() < SECONDS:
-        rounds.append([seconds(size) for size in sizes])
-    return tuple(PassTime(size, min(times)) for size, times in zip(sizes, zip(*rounds, strict=True), strict=True))
+    quickest: dict[int, float] = {}
+    for size in sizes * ROUNDS:
+        if len(quickest) >= LEAST and clock() > SECONDS:
+            break
+        quickest[size] = min(seconds(size), quickest.get(size, math.inf))
+    return tuple(PassTime(size, quickest[size]) for size in sorted(quickest))

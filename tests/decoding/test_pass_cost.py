@@ -8,7 +8,7 @@ import torch
 from playground.decoding import pass_cost
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters import build
-from playground.decoding.pass_cost import SECONDS, TEXT, PassCost, time_passes
+from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.sampling import Sampler
 from playground.experiments.environment import describe
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -25,13 +25,37 @@ def test_costs_are_in_passes_over_one_token_and_in_proportion_between_two_sizes(
     assert cost(64) == cost(16), "nothing is known beyond"
 
 
-def test_every_size_is_timed_and_the_quickest_counts(monkeypatch, tiny_llama):
-    began_and_ended = [[0, 9, 10, 12, 20, 23, 30, 34], [1, 2, 5, 8, 11, 12, 20, 27]]  # each pass, round by round
-    ticks = iter([*began_and_ended[0], SECONDS / 2, *began_and_ended[1], SECONDS])
-    monkeypatch.setattr(pass_cost, "Clock", lambda device: lambda: next(ticks))
-    monkeypatch.setattr(pass_cost, "SIZES", (1, 4, 16, 64))
-    assert time_passes(tiny_llama) == (PassTime(1, 1), PassTime(4, 2), PassTime(16, 1), PassTime(64, 4))
-    assert next(ticks, None) is None
+def test_a_busy_moment_does_not_make_fewer_tokens_dearer_than_more():
+    cost = PassCost([PassTime(1, 0.05), PassTime(4, 0.03), PassTime(8, 0.09), PassTime(16, 0.06)])
+    assert [cost(n) for n in (1, 4, 8, 16)] == pytest.approx([1, 1, 2, 2])
+
+
+def test_sizes_are_timed_in_turn_until_the_time_is_over_and_the_quickest_counts(monkeypatch, tiny_llama):
+    took = {1: [0.5, 0.375], 4: [0.25, 0.75], 16: [0.125, 0.5]}  # of each size, its passes
+    now, timed = 0.0, []
+
+    def passes(size: int) -> float:
+        timed.append(size)
+        return took[size].pop(0)
+
+    def forward(self, ids, keep):
+        nonlocal now
+        if keep > 1 or self.length:  # not the text before them
+            now += passes(len(ids))
+        self.length += len(ids)
+
+    monkeypatch.setattr(pass_cost, "Clock", lambda device: lambda: now)
+    monkeypatch.setattr(pass_cost, "SIZES", (1, 16, 4))
+    monkeypatch.setattr(CachedModel, "forward", forward)
+    monkeypatch.setattr(CachedModel, "keep", lambda self, length: setattr(self, "length", length))
+    monkeypatch.setattr(pass_cost, "SECONDS", 1.5)
+    assert time_passes(tiny_llama) == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
+    assert timed == [1, 16, 4, 1, 16]
+
+
+def test_of_a_slow_target_a_few_sizes_are_timed_once(monkeypatch, tiny_llama):
+    monkeypatch.setattr(pass_cost, "SECONDS", 0.0)
+    assert [time.tokens for time in time_passes(tiny_llama)] == [1, 16, 64]
 
 
 def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
