@@ -28,12 +28,13 @@ class PassCost:
     cost no more than was measured of more: that was a busy moment."""
 
     def __init__(self, times: Sequence[PassTime]) -> None:
+        tokens = [time.tokens for time in times]
         seconds = np.minimum.accumulate([time.seconds for time in reversed(times)])[::-1]
-        self._tokens = [time.tokens for time in times]
-        self._passes = seconds / seconds[0]
+        self._passes = np.interp(range(tokens[-1] + 1), tokens, seconds / seconds[0]).tolist()
 
     def __call__(self, tokens: int) -> float:
-        return float(np.interp(tokens, self._tokens, self._passes))
+        """`tokens`: at least 1. Beyond what was measured a pass costs as much as the longest that was."""
+        return self._passes[min(tokens, len(self._passes) - 1)]
 
 
 def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:

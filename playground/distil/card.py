@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from playground.distil.answers import Answer
 from playground.distil.train import Plan
-from playground.models.device import device_name
+from playground.models.device import device_name, resolve_dtype
 from playground.models.load import LoadedModel
 from playground.models.trained import TrainedConfig
 
@@ -35,6 +36,7 @@ def card(
     written = sum(len(answer.ids) - answer.prompt_length for answer in answers)
     last = log[-1]
     accepted = ", ".join(f"{x:.3f}" for x in last["accepted"])
+    products = " with bfloat16 products" if resolve_dtype("auto", target.model.device) == torch.bfloat16 else ""
     begun = ", ".join(Path(name).name for name in start_from)
     before = f"- Started from: {begun}; where there are several, from the mean of their weights.\n" if begun else ""
     return f"""---
@@ -46,7 +48,7 @@ tags: [speculative-decoding, {config.kind}]
 
 {WHAT[config.kind]}
 
-- Parameters: {parameters / 1e6:.2f} million, trained in float32 with bfloat16 products, stored in bfloat16.
+- Parameters: {parameters / 1e6:.2f} million, trained in float32{products}, stored in bfloat16.
 {before}- Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
   wrote, half of them greedily, to questions that it asked itself and to prompts made from the templates in
   `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`

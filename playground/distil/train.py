@@ -16,6 +16,7 @@ from playground.distil.answers import Answer
 from playground.distil.data import batches
 from playground.distil.optimizer import MuonAndAdamW
 from playground.distil.students import Student
+from playground.models.device import resolve_dtype
 
 WARM_UP = 0.03  # share of the steps over which the learning rate rises
 HELD_OUT_TOKENS = 40_000
@@ -67,7 +68,7 @@ def train(
         while done < plan.tokens:
             for batch in batches(answers, plan.batch, random.Random(f"{plan.seed}-{done}")):
                 optimizer.set_learning_rate(plan.learning_rate * _shape(done / plan.tokens))
-                with torch.autocast(device.type, torch.bfloat16):
+                with _products(device):
                     lesson = student.lesson(batch.to(device), done / plan.tokens)
                 optimizer.zero_grad()
                 lesson.loss.backward()
@@ -104,7 +105,7 @@ def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
     agreed, tokens = [], 0
     device = next(student.module.parameters()).device
     for batch in batches(held_out, 4096, random.Random(0)):
-        with torch.autocast(device.type, torch.bfloat16):
+        with _products(device):
             agreed.append(student.lesson(batch.to(device)).agreed)
         tokens += int(batch.counts.sum())
         if tokens >= HELD_OUT_TOKENS:
@@ -122,6 +123,11 @@ def describe(figures: dict[str, object]) -> str:
         f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   stands up to each place: {accepted}"
         f"   {figures['mean_accepted_length']:.2f} tokens a pass"
     )
+
+
+def _products(device: torch.device) -> torch.autocast:
+    """Of matrices: in bfloat16 where the device computes in it."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=resolve_dtype("auto", device) == torch.bfloat16)
 
 
 def _shape(done: float) -> float:
