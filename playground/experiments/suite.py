@@ -41,8 +41,8 @@ class Question:
 @dataclass(frozen=True)
 class Row:
     """One prompt through one lane: the quickest run. `seconds`: from the prompt's first token in to the last one out.
-    `speedup`: time a token of the standard lane, over that of this one. `identical`: the same tokens as the standard
-    lane's."""
+    `speedup`: time a token of the standard lane, over that of this one. `identical`: every run wrote the same tokens as
+    those of the standard lane."""
 
     question: int
     category: str
@@ -142,10 +142,7 @@ def run(
         done: dict[str, list[list[Round]]] = {name: [] for name in in_turn}
         for _, (name, (lane_models, lane)) in itertools.product(range(runs), in_turn.items()):
             done[name].append(_decode(lane_models, lane, question.request))
-        quickest = {name: min(lane_runs, key=_seconds) for name, lane_runs in done.items()}
-        plain, *assisted = [
-            _row(number, question.category, name, it, quickest[STANDARD]) for name, it in quickest.items()
-        ]
+        plain, *assisted = [_row(number, question.category, name, it, done[STANDARD]) for name, it in done.items()]
         rows += [plain, *assisted]
         told = ", ".join(f"{row.lane} {row.speedup:.2f}×" for row in assisted)
         say(f"{number + 1}/{len(asked)} {question.category}: {told}")
@@ -210,8 +207,13 @@ def _seconds(rounds: Sequence[Round]) -> float:
     return rounds[-1].end_s
 
 
-def _row(number: int, category: str, lane: str, rounds: list[Round], plain: list[Round]) -> Row:
-    ids, plain_ids = ([token.id for round_ in lane_ for token in round_.tokens] for lane_ in (rounds, plain))
+def _ids(rounds: Sequence[Round]) -> list[int]:
+    return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def _row(number: int, category: str, lane: str, runs: list[list[Round]], plain_runs: list[list[Round]]) -> Row:
+    rounds, plain = (min(of_lane, key=_seconds) for of_lane in (runs, plain_runs))
+    ids, plain_ids = _ids(rounds), _ids(plain)
     drafted = [token for round_ in rounds for token in round_.drafted]
     return Row(
         question=number,
@@ -224,7 +226,7 @@ def _row(number: int, category: str, lane: str, rounds: list[Round], plain: list
         accepted=sum(token.decision == "accepted" for token in drafted),
         drafted=len(drafted),
         speedup=(_seconds(plain) / len(plain_ids)) / (_seconds(rounds) / len(ids)),
-        identical=ids == plain_ids,
+        identical=all(_ids(run) == plain_ids for run in [*runs, *plain_runs]),
     )
 
 
