@@ -7,7 +7,6 @@ s + 1 places on. No head knows what another one proposes. Embedding and head mat
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -21,8 +20,6 @@ class ParallelHeads(SharedHead):
         super().__init__(target, draft_ids)
         width = target.config.get_text_config(decoder=True).hidden_size
         like = {"dtype": target.dtype, "device": target.device}
-        self.norm_embedding = nn.RMSNorm(width, eps=1e-5, **like)
-        self.norm_hidden = nn.RMSNorm(width, eps=1e-5, **like)
         self.proj = nn.Linear(2 * width, 2 * width, **like)
         self.count = heads
         self.heads = nn.Linear(2 * width, heads * width, bias=False, **like)
@@ -35,7 +32,6 @@ class ParallelHeads(SharedHead):
         Returns:
             (…, heads, width), hidden states that the tokens at places 2 and on are read from.
         """
-        embedding = self.norm_embedding(self.embedded(ids, hidden))
-        both = torch.cat([embedding, self.norm_hidden(hidden)], dim=-1)
+        both = self.joined(ids, hidden)
         mixed = both + nn.functional.silu(self.proj(both))
         return self.heads(mixed).unflatten(-1, (-1, hidden.shape[-1]))

@@ -23,12 +23,10 @@ class MtpLayer(SharedHead):
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__(target, draft_ids)
         config = one_layer(target.config)
-        width, like = config.hidden_size, {"dtype": target.dtype, "device": target.device}
+        width = config.hidden_size
         self.base: PreTrainedModel = AutoModel.from_config(config, dtype=target.dtype).to(target.device).eval()
         self.base.set_input_embeddings(None)
-        self.norm_embedding = nn.RMSNorm(width, eps=1e-5, **like)
-        self.norm_hidden = nn.RMSNorm(width, eps=1e-5, **like)
-        self.proj = nn.Linear(2 * width, width, bias=False, **like)
+        self.proj = nn.Linear(2 * width, width, bias=False, dtype=target.dtype, device=target.device)
 
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
@@ -53,10 +51,12 @@ class MtpLayer(SharedHead):
         Returns:
             (rows, n, width), hidden states at places 1 and on.
         """
-        embedding = self.norm_embedding(self.embedded(ids, hidden))
-        inputs = self.proj(torch.cat([embedding, self.norm_hidden(hidden)], dim=-1))
         out = self.base(
-            inputs_embeds=inputs, past_key_values=cache, use_cache=True, position_ids=positions, attention_mask=mask
+            inputs_embeds=self.proj(self.joined(ids, hidden)),
+            past_key_values=cache,
+            use_cache=True,
+            position_ids=positions,
+            attention_mask=mask,
         )
         return out.last_hidden_state
 

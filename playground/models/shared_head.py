@@ -1,7 +1,9 @@
-"""What networks share that draft over the target's embedding and head: of the head the rows of a reduced vocabulary."""
+"""What networks share that draft over the target's embedding and head: what they read of a place, and of the head the
+rows of a reduced vocabulary."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -17,15 +19,20 @@ class SharedHead(nn.Module):
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__()
-        self.vocab_size = target.config.get_text_config(decoder=True).vocab_size
+        config = target.config.get_text_config(decoder=True)
+        like = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
+        self.vocab_size = config.vocab_size
+        self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
+        self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
         object.__setattr__(self, "_target_head", target.get_output_embeddings())
         object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
 
-    def embedded(self, ids: Tensor, like: Tensor) -> Tensor:
-        """(…,) to (…, width), in the number format of `like`."""
-        return self._embedding(ids).detach().to(like.dtype)
+    def joined(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """Tokens (…,) and the hidden states one place before them (…, width) to (…, 2 width): both normed."""
+        embedding = self._embedding(ids).detach().to(hidden.dtype)
+        return torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
