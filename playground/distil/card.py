@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from playground.distil.answers import Answer
 from playground.distil.train import Plan
-from playground.models.device import device_name, resolve_dtype
+from playground.models.device import device_name, has_bfloat16
 from playground.models.load import LoadedModel
 from playground.models.trained import TrainedConfig
 
@@ -36,7 +35,7 @@ def card(
     written = sum(len(answer.ids) - answer.prompt_length for answer in answers)
     last = log[-1]
     accepted = ", ".join(f"{x:.3f}" for x in last["accepted"])
-    products = " with bfloat16 products" if resolve_dtype("auto", target.model.device) == torch.bfloat16 else ""
+    products = " with bfloat16 products" if has_bfloat16(target.model.device) else ""
     begun = ", ".join(Path(name).name for name in start_from)
     before = f"- Started from: {begun}; where there are several, from the mean of their weights.\n" if begun else ""
     return f"""---

@@ -16,7 +16,7 @@ from playground.distil.answers import Answer
 from playground.distil.data import batches
 from playground.distil.optimizer import MuonAndAdamW
 from playground.distil.students import Student
-from playground.models.device import resolve_dtype
+from playground.models.device import has_bfloat16
 
 WARM_UP = 0.03  # share of the steps over which the learning rate rises
 HELD_OUT_TOKENS = 40_000
@@ -127,7 +127,7 @@ def describe(figures: dict[str, object]) -> str:
 
 def _products(device: torch.device) -> torch.autocast:
     """Of matrices: in bfloat16 where the device computes in it."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=resolve_dtype("auto", device) == torch.bfloat16)
+    return torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device))
 
 
 def _shape(done: float) -> float:

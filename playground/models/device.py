@@ -47,7 +47,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
         PlaygroundError: an unknown name.
     """
     if name == "auto" or name in BITS:
-        return torch.bfloat16 if _has_bfloat16(device) else torch.float32
+        return torch.bfloat16 if has_bfloat16(device) else torch.float32
     if name not in DTYPES:
         raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join([*DTYPES, *BITS])}.")
     return torch.float32 if name == "float16" and can_pack(device) else DTYPES[name]
@@ -58,8 +58,18 @@ def weight_bits(name: str, device: torch.device) -> int | None:
     x86 CPU takes "float16" for the weights alone, and so it does for "auto" where that computes in float32."""
     if name in BITS:
         return BITS[name]
-    halves = name == "float16" or (name == "auto" and not _has_bfloat16(device))
+    halves = name == "float16" or (name == "auto" and not has_bfloat16(device))
     return HALF if halves and can_pack(device) else None
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether it computes in bfloat16, and does not do as if."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        told = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
+        return any(told.get(name) for name in BFLOAT16)
+    return torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -76,15 +86,6 @@ def gigabytes(size: float) -> str:
 
 def _mps() -> bool:
     return torch.backends.mps.is_available()
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu":
-        told = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
-        return any(told.get(name) for name in BFLOAT16)
-    return torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def device_name(device: torch.device) -> str:

@@ -81,36 +81,31 @@ def test_every_prompt_goes_through_every_lane_and_the_table_tells_all(tiny_folde
     assert table.count("\n| ngram 2 |") == table.count("\n| assistant 3, confidence 0.2 |") == 3
 
 
-def test_a_run_that_writes_other_tokens_is_told_though_another_counts(tiny_folder, tmp_path, monkeypatch):
-    took = {"Standard": iter([9.0, 4.0, 4.0]), "Assisted: prompt lookup": iter([9.0, 2.0, 3.0])}  # seconds
-    decode = suite._decode
-
-    def cut_short_where_slower(models, lane, request):
-        end_s = next(took[lane.name])
-        rounds = decode(models, lane, request)[: -1 if end_s == 3.0 else None]
-        return [*rounds[:-1], replace(rounds[-1], end_s=end_s)]
-
-    monkeypatch.setattr(suite, "_decode", cut_short_where_slower)
-    pair = custom_pair(str(tiny_folder), str(tiny_folder))
-    asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY)
-    lanes = [assisted_lane(pair, "ngram", 2)]
-    result = run(pair, lanes, asked, 2, dtype="float32", device="cpu", say=lambda line: None)
-    assert [(line["seconds"], line["identical"]) for line in result["rows"]] == [(4.0, True), (2.0, False)]
-
-
-def test_of_several_runs_of_a_prompt_the_quickest_of_each_lane_counts(tiny_folder, tmp_path, monkeypatch):
-    took = {"Standard": iter([9.0, 6.0, 4.0, 5.0]), "Assisted: prompt lookup": iter([9.0, 2.0, 3.0, 8.0])}  # seconds
+def timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, runs, cut_short=()):
+    """One prompt through the standard lane and prompt lookup, whose runs take those seconds, the first to warm up; runs
+    of so many seconds as `cut_short` tells lack their last round."""
+    took = {"Standard": iter(plain), "Assisted: prompt lookup": iter(assisted)}
     decode = suite._decode
 
     def timed(models, lane, request):
-        *before, last = decode(models, lane, request)
-        return [*before, replace(last, end_s=next(took[lane.name]))]
+        end_s = next(took[lane.name])
+        rounds = decode(models, lane, request)[: -1 if end_s in cut_short else None]
+        return [*rounds[:-1], replace(rounds[-1], end_s=end_s)]
 
     monkeypatch.setattr(suite, "_decode", timed)
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY)
     lanes = [assisted_lane(pair, "ngram", 2)]
-    result = run(pair, lanes, asked, 3, dtype="float32", device="cpu", say=lambda line: None)
-    assert [line["seconds"] for line in result["rows"]] == [4.0, 2.0]  # the first runs warm up
+    return run(pair, lanes, asked, runs, dtype="float32", device="cpu", say=lambda line: None)
+
+
+def test_a_run_that_writes_other_tokens_is_told_though_another_counts(tiny_folder, tmp_path, monkeypatch):
+    result = timed_run(tiny_folder, tmp_path, monkeypatch, [9.0, 4.0, 4.0], [9.0, 2.0, 3.0], 2, cut_short=[3.0])
+    assert [(line["seconds"], line["identical"]) for line in result["rows"]] == [(4.0, True), (2.0, False)]
+
+
+def test_of_several_runs_of_a_prompt_the_quickest_of_each_lane_counts(tiny_folder, tmp_path, monkeypatch):
+    result = timed_run(tiny_folder, tmp_path, monkeypatch, [9.0, 6.0, 4.0, 5.0], [9.0, 2.0, 3.0, 8.0], 3)
+    assert [line["seconds"] for line in result["rows"]] == [4.0, 2.0]
     assert result["rows"][1]["speedup"] == 2.0
     assert "the quickest of 3 runs" in suite_table(result)
