@@ -114,7 +114,7 @@ def _positive(text: str) -> int:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pair", help="a preset's name (default: starter, or on a GPU the best that fits)")
+    parser.add_argument("--pair", help="a preset's name (default: starter, or on a CUDA GPU the largest that fits)")
     parser.add_argument("--target", help="a hub id or a folder, in place of --pair")
     parser.add_argument("--assistant", help="what drafts for it: a hub id or a folder; --drafter tells what it is")
     parser.add_argument(
@@ -286,10 +286,11 @@ def _distil(options: argparse.Namespace) -> None:
     from playground.models.load import load
 
     check_start(options.kind, options.start_from)
+    texts = _read(options.texts) if options.texts else ""
     device = resolve_device(options.device)
     with progress_bar(0) as emit:
         target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
-    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, options.texts)
+    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, texts)
     if options.kind == "answers":
         return
     plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)
@@ -307,7 +308,7 @@ def _read(path: Path) -> str:
     try:
         return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PlaygroundError(f"The prompt file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
+        raise PlaygroundError(f"The file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
 
 
 def _check_writable(path: Path | None) -> None:

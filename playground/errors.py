@@ -1,5 +1,9 @@
-"""The one error that is meant for people: it says what happened, why, and what to do."""
+"""The one error that is meant for people: what happened, why, and what to do. And the end that they asked for."""
 
 
 class PlaygroundError(Exception):
     """Something the user can act on. Its text is shown as it is, in the page and in the terminal."""
+
+
+class Stopped(Exception):
+    """What `progress` raises in whatever takes long, where nobody waits for it any more."""

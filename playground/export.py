@@ -133,6 +133,6 @@ def _read_value(hint: Any, value: Any, where: str) -> Any:
     elif hint is str:
         good = type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
     else:
-        good = type(value) is hint
+        good = type(value) is hint and (hint is not int or abs(value) < 2**63)  # which torch's seeds are under
     check(good, f"The trace is damaged: {where} should be a value of type {hint.__name__}.")
     return value

@@ -18,7 +18,7 @@ DRAFTERS = tuple(name for name in WAYS if name != "none")
 # Ways of drafting, by the model type of what was published for them.
 PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
-DTYPES = ("auto", "float32", "bfloat16", "int8", "int4")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 T = TypeVar("T")
 
 
@@ -178,7 +178,7 @@ def kind_of(name: str) -> str | None:
     try:
         config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
         kind = config.get("kind") or _published(config)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RuntimeError):  # the last: ~ of a user who is not here
         return None
     return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
 

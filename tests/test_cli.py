@@ -69,6 +69,12 @@ def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, caps
     assert named in capsys.readouterr().err
 
 
+def test_texts_that_are_not_there_are_named_before_the_target_is_loaded(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["distil", "mtp", "--target", "no/such/folder", "--work", str(tmp_path), "--texts", "no/such/file"])
+    assert "no/such/file cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "x"])
 def test_bench_runs_once_at_least(number, capsys):
     with pytest.raises(SystemExit) as exit_:

@@ -112,6 +112,7 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
         (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "text"),
         (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "draft_s"),
+        (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "id"),
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
         (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),

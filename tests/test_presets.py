@@ -83,7 +83,7 @@ def test_optional_keys_have_defaults(tmp_path):
         ({"drafters": "[mtp]", "drafter": "mtp"}, "mtp", "named, for the drafter mtp"),
         ({"drafters": "[tree]", "drafter": "tree"}, "mtp or eagle3", "named, for the drafter tree"),
         ({"nodes": "0"}, "nodes", "from 1 to 64"),
-        ({"dtype": "int3"}, "dtype", "auto, float32, bfloat16, int8, int4"),
+        ({"dtype": "int3"}, "dtype", "auto, float32, bfloat16, float16, int8, int4"),
         ({"title": "'unclosed"}, "not YAML", "line"),
         ({"title": "!!python/object/apply:os.getcwd []"}, "not YAML", "constructor"),
     ],

@@ -1,10 +1,11 @@
 """The whole recipe: the target writes answers, a drafter learns from them, its folder is written.
 
-work/answers-*.safetensors -> work/mtp.checkpoint -> out/config.json, model.safetensors, README.md
+work/answers-*.safetensors -> work/mtp-*.checkpoint -> out/config.json, model.safetensors, README.md
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,22 +22,17 @@ from playground.errors import PlaygroundError
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.load import LoadedModel, load
 from playground.models.trained import TrainedConfig, build, load_trained, save_trained
-from playground.presets import kind_of
+from playground.presets import folder_of, kind_of
 
-KINDS = ("mtp", "heads", "assistant")
 LAYERS = (-1,)  # hidden states that are kept: the last, behind the final norm
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # places ahead that are trained
 DRAFT_VOCABULARY = 8192
 ASSISTANT = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
 
-def write_answers(
-    target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: Path | None = None
-) -> None:
-    """`texts`: a UTF-8 file of passages, a blank line between them, for prompts that work on a text."""
-    passages = (
-        [] if texts is None else [part for part in texts.read_text(encoding="utf-8").split("\n\n") if part.strip()]
-    )
+def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: str = "") -> None:
+    """`texts`: passages, a blank line between them, for prompts that work on a text."""
+    passages = [part for part in texts.split("\n\n") if part.strip()]
     collect(target, work, tokens=tokens, layers=LAYERS, batch=batch, seed=seed, passages=passages)
 
 
@@ -65,8 +61,6 @@ def train_drafter(
     check_start(kind, start_from)
     target.model.requires_grad_(False)
     answers, held_out = load_answers(work)
-    # Of what a run started from, in its name: another run's would be gone on with in place of `start_from`.
-    checkpoint = work / f"{'-'.join([kind, *(Path(name).name for name in start_from)])}.checkpoint"
     text_config = target.model.config.get_text_config(decoder=True)
     draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
     config = TrainedConfig(
@@ -79,7 +73,7 @@ def train_drafter(
     )
     torch.manual_seed(plan.seed)
     student = _student(kind, config, target, draft_ids, start_from)
-    log = train(student, answers, held_out, plan, checkpoint)
+    log = train(student, answers, held_out, plan, _checkpoint(kind, work, plan, start_from))
     text = card(config, student.module, target, answers, plan, log, start_from)
     if kind == "assistant":
         save_assistant(student.module, target, out, text)
@@ -100,6 +94,13 @@ def check_start(kind: str, start_from: Sequence[str]) -> None:
             raise PlaygroundError(
                 f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
             )
+
+
+def _checkpoint(kind: str, work: Path, plan: Plan, start_from: Sequence[str]) -> Path:
+    """In its name stands what the run began with: another run's would be gone on with in place of this one's."""
+    began = [kind, *(str(folder_of(name).resolve()) for name in start_from)]
+    began += [str(value) for value in (plan.seed, plan.batch, plan.learning_rate, plan.weight_decay)]
+    return work / f"{kind}-{hashlib.sha256(chr(0).join(began).encode()).hexdigest()[:8]}.checkpoint"
 
 
 def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:

@@ -22,7 +22,7 @@ from playground.decoding.clock import Clock
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
 from playground.experiments import bench_page
-from playground.experiments.compare import LaneRun, assisted_lane
+from playground.experiments.compare import LaneRun, assisted_lane, room_for
 from playground.experiments.environment import describe
 from playground.models.early_exit import first_layers
 from playground.models.load import LoadedModel
@@ -144,7 +144,11 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
     peaks = []
     for _ in range(runs):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, _, usage = os.wait4(process.pid, 0)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            raise PlaygroundError(
+                f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. The part memory takes a preset."
+            )
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
     return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]
 
@@ -164,11 +168,12 @@ def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: i
     """One example prompt after the other, greedy; the first pair of runs warms up and is not counted."""
     suites, _ = load_suites()
     prompts = suites["examples"].prompts
-    requests = [Request(prompt.text, system=prompt.system, max_new_tokens=n) for prompt in prompts]
+    requests = [Request(prompt.text, system=prompt.system) for prompt in prompts]
     ratios, identical = [], True
     for i in range(runs + 1):
-        request = requests[i % len(requests)]
-        prompt_ids = encode(models.target.tokenizer, request)
+        prompt_ids = encode(models.target.tokenizer, requests[i % len(requests)])
+        room = room_for(models.target, prompt_ids)
+        request = dataclasses.replace(requests[i % len(requests)], max_new_tokens=min(n, room))
         ours_s, ours = _timed(models, partial(_ours, models, lane, request, prompt_ids))
         theirs_s, theirs = _timed(models, partial(_generate, models, request, prompt_ids, options))
         if i:

@@ -18,10 +18,11 @@ from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, Stopped
 from playground.experiments.environment import describe
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
 from playground.models.held import weights_bytes
+from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
 from playground.trace import Comparison, Finish, Lane, Memory, Request, Round, Trace
@@ -74,19 +75,24 @@ def run(
     device: str = "auto",
 ) -> Comparison | None:
     """Loads what is missing, warms up, and runs both lanes, telling `emit` what happens. After `stop` is set it ends
-    within one round: a lane that was not reached has no rounds, and None is returned where none was reached.
+    within one round, or while models are fetched and loaded with the next word of progress: a lane that was not reached
+    has no rounds, and None is returned where none was reached.
 
     Raises:
         PlaygroundError: models that cannot be had or do not fit together, a prompt that does not fit, no memory left.
     """
-    models = store.get(pair, drafter=assisted.drafter, dtype=dtype, device=device, progress=emit)
+
+    def tell(step: Progress) -> None:
+        if stop.is_set():
+            raise Stopped
+        emit(step)
+
+    try:
+        models = store.get(pair, drafter=assisted.drafter, dtype=dtype, device=device, progress=tell)
+    except Stopped:
+        return None
     prompt_ids = encode(models.target.tokenizer, request)
-    room = CachedModel(models.target.model).context_limit - len(prompt_ids)
-    if room < 1:
-        raise PlaygroundError(
-            f"The prompt has {len(prompt_ids):,} tokens and the context of {models.target.name} holds "
-            f"{room + len(prompt_ids):,}. Shorten the prompt so that it leaves room for an answer."
-        )
+    room = room_for(models.target, prompt_ids)
     lanes = (Lane(name="Standard", target=pair.target), assisted)
     traces = []
     out_of_memory = False
@@ -119,6 +125,21 @@ def run(
     comparison = Comparison(tuple(traces))
     emit(Finished(comparison))
     return comparison
+
+
+def room_for(target: LoadedModel, prompt_ids: Sequence[int]) -> int:
+    """How many new tokens the target's context holds behind the prompt.
+
+    Raises:
+        PlaygroundError: none.
+    """
+    limit = CachedModel(target.model).context_limit
+    if len(prompt_ids) >= limit:
+        raise PlaygroundError(
+            f"The prompt has {len(prompt_ids):,} tokens and the context of {target.name} holds {limit:,}. "
+            "Shorten the prompt so that it leaves room for an answer."
+        )
+    return limit - len(prompt_ids)
 
 
 def _warm_up(

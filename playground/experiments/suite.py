@@ -21,7 +21,7 @@ from scipy.stats import bootstrap
 
 from playground.decoding.text import encode
 from playground.errors import PlaygroundError
-from playground.experiments.compare import LaneRun
+from playground.experiments.compare import LaneRun, room_for
 from playground.experiments.environment import describe
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
@@ -124,7 +124,7 @@ def run(
         runs: how often each prompt goes through each lane.
 
     Raises:
-        PlaygroundError: a model that cannot be had.
+        PlaygroundError: a model that cannot be had, or a prompt that its context does not hold.
     """
     store, quiet = ModelStore(), lambda step: None
     models = {
@@ -134,6 +134,8 @@ def run(
     some = next(iter(models.values()))
     standard = Lane("Standard", pair.target)
     in_turn = {STANDARD: (some, standard)} | {label(lane): (models[lane.drafter], lane) for lane in lanes}
+    for question in asked:  # before the first run, not in the middle of a long one
+        room_for(some.target, encode(some.target.tokenizer, question.request))
     for lane_models, lane in in_turn.values():
         _decode(lane_models, lane, asked[0].request)  # warm up
     environment = describe(some, standard)
@@ -200,7 +202,8 @@ def _spread(group: list[Question], n: int) -> list[Question]:
 
 def _decode(models: LoadedPair, lane: Lane, request: Request) -> list[Round]:
     prompt_ids = encode(models.target.tokenizer, request)
-    return list(LaneRun(models, lane, request, prompt_ids, request.max_new_tokens).rounds)
+    max_new_tokens = min(request.max_new_tokens, room_for(models.target, prompt_ids))
+    return list(LaneRun(models, lane, request, prompt_ids, max_new_tokens).rounds)
 
 
 def _seconds(rounds: Sequence[Round]) -> float:

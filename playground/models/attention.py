@@ -7,8 +7,6 @@ of a group once for each of its query heads, a row at a time, and takes longer f
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -37,10 +35,11 @@ def grouped_sdpa(
     return out.view(rows, heads, places, -1).transpose(1, 2).contiguous(), None
 
 
-@lru_cache(maxsize=2)
 def _grouped_mask(mask: Tensor, places: int, heads: int) -> Tensor:
-    """For so many heads as places of one. All layers of a pass are handed the same mask."""
-    return mask.expand(-1, -1, places, -1).repeat(1, 1, heads, 1)
+    """For so many heads as places of one. All layers of a pass are handed the same mask, which keeps the result."""
+    if not hasattr(mask, "grouped"):
+        mask.grouped = mask.expand(-1, -1, places, -1).repeat(1, 1, heads, 1)
+    return mask.grouped
 
 
 AttentionInterface.register(GROUPED, grouped_sdpa)

@@ -21,7 +21,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import get_session
 from tqdm import tqdm
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, Stopped
 from playground.models.weights import Weights, inspect
 from playground.progress import Progress
 
@@ -59,6 +59,8 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> Weights:
             f"{repo_id} is not in the hub's cache on this machine, and the hub cannot be reached. Connect to the "
             "network, or type the path of a folder that holds the model."
         ) from None
+    except Stopped:
+        raise
     except Exception as error:
         # Under snapshot_download lie an HTTP client, a file system and threads, each with errors of its own.
         raise PlaygroundError(

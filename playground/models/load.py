@@ -81,7 +81,7 @@ def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
     try:
         folder = folder_of(name)
         here = folder.is_dir()
-    except (OSError, ValueError) as error:  # too long for a path, a null character, not ours to read
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, not ours to read, ~ of nobody
         raise PlaygroundError(f"{name[:80]!r} can be no model's name ({error}). Check what you typed.") from None
     if here:
         short = folder.resolve().name  # traces are shared, and a path tells about the machine

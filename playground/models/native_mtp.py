@@ -83,7 +83,7 @@ def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: transformers knows no such layers of this target, they are quantised, or its files hold none.
     """
     instead = "Choose another way of drafting."
-    if not _describe(target.model.config.get_text_config(decoder=True)):
+    if not _name_layers(target.model.config.get_text_config(decoder=True)):
         raise PlaygroundError(f"{target.name} has no MTP layers of its own: its config names none. {instead}")
     if getattr(target.model.config, "quantization_config", None):
         raise PlaygroundError(
@@ -108,8 +108,8 @@ def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], N
     return LoadedDrafter(network, f"{target.name}'s own MTP", target.weights)
 
 
-def _describe(config: PretrainedConfig) -> int:
-    """How many layers the target has; its config comes to say so in the words that MtpModel reads."""
+def _name_layers(config: PretrainedConfig) -> int:
+    """Says how many layers the target has in its config, in the words that MtpModel reads, and returns that."""
     count = next((count for key in COUNTS if (count := getattr(config, key, None))), 0)
     if count and not getattr(config, "num_mtp_layers", None):
         config.num_mtp_layers = count

@@ -15,6 +15,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,11 +136,10 @@ def _download(work: Path, progress: Callable[[Progress], None]) -> Path:
 def _size(folder: Path) -> int:
     """Bytes under a folder in which another process is writing and deleting."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
+    for path, _, names in os.walk(folder):  # which passes over folders that are gone
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(path, name)).st_size
     return total
 
 

@@ -6,6 +6,7 @@ the end of its handler's generator, which Gradio closes when the tab is closed.
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
@@ -47,9 +48,11 @@ class Events:
         self._compare = compare
         self._line = DeviceLine()
         self._runs: dict[str, BackgroundRun] = {}
+        self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
 
-    def begin(self) -> tuple[Any, ...]:
+    def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
+        self._stopped.discard(session)
         return (*_outcome(None), *_buttons(running=True))
 
     def stream(self, session: str, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -61,6 +64,8 @@ class Events:
         try:
             run = self._start(asked)
             self._runs[session] = run
+            if session in self._stopped:
+                run.stop()
             for batch in run.drain(DRAIN_HZ):
                 for event in batch:
                     screen.take(event)
@@ -84,6 +89,7 @@ class Events:
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
+        self._stopped.add(session)
         if run := self._runs.get(session):
             run.stop()
 
@@ -95,7 +101,8 @@ class Events:
         try:
             comparison = export.load(data)
         except PlaygroundError as problem:
-            raise gr.Error(str(problem), title="Not opened", print_exception=False) from None
+            # The page takes the text as HTML, and it quotes the file.
+            raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None
         screen = Screen()
         screen.load(comparison)
         return (screen.value(), *_outcome(comparison))

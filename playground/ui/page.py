@@ -123,13 +123,16 @@ def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
     run, stop, clear, open_ = outputs.buttons
     comparison = gr.State()
 
+    def begin(request: gr.Request) -> tuple[Any, ...]:
+        return events.begin(request.session_hash)
+
     def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield from events.stream(request.session_hash, *values)
 
     def stop_own(request: gr.Request) -> None:
         events.stop(request.session_hash)
 
-    begun = run.click(events.begin, None, [*outputs.outcome, *outputs.buttons], queue=False, **private)
+    begun = run.click(begin, None, [*outputs.outcome, *outputs.buttons], queue=False, **private)
     streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
     streamed.then(events.finish, comparison, [*outputs.outcome, *outputs.buttons], **private)
     stop.click(stop_own, queue=False, **private)

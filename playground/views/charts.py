@@ -1,12 +1,14 @@
 """A comparison as Plotly figures. Each figure is computed from the rounds alone.
 
 Figures carry dark text on white, so that a saved image stands by itself; on the page the style sheet lends them the
-theme's own colours. The standard lane is grey everywhere.
+theme's own colours. The standard lane is grey everywhere. Plotly reads tags in any text, and a trace may come from
+anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
@@ -42,7 +44,7 @@ def race(comparison: Comparison) -> go.Figure:
         figure.add_scatter(
             x=times,
             y=counts,
-            name=trace.lane.name,
+            name=escape(trace.lane.name),
             mode="lines",
             line={"color": color, "width": 2.5, "shape": "hv"},
             hovertemplate="%{y} tokens after %{x:.2f} s",
@@ -103,7 +105,7 @@ def gaps(comparison: Comparison) -> go.Figure:
     for trace, values, color, shape in zip(comparison.lanes[:2], lanes, (STANDARD, ASSISTED), ("", "/"), strict=True):
         figure.add_histogram(
             x=values,
-            name=trace.lane.name,
+            name=escape(trace.lane.name),
             xbins={"start": 0, "end": longest + width, "size": width},
             histnorm="percent",
             marker={"color": color, "pattern": {"shape": shape, "size": 5, "fillmode": "overlay"}},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -57,6 +59,16 @@ def test_a_lookup_has_no_other_candidates():
     rounds = rounds_of(ScriptedDrafter(lambda ids, k: [0] * k))
     assert any(round_.target.reason == "correction" for round_ in rounds)
     assert all(round_.target.rank is None for round_ in rounds)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_ranks_are_those_behind_the_repetition_penalty(temperature):
+    request = Request("x", temperature=temperature, repetition_penalty=2.0)
+    choose = DraftChoice(V, Sampler(request, torch.device("cpu")))
+    draft_ids = torch.tensor([1, 4, 6, 9])
+    choice = choose([6], torch.tensor([1.0, 3.0, 4.0, 0.5]), draft_ids)  # 6, the best, has come: 4 becomes 2
+    draft = Draft([choice.id], [choice.q], candidates=[choice.candidates], draft_ids=draft_ids)
+    assert [draft.rank(0, id_) for id_ in (4, 6, 1, 9)] == [1, 2, 3, 4]
 
 
 def test_what_a_reduced_vocabulary_lacks_has_rank_0():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.sampling import Sampler
 from playground.distil import train as training
 from playground.distil.data import batch_of, load_answers
-from playground.distil.recipe import KINDS, train_drafter
+from playground.distil.recipe import STEPS, train_drafter
 from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
@@ -36,10 +37,10 @@ PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)
 def trained(target, work, tmp_path_factory):
     """Each kind of drafter with its held-out figures."""
     out = tmp_path_factory.mktemp("drafters")
-    return {kind: (out / kind, train_drafter(kind, target, work, out / kind, PLAN, vocabulary=200)) for kind in KINDS}
+    return {kind: (out / kind, train_drafter(kind, target, work, out / kind, PLAN, vocabulary=200)) for kind in STEPS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STEPS)
 def test_acceptance_rises(trained, kind):
     _, log = trained[kind]
     first, last = log[0]["accepted"][0], log[-1]["accepted"][0]
@@ -47,7 +48,7 @@ def test_acceptance_rises(trained, kind):
     assert last > first
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STEPS)
 def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, kind, tmp_path):
     target.model.save_pretrained(tmp_path / "tiny")
     target.tokenizer.save_pretrained(tmp_path / "tiny")
@@ -136,6 +137,17 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
     assert [line["tokens"] // 2_000 for line in log] == [1, 2, 3]
 
 
+def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(target, work, trained, tmp_path):
+    folder, own = trained["mtp"][0], work_with(work, tmp_path)
+    for name in ("one", "two"):  # folders of the same name
+        (tmp_path / name / "mtp").mkdir(parents=True)
+        for file in folder.iterdir():
+            (tmp_path / name / "mtp" / file.name).write_bytes(file.read_bytes())
+        train_drafter("mtp", target, own, tmp_path / "out", PLAN, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"])
+    train_drafter("mtp", target, own, tmp_path / "out", replace(PLAN, seed=1), vocabulary=200)
+    assert len(list(own.glob("mtp-*.checkpoint"))) == 3
+
+
 def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(target, work, trained, tmp_path):
     train_drafter("mtp", target, work, tmp_path, PLAN, vocabulary=100)
     before, after = load_file(trained["mtp"][0] / "model.safetensors"), load_file(tmp_path / "model.safetensors")
@@ -144,7 +156,7 @@ def test_weights_that_have_learned_are_kept_and_take_another_draft_vocabulary(ta
     assert all(torch.equal(before[name], weight) for name, weight in after.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STEPS)
 def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_path, kind):
     folder, scratch = trained[kind]
     if kind == "assistant":

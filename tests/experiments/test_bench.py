@@ -12,10 +12,10 @@ from tests.packing import needs_packing
 packed = pytest.param("float16", marks=needs_packing)
 
 
-def run(folder, only, dtype="float32"):
+def run(folder, only, dtype="float32", max_new_tokens=8):
     said = []
     pair = custom_pair(str(folder), None)
-    options = dict(runs=1, max_new_tokens=8, dtype=dtype, device="cpu")
+    options = dict(runs=1, max_new_tokens=max_new_tokens, dtype=dtype, device="cpu")
     return bench.run(pair, only=only, say=said.append, **options), said
 
 
@@ -31,3 +31,13 @@ def test_each_side_makes_the_same_tokens_in_float32(tiny_folder, dtype):
 def test_an_unknown_part_is_named(tiny_folder):
     with pytest.raises(PlaygroundError, match="no part luck"):
         run(tiny_folder, ["luck"])
+
+
+def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder):
+    with pytest.raises(PlaygroundError, match="compare --pair custom` failed"):
+        run(tiny_folder, ["memory"])
+
+
+def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):
+    result, _ = run(tiny_folder, ["ngram"], max_new_tokens=400)
+    assert result["results"][0]["identical"]

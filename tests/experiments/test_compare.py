@@ -161,6 +161,22 @@ def test_stop_before_the_first_lane_gives_no_comparison(store):
     assert all(isinstance(event, Progress) for event in events)
 
 
+def test_stop_while_a_model_is_fetched_ends_that_at_the_next_word_of_progress(store):
+    stop = threading.Event()
+    told = []
+
+    class SlowStore:
+        def get(self, pair, *, progress, **options):
+            for step in ("Fetching: 1 %", "Fetching: 2 %", "Fetching: 3 %"):
+                progress(Progress(step))
+                told.append(step)
+                stop.set()
+
+    lane, request = assisted_lane(PAIR, "ngram", 4), Request("x")
+    assert run(SlowStore(), PAIR, lane, request, stop=stop, emit=lambda event: None) is None
+    assert told == ["Fetching: 1 %"]
+
+
 def test_out_of_memory_is_a_sentence_and_the_next_run_works(store, monkeypatch):
     def no_memory(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -8,8 +8,9 @@ import pytest
 from playground.errors import PlaygroundError
 from playground.experiments import suite
 from playground.experiments.compare import assisted_lane
-from playground.experiments.suite import STANDARD, Row, label, questions, run, summarise
+from playground.experiments.suite import STANDARD, Question, Row, label, questions, run, summarise
 from playground.presets import custom_pair
+from playground.trace import Request
 from playground.views.report import suite_table
 
 GREEDY = {"max_new_tokens": 12}
@@ -79,6 +80,17 @@ def test_every_prompt_goes_through_every_lane_and_the_table_tells_all(tiny_folde
     assert all(line["passes"] <= line["tokens"] and line["speedup"] > 0 for line in result["rows"])
     table = suite_table(result)
     assert table.count("\n| ngram 2 |") == table.count("\n| assistant 3, confidence 0.2 |") == 3
+
+
+def test_an_answer_ends_where_the_context_does_and_a_prompt_that_fills_it_is_refused(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), None)
+    options = dict(dtype="float32", device="cpu", say=lambda line: None)
+    lanes = [assisted_lane(pair, "ngram", 2)]
+    asked = [Question("qa", Request("a" * 250, max_new_tokens=12, chat_template=False))]
+    rows = run(pair, lanes, asked, 1, **options)["rows"]
+    assert [row["tokens"] for row in rows] == [6, 6]
+    with pytest.raises(PlaygroundError, match="holds 256"):
+        run(pair, lanes, [*asked, Question("qa", Request("a" * 300))], 1, **options)
 
 
 def timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, runs, cut_short=()):

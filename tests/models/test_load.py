@@ -10,6 +10,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from playground.errors import PlaygroundError
 from playground.models import device, hub, load
 from playground.models.load import LoadedModel
+from playground.presets import custom_pair
 
 CPU = torch.device("cpu")
 
@@ -41,6 +42,12 @@ def test_loading_is_announced(tiny_folder):
 def test_a_folder_that_is_not_there(name):
     with pytest.raises(PlaygroundError, match="There is no folder"):
         get(name)
+
+
+def test_the_home_of_a_user_who_is_not_here():
+    assert custom_pair("~nobody-of-that-name/x", "~nobody-of-that-name/y").assistant == "~nobody-of-that-name/y"
+    with pytest.raises(PlaygroundError, match="can be no model's name"):
+        get("~nobody-of-that-name/x")
 
 
 def test_a_file_is_no_folder(tiny_folder):

@@ -93,6 +93,20 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
     assert "Stopped" in shown["status"]["text"]
 
 
+def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
+    stopped = threading.Event()
+    events = Events(None, PAIRS, endless(threading.Event(), stopped))
+    events.begin("mine")
+    updates = events.stream("mine", *values())
+    next(updates)
+    events.stop("mine")
+    assert "Stopped" in last(updates)[0]["status"]["text"]
+    events = Events(None, PAIRS, fakes.run)
+    events.stop("mine")
+    events.begin("mine")
+    assert "Done" in last(events.stream("mine", *values()))[0]["status"]["text"]
+
+
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
     updates = Events(None, PAIRS, endless(emitted, stopped)).stream("mine", *values())

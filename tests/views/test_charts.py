@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from playground.trace import Comparison
@@ -27,6 +29,12 @@ def test_the_race_climbs_by_what_each_round_brought(comparison):
     assert list(assisted.y) == [0, 3, 4, 6]
     assert assisted.x == pytest.approx((0.0, 0.2, 0.4, 0.6))
     assert standard.line.color == charts.STANDARD
+
+
+def test_a_lane_s_name_is_no_markup(comparison):
+    lanes = [replace(it, lane=replace(it.lane, name="<a href='x'>y</a>")) for it in comparison.lanes]
+    for figure in (charts.race(Comparison(tuple(lanes))), charts.gaps(Comparison(tuple(lanes)))):
+        assert all("<" not in line.name for line in figure.data)
 
 
 def test_rounds_stack_drafting_on_verifying_in_milliseconds(comparison):

@@ -84,7 +84,7 @@ class DraftChoice:
         scores = self._sampler.scores(whole, lambda row: text)
         if self._sampler.greedy:
             q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return Choice(int(token), float(q), None, logits)
+            return Choice(int(token), float(q), None, scores[0, draft_ids])
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
-        return Choice(token, float(distribution[token]), distribution, logits)
+        return Choice(token, float(distribution[token]), distribution, scores[0, draft_ids])

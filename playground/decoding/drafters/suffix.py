@@ -14,17 +14,16 @@ from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 
 
 class SuffixDrafter(Drafter):
-    """Drafts where a match of at least `shortest` tokens was found."""
+    """Drafts wherever the text's end has been seen before."""
 
-    def __init__(self, shortest: int = 1) -> None:
-        self._shortest = shortest
+    def __init__(self) -> None:
         self._seen = SuffixAutomaton()
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         for id_ in ids[self._seen.length :]:
             self._seen.append(id_)
         length, goes_on = self._seen.longest_match()
-        if length < self._shortest:
+        if not length:
             return NOTHING
         return copied(ids, goes_on, k)
 
