@@ -59,7 +59,8 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """A lane against the baseline. `speedup` is the ratio of their tokens_per_s: above 1, the lane is faster."""
+    """A lane against the baseline. `speedup` is the ratio of their tokens_per_s, where one was stopped as far as both
+    go: above 1, the lane is faster."""
 
     baseline: str
     lane: str
@@ -96,7 +97,7 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
 
 def compare(baseline: Trace, other: Trace) -> Difference:
     """`other` against `baseline`."""
-    ours, theirs = measure(other).tokens_per_s, measure(baseline).tokens_per_s
+    theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in compared_rounds(baseline, other))
     difference = first_difference(baseline, other)
     return Difference(
         baseline=baseline.lane.name,
@@ -105,6 +106,20 @@ def compare(baseline: Trace, other: Trace) -> Difference:
         identical=difference is None,
         first_difference=difference,
     )
+
+
+def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
+    """Those of each lane that compare: all, or where one was stopped those up to as many tokens as both have."""
+    if "stopped" not in (baseline.finish, other.finish):
+        return baseline.rounds, other.rounds
+    n = min(len(baseline.tokens), len(other.tokens))
+    return _up_to(n, baseline.rounds), _up_to(n, other.rounds)
+
+
+def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
+    """The first rounds, as many as it takes to have n tokens."""
+    counts = itertools.accumulate((len(round_.tokens) for round_ in rounds), initial=0)
+    return rounds[: next(i for i, count in enumerate(counts) if count >= n)]
 
 
 def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
@@ -192,11 +207,16 @@ def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
 
 
 def unsteadiness(rounds: Sequence[Round]) -> float | None:
-    """How unevenly the device worked: the 90th percentile of the target's passes ÷ the 10th, prefill left out; None for
-    fewer than ten, or where a trace holds no durations. About 1 where the lane had the device to itself; passes over
-    more tokens, or over a longer text, explain a little of it."""
-    passes = [round_.verify_s for round_ in rounds[1:]]
+    """How unevenly the device worked: the 90th percentile of the target's passes ÷ the 10th, each beside the median of
+    those over as many tokens, prefill left out. None for fewer than ten passes of sizes that came five times or more,
+    or where a trace holds no durations. About 1 where the lane had the device to itself; a longer text explains a
+    little of it."""
+    by_size: dict[int, list[float]] = {}
+    for round_ in rounds[1:]:
+        by_size.setdefault(len(round_.drafted), []).append(round_.verify_s)
+    often = [passes for passes in by_size.values() if len(passes) >= 5 and min(passes) > 0]
+    passes = [seconds / statistics.median(alike) for alike in often for seconds in alike]
     if len(passes) < 10:
         return None
     deciles = statistics.quantiles(passes, n=10)
-    return deciles[-1] / deciles[0] if deciles[0] > 0 else None
+    return deciles[-1] / deciles[0]

@@ -141,19 +141,27 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     weights is left: lookup, and the target's own layers.
 
     Raises:
-        PlaygroundError: no target was typed, or for trees something of which is not known what it is.
+        PlaygroundError: no target was typed, the drafter does not draft with the second, or for trees it is not known
+        what that is.
     """
     target, assistant = target.strip(), (assistant or "").strip() or None
     if not target:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
-    asked = next(iter(WAYS[drafter].weights), None) if drafter in WAYS else None
+    wanted = WAYS[drafter].weights if drafter in WAYS else ()
+    asked = next(iter(wanted), None)
     drafts: dict[str, Any] = {"early_exit": early_exit}
     if asked == "early_exit" and assistant and assistant.isdecimal():
         drafts["early_exit"] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)
-        if not kind and drafter in WAYS and len(WAYS[drafter].weights) > 1:
+        if drafter in WAYS and drafter != "none" and not (kind in wanted if kind else wanted):
+            made = f"is made to draft as {kind}" if kind else "was named to draft"
+            raise PlaygroundError(
+                f"{assistant} {made}, and the drafter {drafter} makes no use of it. Choose "
+                f"{kind or 'the drafter that it is for'}, or name the target alone."
+            )
+        if not kind and len(wanted) > 1:
             raise PlaygroundError(
                 f"{drafter} drafts with several kinds of drafters, and which of them {assistant} is cannot be told: it "
                 "is no folder here with a config.json that says so. Give its folder, or name it in a preset "

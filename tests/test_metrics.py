@@ -88,6 +88,26 @@ def test_unsteadiness_compares_slow_passes_with_quick_ones_and_leaves_the_prefil
     assert metrics.unsteadiness(quiet[:5]) is None
 
 
+def test_passes_over_more_tokens_are_not_unsteady_for_taking_longer():
+    rounds = [plain_round(0, start_s=0, verify_s=1.0)]
+    for i in range(10):
+        rounds.append(plain_round(i, start_s=i, verify_s=0.04))
+        rounds.append(drafted_round([1, 2, 3], accepted=0, own=4, start_s=i, verify_s=0.17))
+    assert metrics.unsteadiness(rounds) == pytest.approx(1)
+
+
+def test_a_lane_that_was_stopped_compares_as_far_as_it_goes():
+    standard = trace([plain_round(i, start_s=0.1 * i) for i in range(12)])
+    assisted = trace([drafted_round([1, 2], accepted=2, own=3, start_s=0.0)], drafter="ngram")
+    stopped = replace(assisted, finish="stopped")
+    assert [len(rounds) for rounds in metrics.compared_rounds(standard, assisted)] == [12, 1]
+    assert [len(rounds) for rounds in metrics.compared_rounds(standard, stopped)] == [3, 1]
+    took = [rounds[-1].end_s for rounds in metrics.compared_rounds(standard, stopped)]
+    assert metrics.compare(standard, stopped).speedup == pytest.approx(took[0] / took[1])
+    unbegun = replace(stopped, rounds=())
+    assert metrics.compare(standard, unbegun).speedup is None
+
+
 def test_ranks_tell_whether_a_wider_draft_would_have_held_the_targets_choice():
     rounds = [drafted_round([1, 2], accepted=1, own=9) for _ in range(6)]
     given = [1, 2, 8, 9, 0, None]

@@ -133,6 +133,21 @@ def test_a_typed_target_alone_drafts_by_lookup():
     assert (pair.assistant, pair.drafters, pair.title) == (None, ("ngram", "suffix"), "big")
 
 
+@pytest.mark.parametrize(
+    ("second", "drafter", "named"),
+    [
+        ("starter-mtp", "assistant", "is made to draft as mtp"),
+        ("starter-mtp", "ngram", "Choose mtp"),
+        ("/no/such/folder", "suffix", "was named to draft"),
+    ],
+)
+def test_what_was_typed_to_draft_is_never_left_out_in_silence(second, drafter, named):
+    with pytest.raises(PlaygroundError, match=named):
+        custom_pair("owner/big", second, drafter)
+    assert custom_pair("owner/big", "starter-mtp", "tree").mtp == "starter-mtp"
+    assert custom_pair("owner/big", second, "none").drafters
+
+
 def test_a_typed_pair_needs_a_target():
     with pytest.raises(PlaygroundError, match="target"):
         custom_pair("  ", "owner/small")

@@ -9,7 +9,7 @@ import gradio as gr
 
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
-from playground.presets import DRAFTERS, Pair, Prompt, custom_pair
+from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
 from playground.trace import Lane, Request
 from playground.ways import WAYS, help_for
 
@@ -199,14 +199,14 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
                 1,
                 default.confidence_threshold,
                 step=0.05,
-                label="Confidence threshold",
-                info="the policy of that name stops drafting below this q; a tree, below this chance to get there",
+                label="Threshold",
+                info="the policy confidence threshold stops below this q; a tree, below this chance to get there",
             )
             nodes = _slider(
                 1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"
             )
             keep_free_gb = gr.Number(
-                0, minimum=0, label="Keep free", info="GB of the device's memory: drafts shrink to keep it; 0 is no cap"
+                0, label="Keep free", info="GB of the device's memory: drafts shrink to keep it; 0 is no cap"
             )
         system = gr.Textbox(
             system_text,
@@ -222,6 +222,15 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         lambda name: _chosen(pairs, name),
         inputs=pair,
         outputs=[pair, drafter, lookahead, policy, confidence_threshold, nodes, own],
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    gr.on(
+        [assistant.blur, assistant.submit],
+        _drafter_for,
+        inputs=[assistant, drafter],
+        outputs=drafter,
         queue=False,
         show_progress="hidden",
         api_visibility="private",
@@ -273,6 +282,12 @@ def _slider(low: float, high: float, value: float, *, step: float, label: str, i
 
 def _title(pair: Pair) -> str:
     return f"{pair.title} (gated)" if pair.gated else pair.title
+
+
+def _drafter_for(name: str, drafter: str) -> object:
+    """The drafter that a typed folder was made for, where the chosen one makes no use of it."""
+    kind = kind_of(name.strip())
+    return gr.skip() if kind is None or kind in WAYS[drafter].weights else kind
 
 
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:

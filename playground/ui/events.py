@@ -90,8 +90,12 @@ class Events:
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
         self._stopped.add(session)
-        if run := self._runs.get(session):
-            run.stop()
+        self._end(session)
+
+    def leave(self, session: str) -> None:
+        """The tab was closed or loaded anew. Gradio closes the handler's generator then, but not always at once."""
+        self._stopped.discard(session)
+        self._end(session)
 
     def clear(self) -> tuple[Any, ...]:
         return (Screen().value(), *_outcome(None))
@@ -142,6 +146,10 @@ class Events:
         except Exception:
             logger.exception("a comparison failed")
             raise gr.Error(OURS, print_exception=False) from None
+
+    def _end(self, session: str) -> None:
+        if run := self._runs.get(session):
+            run.stop()
 
     def _start(self, asked: Asked) -> BackgroundRun:
         pair, lane, request = asked.resolve(self._pairs)

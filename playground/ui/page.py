@@ -48,7 +48,7 @@ def build(
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
         asked, outputs = _lay_out(pairs, default, examples)
-        _wire(events, asked, outputs)
+        _wire(page, events, asked, outputs)
 
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
@@ -118,7 +118,7 @@ def _plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
+def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> None:
     private = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, clear, open_ = outputs.buttons
     comparison = gr.State()
@@ -132,10 +132,17 @@ def _wire(events: Events, asked: controls.Controls, outputs: Outputs) -> None:
     def stop_own(request: gr.Request) -> None:
         events.stop(request.session_hash)
 
+    def leave(request: gr.Request) -> None:
+        events.leave(request.session_hash)
+
     begun = run.click(begin, None, [*outputs.outcome, *outputs.buttons], queue=False, **private)
     streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
-    streamed.then(events.finish, comparison, [*outputs.outcome, *outputs.buttons], **private)
+    after = [*outputs.outcome, *outputs.buttons]
+    streamed.success(events.finish, comparison, after, **private)
+    # Gradio refuses some values before any handler sees them, and says so in words of its own.
+    streamed.failure(lambda: events.finish(None), None, after, **private)
     stop.click(stop_own, queue=False, **private)
+    page.unload(leave)
     clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
     open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
 

@@ -104,7 +104,7 @@ def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
 
 def passes(comparison: Comparison) -> str:
     """How many target passes the two lanes took; "" where one took none."""
-    baseline, other = (metrics.measure(lane).target_passes for lane in comparison.lanes[:2])
+    baseline, other = map(len, metrics.compared_rounds(*comparison.lanes[:2]))
     if not (baseline and other):
         return ""
     if other == baseline:

@@ -249,6 +249,32 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     finish(second)
 
 
+def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
+    first, second = visit(), visit()
+    ask(first, "Compare TCP and UDP.", 8)
+    first.locator("#run").click()
+    finish(first)
+    ask(first, "Compare TCP and UDP.", 1024)
+    first.locator("#run").click()
+    panel(first, 0).locator(".tok").nth(20).wait_for()
+    ask(second, "Compare TCP and UDP.", 8)
+    second.locator("#run").click()
+    second.locator("#status", has_text="you are number 2 in the line").wait_for()
+    first.reload()
+    panel(second, 0).locator(".tok").first.wait_for(timeout=4_000)
+    finish(second)
+
+
+def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit):
+    page = visit()
+    page.get_by_text("More settings").click()
+    page.get_by_label("Keep free").fill("-1")
+    page.get_by_label("Keep free").press("Tab")
+    page.locator("#run").click()
+    page.locator("#status", has_text="must be 0 GB or more").wait_for()
+    page.locator("#run:enabled").wait_for()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_scrolls_sideways_on_a_phone(visit, theme):
     page = visit(width=360, theme=theme)
