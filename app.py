@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from playground.errors import PlaygroundError
@@ -26,11 +27,19 @@ def main() -> None:
     default = pairs[args.pair] if args.pair else default_pair(pairs)
     examples = suites["examples"].prompts if "examples" in suites else ()
     blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems)
-    blocks.launch(server_name=args.host, server_port=args.port, share=args.share, max_file_size="64mb", **page.look())
+    try:
+        blocks.launch(
+            server_name=args.host, server_port=args.port, share=args.share, max_file_size="64mb", **page.look()
+        )
+    except (OSError, OverflowError) as error:
+        raise PlaygroundError(
+            f"The page cannot be served there: {' '.join(str(error).split())} Choose another --host or --port."
+        ) from None
 
 
 if __name__ == "__main__":
     try:
         main()
     except PlaygroundError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # a model may be loading in a thread of its own, which a plain exit aborts with words of its own

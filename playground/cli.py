@@ -80,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--policy", help=f"with --suite: one of {', '.join(POLICIES)} (default: the pair's)")
     bench.add_argument("--confidence-threshold", type=float, help="with --suite: for that policy (default: the pair's)")
     bench.add_argument("--nodes", type=int, help="with --suite: the most tokens of a draft tree (default: the pair's)")
-    bench.add_argument("--per-category", type=int, metavar="N", help="with --suite: so many prompts of each category")
+    bench.add_argument(
+        "--per-category", type=_positive, metavar="N", help="with --suite: so many prompts of each category"
+    )
     bench.add_argument("--temperature", type=float, default=0.0, help="with --suite: 0 is greedy")
 
     distil = commands.add_parser("distil", help="train a drafter for a target on what the target writes")
@@ -93,14 +95,16 @@ def _parser() -> argparse.ArgumentParser:
         "--start-from", nargs="+", default=(), metavar="D", help="drafters of the kind, whose mean is gone on from"
     )
     distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
-    distil.add_argument("--answers", type=int, default=1_000_000, metavar="N", help="tokens that the target writes")
+    distil.add_argument(
+        "--answers", type=_positive, default=1_000_000, metavar="N", help="tokens that the target writes"
+    )
     distil.add_argument("--learn", type=int, default=4_000_000, metavar="N", help="tokens to learn from, in all passes")
     distil.add_argument(
-        "--answers-at-once", type=int, default=160, metavar="N", help="sequences the target writes at once"
+        "--answers-at-once", type=_positive, default=160, metavar="N", help="sequences the target writes at once"
     )
-    distil.add_argument("--batch", type=int, default=1024, metavar="N", help="tokens in a training step")
+    distil.add_argument("--batch", type=_positive, default=1024, metavar="N", help="tokens in a training step")
     distil.add_argument("--learning-rate", type=float, default=2e-3)
-    distil.add_argument("--draft-vocabulary", type=int, default=8192, help="tokens that can be drafted")
+    distil.add_argument("--draft-vocabulary", type=_positive, default=8192, help="tokens that can be drafted")
     distil.add_argument("--seed", type=int, default=0)
     distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
     distil.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -133,8 +137,8 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     from playground.models.memory import default_pair
     from playground.presets import custom_pair, load_pairs
 
-    if options.target or options.assistant:
-        if options.pair or not options.target:
+    if options.target is not None or options.assistant:
+        if options.pair or options.target is None:
             raise PlaygroundError("Give either --pair, or --target with or without --assistant.")
         return custom_pair(options.target, options.assistant, getattr(options, "drafter", None), options.early_exit)
     pairs, _ = load_pairs()
@@ -315,8 +319,10 @@ def _check_writable(path: Path | None) -> None:
     """Before a long run, not behind it.
 
     Raises:
-        PlaygroundError: there is no folder to write into.
+        PlaygroundError: there is no folder to write into, or a folder stands where the file would.
     """
+    if path and path.is_dir():
+        raise PlaygroundError(f"{path} is a folder. Name a file to write.")
     if path and not path.parent.is_dir():
         raise PlaygroundError(
             f"There is no folder {path.parent} to write {path.name} into. Make it, or choose another."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import reprlib
 from typing import Any, get_args, get_type_hints
 
 from playground import metrics
@@ -54,7 +55,7 @@ def from_json(data: Any) -> Comparison:
     version = data["schema_version"]
     check(
         version == SCHEMA_VERSION,
-        f"This trace has schema version {version!r}; this playground reads version {SCHEMA_VERSION}. "
+        f"This trace has schema version {reprlib.repr(version)}; this playground reads version {SCHEMA_VERSION}. "
         "Open it with the release that wrote it.",
     )
     return Comparison(tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])))

@@ -186,9 +186,9 @@ def kind_of(name: str) -> str | None:
     try:
         config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
         kind = config.get("kind") or _published(config)
-    except (OSError, ValueError, AttributeError, RuntimeError):  # the last: ~ of a user who is not here
+    except (OSError, ValueError, AttributeError, TypeError, RuntimeError):  # no config that we know; ~ of nobody here
         return None
-    return kind if kind in WAYS and WAYS[kind].weights == (kind,) else None
+    return kind if isinstance(kind, str) and kind in WAYS and WAYS[kind].weights == (kind,) else None
 
 
 def _published(config: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ them to files and reads them again.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -121,16 +122,22 @@ class Request:
                 f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be "
                 "tokenised. Remove that character.",
             )
-        check(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
+        check(
+            1 <= self.max_new_tokens < 2**31,
+            f"max_new_tokens must be at least 1 and under 2^31, not {reprlib.repr(self.max_new_tokens)}.",
+        )
         check(
             self.temperature == 0 or 0.01 <= self.temperature <= 10,
             f"The temperature must be 0 (greedy) or lie between 0.01 and 10, not {self.temperature}.",
         )
         check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
-        check(self.top_k >= 0, f"top_k must be 0 (all tokens) or more, not {self.top_k}.")
         check(
-            0 < self.repetition_penalty <= 10,
-            f"The repetition penalty must lie above 0 and at most at 10, not {self.repetition_penalty}.",
+            0 <= self.top_k < 2**31,
+            f"top_k must be 0 (all tokens) or more, and under 2^31, not {reprlib.repr(self.top_k)}.",
+        )
+        check(
+            0.01 <= self.repetition_penalty <= 10,
+            f"The repetition penalty must lie between 0.01 and 10, not {self.repetition_penalty}.",
         )
         check(0 <= self.seed < 2**63, f"The seed must be a whole number from 0 to 2^63 - 1, not {self.seed}.")
 
@@ -159,9 +166,12 @@ class Lane:
     def __post_init__(self) -> None:
         check(
             self.policy in POLICIES,
-            f"There is no lookahead policy {self.policy!r}. Choose one of {', '.join(POLICIES)}.",
+            f"There is no lookahead policy {reprlib.repr(self.policy)}. Choose one of {', '.join(POLICIES)}.",
         )
-        check(self.keep_free_gb >= 0, f"The memory to keep free must be 0 GB or more, not {self.keep_free_gb}.")
+        check(
+            0 <= self.keep_free_gb < 1e15,
+            f"The memory to keep free must be 0 GB or more, and under 1e15, not {self.keep_free_gb}.",
+        )
         check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
         check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
         check(

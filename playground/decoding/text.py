@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from playground.errors import PlaygroundError
@@ -32,9 +31,9 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
             messages.insert(0, {"role": "system", "content": request.system})
         try:
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
-        except TemplateError as error:
+        except Exception as error:  # a program that comes with the model; transformers runs it in a sandbox
             raise PlaygroundError(
-                f"The model's chat template refuses these messages ({error}). "
+                f"The model's chat template refuses these messages ({error or type(error).__name__}). "
                 "Leave the system prompt empty, or switch the chat template off."
             ) from error
     if not ids:

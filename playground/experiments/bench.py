@@ -27,7 +27,7 @@ from playground.experiments.environment import describe
 from playground.models.early_exit import first_layers
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
-from playground.presets import Pair, load_suites
+from playground.presets import Pair, load_pairs, load_suites
 from playground.progress import Progress
 from playground.trace import Lane, Request
 
@@ -35,6 +35,7 @@ ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layer
 LOOKAHEAD = 5
 LONG_TOKENS = 1000
 LONG_RUNS = 2
+PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,12 @@ def run(
     unknown = set(only or ()) - parts.keys()
     if unknown:
         raise PlaygroundError(f"The benchmark has no part {', '.join(sorted(unknown))}, only {', '.join(parts)}.")
+    presets, _ = load_pairs()
+    if pair.name not in presets:
+        asked = PRESETS_ALONE & set(only or ())
+        if asked:
+            raise PlaygroundError(f"{', '.join(sorted(asked))} takes a preset, by --pair: another process loads it.")
+        parts = {name: part for name, part in parts.items() if name not in PRESETS_ALONE}
     models = ModelStore().get(pair, drafter="ngram", dtype=dtype, device=device, progress=lambda step: say(_line(step)))
     environment = describe(models, Lane("Standard", pair.target))
     say(f"{environment.device_name}, {environment.device}, {environment.dtype}, {environment.threads} threads")
@@ -147,7 +154,7 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             raise PlaygroundError(
-                f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. The part memory takes a preset."
+                f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. Run it by itself to see why."
             )
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
     return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]

@@ -91,10 +91,12 @@ def questions(source: str, per_category: int | None, sampling: dict[str, object]
             found = [
                 Question(
                     "mt_bench" if line["category"] in MT_BENCH else line["category"],
-                    Request(line["turns"][0], **sampling),
+                    Request(_text(line["turns"]), **sampling),
                 )
                 for line in lines
             ]
+            if not found:
+                raise ValueError("it is empty")
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PlaygroundError(
                 f"{source} is no suite ({type(error).__name__}: {error}). Name one of {', '.join(suites)}, or a file "
@@ -106,6 +108,12 @@ def questions(source: str, per_category: int | None, sampling: dict[str, object]
     for question in found:
         groups.setdefault(question.category, []).append(question)
     return [question for group in groups.values() for question in _spread(group, per_category)]
+
+
+def _text(turns: list[str]) -> str:
+    if not isinstance(turns, list) or not isinstance(turns[0], str):
+        raise TypeError("turns is no list of prompts")
+    return turns[0]
 
 
 def run(

@@ -67,10 +67,10 @@ def cached() -> Weights | None:
     """The starter where an earlier call has fetched it."""
     try:
         record = json.loads(_record().read_text(encoding="utf-8"))
-    except OSError:
+        folder, origin = cache_folder() / record["folder"], record["origin"]
+    except (OSError, ValueError, TypeError, KeyError):  # not there, or damaged
         return None
-    folder = cache_folder() / record["folder"]
-    return Weights(folder, NAME, record["origin"]) if (folder / "config.json").is_file() else None
+    return Weights(folder, NAME, origin) if (folder / "config.json").is_file() else None
 
 
 def _record() -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 from playground.errors import PlaygroundError
 from playground.experiments import bench
+from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from tests.packing import needs_packing
 
@@ -33,9 +34,15 @@ def test_an_unknown_part_is_named(tiny_folder):
         run(tiny_folder, ["luck"])
 
 
+def test_parts_that_another_process_runs_take_a_preset(tiny_folder):
+    with pytest.raises(PlaygroundError, match="memory, page takes a preset"):
+        run(tiny_folder, ["page", "memory", "ngram"])
+
+
 def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder):
+    models = LoadedPair(custom_pair(str(tiny_folder), None), None)
     with pytest.raises(PlaygroundError, match="compare --pair custom` failed"):
-        run(tiny_folder, ["memory"])
+        bench._memory(models, 1, 8)
 
 
 def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):

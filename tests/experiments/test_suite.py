@@ -42,7 +42,11 @@ def test_the_examples_are_a_suite():
     assert len(questions("examples", None, GREEDY)) == 5
 
 
-@pytest.mark.parametrize("content", ["not json", '{"category": "qa"}', '{"category": "qa", "turns": []}', "[]"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "not json", "[]", '{"category": "qa"}']
+    + [f'{{"category": "qa", "turns": {turns}}}' for turns in ("[]", "[5]", '"hi"')],
+)
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "bad.jsonl").write_text(content)
     for source in (tmp_path / "bad.jsonl", tmp_path / "missing.jsonl"):

