@@ -151,7 +151,9 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     wanted = WAYS[drafter].weights if drafter in WAYS else ()
     asked = next(iter(wanted), None)
     drafts: dict[str, Any] = {"early_exit": early_exit}
-    if asked == "early_exit" and assistant and assistant.isdecimal():
+    if asked == "early_exit" and assistant:
+        if not assistant.isdecimal():
+            raise PlaygroundError(f"{drafter} takes a number of the target's layers, such as 4, and not {assistant!r}.")
         drafts["early_exit"] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)

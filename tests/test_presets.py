@@ -139,6 +139,7 @@ def test_a_typed_target_alone_drafts_by_lookup():
         ("starter-mtp", "assistant", "is made to draft as mtp"),
         ("starter-mtp", "ngram", "Choose mtp"),
         ("/no/such/folder", "suffix", "was named to draft"),
+        ("starter-mtp", "early-exit", "a number of the target's layers"),
     ],
 )
 def test_what_was_typed_to_draft_is_never_left_out_in_silence(second, drafter, named):

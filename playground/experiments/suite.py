@@ -91,7 +91,7 @@ def questions(source: str, per_category: int | None, sampling: dict[str, object]
             found = [
                 Question(
                     "mt_bench" if line["category"] in MT_BENCH else line["category"],
-                    Request(_text(line["turns"]), **sampling),
+                    Request(_first(line["turns"]), **sampling),
                 )
                 for line in lines
             ]
@@ -108,12 +108,6 @@ def questions(source: str, per_category: int | None, sampling: dict[str, object]
     for question in found:
         groups.setdefault(question.category, []).append(question)
     return [question for group in groups.values() for question in _spread(group, per_category)]
-
-
-def _text(turns: list[str]) -> str:
-    if not isinstance(turns, list) or not isinstance(turns[0], str):
-        raise TypeError("turns is no list of prompts")
-    return turns[0]
 
 
 def run(
@@ -201,6 +195,12 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
             )
         )
     return summaries
+
+
+def _first(turns: list[str]) -> str:
+    if not isinstance(turns, list) or not isinstance(turns[0], str):
+        raise TypeError("turns is no list of prompts")
+    return turns[0]
 
 
 def _spread(group: list[Question], n: int) -> list[Question]:
