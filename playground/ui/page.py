@@ -135,12 +135,12 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
     def leave(request: gr.Request) -> None:
         events.leave(request.session_hash)
 
-    begun = run.click(begin, None, [*outputs.outcome, *outputs.buttons], queue=False, **private)
+    results = [*outputs.outcome, *outputs.buttons]
+    begun = run.click(begin, None, results, queue=False, **private)
     streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
-    after = [*outputs.outcome, *outputs.buttons]
-    streamed.success(events.finish, comparison, after, **private)
+    streamed.success(events.finish, comparison, results, **private)
     # Gradio refuses some values before any handler sees them, and says so in words of its own.
-    streamed.failure(lambda: events.finish(None), None, after, **private)
+    streamed.failure(lambda: events.finish(None), None, results, **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
     clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
