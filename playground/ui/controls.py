@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import gradio as gr
+from gradio.components import Component
 
 from playground.errors import PlaygroundError
 from playground.experiments.compare import assisted_lane
@@ -22,30 +23,32 @@ POLICIES = {
 }
 MAX_LOOKAHEAD = 16
 MAX_NODES = 64
+PRESET = ("lookahead", "policy", "confidence_threshold", "nodes")  # the settings that a pair comes with
+Controls = dict[str, Component]  # by the fields of `Asked`
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The controls' values, in the order of `Controls`; also the arguments of the endpoint. None: the pair's."""
+    """The controls' values; also the arguments of the endpoint. None: the pair's."""
 
     prompt: str
-    pair: str
-    target: str
-    assistant: str
-    drafter: str | None
-    lookahead: int | None
-    policy: str | None
-    confidence_threshold: float | None
-    nodes: int | None
-    keep_free_gb: float
-    max_new_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    repetition_penalty: float
-    seed: int
-    system: str
-    chat_template: bool
+    pair: str = "starter"
+    target: str = ""
+    assistant: str = ""
+    drafter: str | None = None
+    lookahead: int | None = None
+    policy: str | None = None
+    confidence_threshold: float | None = None
+    nodes: int | None = None
+    keep_free_gb: float = 0.0
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    system: str = ""
+    chat_template: bool = True
 
     def resolve(self, pairs: dict[str, Pair]) -> tuple[Pair, Lane, Request]:
         """What to run.
@@ -104,80 +107,55 @@ def _check_kind(name: str, kind: str, value: object) -> None:
         raise PlaygroundError(f"{name.replace('_', ' ').capitalize()} must be {wanted}; it is {given}.")
 
 
-@dataclass(frozen=True)
-class Controls:
-    """The components, one a field of `Asked`, in its order."""
-
-    prompt: gr.Textbox
-    pair: gr.Dropdown
-    target: gr.Textbox
-    assistant: gr.Textbox
-    drafter: gr.Dropdown
-    lookahead: gr.Slider
-    policy: gr.Dropdown
-    confidence_threshold: gr.Slider
-    nodes: gr.Slider
-    keep_free_gb: gr.Number
-    max_new_tokens: gr.Slider
-    temperature: gr.Slider
-    top_p: gr.Slider
-    top_k: gr.Slider
-    repetition_penalty: gr.Slider
-    seed: gr.Number
-    system: gr.Textbox
-    chat_template: gr.Checkbox
-
-    @property
-    def inputs(self) -> list[gr.components.Component]:
-        return [getattr(self, field.name) for field in fields(Asked)]
-
-
 def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> Controls:
     """Lays the controls out, with `default` chosen and the first example typed in."""
+    made: Controls = {}
     text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
     with gr.Row(elem_classes="controls"):
-        pair = gr.Dropdown(
+        made["pair"] = gr.Dropdown(
             [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
             value=default.name,
             label="Pair",
             info=default.note or "the target, and what may draft for it",
             elem_id="pair",
         )
-        drafter = gr.Dropdown(
+        made["drafter"] = gr.Dropdown(
             drafter_choices(default),
             value=default.drafter,
             label="Drafter",
             info="what guesses tokens ahead of the target",
             elem_id="drafter",
         )
-        lookahead = _slider(
+        made["lookahead"] = _slider(
             1, MAX_LOOKAHEAD, default.lookahead, step=1, label="Lookahead", info="tokens drafted per round"
         )
-        policy = gr.Dropdown(
+        made["policy"] = gr.Dropdown(
             [(label, name) for name, label in POLICIES.items()],
             value=default.policy,
             label="Lookahead policy",
             info="how the lookahead changes from round to round",
             elem_id="policy",
         )
-        max_new_tokens = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
-        temperature = _slider(0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled")
+        made["max_new_tokens"] = _slider(8, 2048, 128, step=8, label="Max new tokens", info="where the answer is cut")
+        made["temperature"] = _slider(
+            0, 2, 0, step=0.05, label="Temperature", info="0 is greedy; above 0 tokens are sampled"
+        )
     with gr.Accordion("About this way of drafting", open=False, elem_id="about"):
         about = gr.Markdown(help_for(default.drafter))
     with gr.Row(visible=False, elem_id="own-models") as own:
-        target = gr.Textbox(
+        made["target"] = gr.Textbox(
             "",
             label="Target",
             placeholder="owner/name or a folder",
             info="an id on the Hugging Face hub, or a folder here",
         )
-        assistant = gr.Textbox(
+        made["assistant"] = gr.Textbox(
             "",
             label="What drafts for it",
             placeholder="optional",
             info="id or folder of what drafts, of the kind that Drafter names; for an early exit the number of layers",
         )
-    prompt = gr.Textbox(
+    made["prompt"] = gr.Textbox(
         text,
         label="Prompt",
         info="both lanes are asked the same; Ctrl+Enter runs",
@@ -188,13 +166,15 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
     )
     with gr.Accordion("More settings: sampling, drafts, memory, system prompt, chat", open=False, elem_id="more"):
         with gr.Row(elem_classes="controls"):
-            top_p = _slider(0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass")
-            top_k = _slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all")
-            repetition_penalty = _slider(
+            made["top_p"] = _slider(
+                0.05, 1, 1, step=0.05, label="Top-p", info="sample from the likeliest tokens of this mass"
+            )
+            made["top_k"] = _slider(0, 200, 0, step=1, label="Top-k", info="sample from this many; 0 is all")
+            made["repetition_penalty"] = _slider(
                 1, 2, 1, step=0.05, label="Repetition penalty", info="1 is none; works in greedy too"
             )
-            seed = gr.Number(0, precision=0, label="Seed", info="the same seed, the same draws")
-            confidence_threshold = _slider(
+            made["seed"] = gr.Number(0, precision=0, label="Seed", info="the same seed, the same draws")
+            made["confidence_threshold"] = _slider(
                 0,
                 1,
                 default.confidence_threshold,
@@ -202,66 +182,54 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
                 label="Threshold",
                 info="the policy confidence threshold stops below this q; a tree, below this chance to get there",
             )
-            nodes = _slider(
+            made["nodes"] = _slider(
                 1, MAX_NODES, default.nodes, step=1, label="Tree size", info="the most tokens of a draft tree"
             )
-            keep_free_gb = gr.Number(
+            made["keep_free_gb"] = gr.Number(
                 0, label="Keep free", info="GB of the device's memory: drafts shrink to keep it; 0 is no cap"
             )
-        system = gr.Textbox(
+        made["system"] = gr.Textbox(
             system_text,
             label="System prompt",
             lines=1,
             info="given to the chat template; may stay empty",
         )
-        chat_template = gr.Checkbox(
+        made["chat_template"] = gr.Checkbox(
             True, label="Chat template", info="wrap the prompt as the model's chats are; off continues the bare text"
         )
-    drafter.change(help_for, drafter, about, queue=False, show_progress="hidden", api_visibility="private")
-    pair.input(
+    made["drafter"].change(
+        help_for, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
+    )
+    made["pair"].input(
         lambda name: _chosen(pairs, name),
-        inputs=pair,
-        outputs=[pair, drafter, lookahead, policy, confidence_threshold, nodes, own],
+        inputs=made["pair"],
+        outputs=[*(made[name] for name in ("pair", "drafter", *PRESET)), own],
         queue=False,
         show_progress="hidden",
         api_visibility="private",
     )
     gr.on(
-        [assistant.blur, assistant.submit],
+        [made["assistant"].blur, made["assistant"].submit],
         _drafter_for,
-        inputs=[assistant, drafter],
-        outputs=drafter,
+        inputs=[made["assistant"], made["drafter"]],
+        outputs=made["drafter"],
         queue=False,
         show_progress="hidden",
         api_visibility="private",
     )
-    return Controls(
-        prompt,
-        pair,
-        target,
-        assistant,
-        drafter,
-        lookahead,
-        policy,
-        confidence_threshold,
-        nodes,
-        keep_free_gb,
-        max_new_tokens,
-        temperature,
-        top_p,
-        top_k,
-        repetition_penalty,
-        seed,
-        system,
-        chat_template,
-    )
+    return made
+
+
+def inputs(controls: Controls) -> list[Component]:
+    """In the order of `Asked`."""
+    return [controls[field.name] for field in fields(Asked)]
 
 
 def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
     """The prompts as buttons that fill in prompt and system prompt."""
     return gr.Examples(
         [[prompt.text, prompt.system] for prompt in examples],
-        [controls.prompt, controls.system],
+        [controls["prompt"], controls["system"]],
         example_labels=[prompt.title for prompt in examples],
         label="Examples",
         cache_examples=False,
@@ -296,9 +264,6 @@ def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
     return (
         gr.update(info=pair.note or "the target, and what may draft for it" if pair else "ids or folders below"),
         gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
-        gr.update(value=pair.lookahead) if pair else gr.skip(),
-        gr.update(value=pair.policy) if pair else gr.skip(),
-        gr.update(value=pair.confidence_threshold) if pair else gr.skip(),
-        gr.update(value=pair.nodes) if pair else gr.skip(),
+        *(gr.update(value=getattr(pair, name)) if pair else gr.skip() for name in PRESET),
         gr.update(visible=pair is None),
     )

@@ -1,7 +1,7 @@
 """What happens when someone presses something. Handlers drain a run and never touch a tensor.
 
-A run waits for its turn, decodes in a thread of its own and is stopped by its browser session's Stop, by an error or by
-the end of its handler's generator, which Gradio closes when the tab is closed.
+A run waits for its turn, decodes in a thread of its own and is stopped by its session's Stop, by an error, by its
+session's end or by that of its handler's generator, which Gradio closes when the tab is closed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -47,7 +48,7 @@ class Events:
         self._pairs = pairs
         self._compare = compare
         self._line = DeviceLine()
-        self._runs: dict[str, BackgroundRun] = {}
+        self._runs: dict[BackgroundRun, str] = {}  # whose it is
         self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
 
     def begin(self, session: str) -> tuple[Any, ...]:
@@ -55,31 +56,23 @@ class Events:
         self._stopped.discard(session)
         return (*_outcome(None), *_buttons(running=True))
 
-    def stream(self, session: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+    def stream(self, session: str, asked: Asked) -> Iterator[tuple[Any, ...]]:
         """Runs one comparison: the stage's value as it changes and, at last, the comparison (None without one)."""
-        asked = Asked(*values)
         screen = Screen("waiting", limit=asked.max_new_tokens)
         yield screen.value(), None
-        run, error = None, ""
+        error = ""
         try:
-            run = self._start(asked)
-            self._runs[session] = run
-            if session in self._stopped:
-                run.stop()
-            for batch in run.drain(DRAIN_HZ):
-                for event in batch:
-                    screen.take(event)
-                if batch:
-                    yield screen.value(), gr.skip()
+            with self._running(session, asked) as run:
+                for batch in run.drain(DRAIN_HZ):
+                    for event in batch:
+                        screen.take(event)
+                    if batch:
+                        yield screen.value(), gr.skip()
         except PlaygroundError as problem:
             error = str(problem)
         except Exception:
             logger.exception("a comparison failed")
             error = OURS
-        finally:
-            if run is not None:
-                run.stop()
-                self._runs.pop(session, None)
         screen.end(error)
         yield screen.value(), screen.comparison
 
@@ -93,7 +86,8 @@ class Events:
         self._end(session)
 
     def leave(self, session: str) -> None:
-        """The tab was closed or loaded anew. Gradio closes the handler's generator then, but not always at once."""
+        """The tab was closed or loaded anew, or the endpoint's client is gone. Gradio closes a tab's generator then,
+        but not always at once, and tells the endpoint nothing."""
         self._stopped.discard(session)
         self._end(session)
 
@@ -111,45 +105,40 @@ class Events:
         screen.load(comparison)
         return (screen.value(), *_outcome(comparison))
 
-    def compare(
-        self,
-        prompt: str,
-        pair: str = "starter",
-        target: str = "",
-        assistant: str = "",
-        drafter: str | None = None,
-        lookahead: int | None = None,
-        policy: str | None = None,
-        confidence_threshold: float | None = None,
-        nodes: int | None = None,
-        keep_free_gb: float = 0.0,
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        system: str = "",
-        chat_template: bool = True,
-    ) -> dict:
-        """Runs the prompt through standard and assisted decoding, and returns the whole comparison: each lane with its
-        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`.
-        What is None is as the pair has it."""
-        values = (prompt, pair, target, assistant, drafter, lookahead, policy, confidence_threshold, nodes)
-        values += (keep_free_gb, max_new_tokens, temperature, top_p, top_k, repetition_penalty, seed, system)
-        values += (chat_template,)
+    def compare(self, session: str, asked: Asked) -> dict:
+        """The endpoint: one comparison as `export` writes it.
+
+        Raises:
+            gr.Error: it cannot be had, in words.
+        """
         try:
-            events = (event for batch in self._start(Asked(*values)).drain(DRAIN_HZ) for event in batch)
-            return export.to_json(next(event.comparison for event in events if isinstance(event, Finished)))
+            with self._running(session, asked) as run:
+                done = [event for batch in run.drain(DRAIN_HZ) for event in batch if isinstance(event, Finished)]
+            if not done:
+                raise PlaygroundError("The run was stopped before a lane began.")
+            return export.to_json(done[0].comparison)
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from None
         except Exception:
             logger.exception("a comparison failed")
             raise gr.Error(OURS, print_exception=False) from None
 
-    def _end(self, session: str) -> None:
-        if run := self._runs.get(session):
+    @contextmanager
+    def _running(self, session: str, asked: Asked) -> Iterator[BackgroundRun]:
+        run = self._start(asked)
+        self._runs[run] = session
+        try:
+            if session in self._stopped:
+                run.stop()
+            yield run
+        finally:
             run.stop()
+            del self._runs[run]
+
+    def _end(self, session: str) -> None:
+        for run, owner in tuple(self._runs.items()):
+            if owner == session:
+                run.stop()
 
     def _start(self, asked: Asked) -> BackgroundRun:
         pair, lane, request = asked.resolve(self._pairs)

@@ -13,6 +13,7 @@ from gradio.components import Component
 from playground.experiments import compare
 from playground.presets import Pair, Prompt
 from playground.ui import controls, panels
+from playground.ui.endpoint import endpoint
 from playground.ui.events import Compare, Events
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
@@ -54,7 +55,7 @@ def build(
             yield from _loading(preload, default)
 
         page.load(loading, None, model, concurrency_limit=None, show_progress="hidden", api_visibility="private")
-        gr.api(events.compare, api_name="compare", concurrency_limit=IN_LINE)
+        gr.api(endpoint(events), api_name="compare", concurrency_limit=IN_LINE)
     return page
 
 
@@ -127,7 +128,7 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
         return events.begin(request.session_hash)
 
     def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.stream(request.session_hash, *values)
+        yield from events.stream(request.session_hash, controls.Asked(*values))
 
     def stop_own(request: gr.Request) -> None:
         events.stop(request.session_hash)
@@ -137,7 +138,9 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
 
     results = [*outputs.outcome, *outputs.buttons]
     begun = run.click(begin, None, results, queue=False, **private)
-    streamed = begun.then(stream, asked.inputs, [outputs.stage, comparison], concurrency_limit=IN_LINE, **private)
+    streamed = begun.then(
+        stream, controls.inputs(asked), [outputs.stage, comparison], concurrency_limit=IN_LINE, **private
+    )
     streamed.success(events.finish, comparison, results, **private)
     # Gradio refuses some values before any handler sees them, and says so in words of its own.
     streamed.failure(lambda: events.finish(None), None, results, **private)

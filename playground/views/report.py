@@ -119,8 +119,8 @@ def caveat(comparison: Comparison) -> str:
     if worst < UNSTEADY:
         return ""
     return (
-        f"Unsteady: of the target's passes over as many tokens the slow tenth took {worst:.1f} times as long as the "
-        "quick tenth. Something else was using this machine; run again before you trust the speed-up."
+        f"Unsteady: passes of one size differed {worst:.1f}-fold, the slow tenth to the quick. "
+        "Something else was using this machine: run again before you trust the speed-up."
     )
 
 

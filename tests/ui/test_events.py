@@ -13,6 +13,7 @@ import pytest
 from playground import export
 from playground.experiments.events import LaneStarted, RoundDone
 from playground.trace import Comparison
+from playground.ui.controls import Asked
 from playground.ui.events import Events
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
@@ -20,8 +21,8 @@ from tests.ui.test_controls import ASKED
 PAIRS = {"fake": fakes.PAIR}
 
 
-def values(**changes) -> tuple:
-    return dataclasses.astuple(dataclasses.replace(ASKED, **changes))
+def asked(**changes) -> Asked:
+    return dataclasses.replace(ASKED, **changes)
 
 
 def last(updates: Iterator[tuple]) -> tuple[dict, Comparison | None]:
@@ -50,7 +51,7 @@ def endless(emitted: threading.Event, stopped: threading.Event):
 
 def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     events = Events(None, PAIRS, fakes.run)
-    shown, comparison = last(events.stream("session", *values(max_new_tokens=24)))
+    shown, comparison = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(shown)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
     assert "Done" in shown["status"]["text"]
@@ -72,7 +73,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
 )
 def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
     events = Events(None, PAIRS, fakes.run)
-    shown, comparison = last(events.stream("session", *values(**changes)))
+    shown, comparison = last(events.stream("session", asked(**changes)))
     assert sentence in shown["status"]["text"] and shown["status"]["kind"] == "error"
     *_, save, run, _, _, _ = events.finish(comparison)
     assert run["interactive"] and not save["interactive"]
@@ -81,7 +82,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(None, PAIRS, endless(emitted, stopped))
-    updates = events.stream("mine", *values())
+    updates = events.stream("mine", asked())
     while not emitted.is_set():
         next(updates)
     events.stop("another's")
@@ -97,19 +98,19 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
     stopped = threading.Event()
     events = Events(None, PAIRS, endless(threading.Event(), stopped))
     events.begin("mine")
-    updates = events.stream("mine", *values())
+    updates = events.stream("mine", asked())
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
     events = Events(None, PAIRS, fakes.run)
     events.stop("mine")
     events.begin("mine")
-    assert "Done" in last(events.stream("mine", *values()))[0]["status"]["text"]
+    assert "Done" in last(events.stream("mine", asked()))[0]["status"]["text"]
 
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = Events(None, PAIRS, endless(emitted, stopped)).stream("mine", *values())
+    updates = Events(None, PAIRS, endless(emitted, stopped)).stream("mine", asked())
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -119,7 +120,7 @@ def test_a_closed_generator_stops_its_run():
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(None, PAIRS, endless(emitted, stopped))
-    first, second = (events.stream(name, *values()) for name in ("first", "second"))
+    first, second = (events.stream(name, asked()) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
     status = ""
@@ -148,7 +149,7 @@ def test_clear_empties_everything():
 
 def test_the_endpoint_returns_the_whole_comparison():
     events = Events(None, PAIRS, fakes.run)
-    data = events.compare("A prompt", pair="fake", max_new_tokens=5)
+    data = events.compare("mine", asked(max_new_tokens=5))
     assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):
-        events.compare("", pair="fake")
+        events.compare("mine", asked(prompt=""))

@@ -1,0 +1,48 @@
+"""The endpoint as other programs see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from gradio_client import Client
+
+from playground import export
+from playground.ui import page
+from tests.ui import fakes
+from tests.ui.test_events import endless
+
+
+@pytest.fixture
+def serve(monkeypatch) -> Iterator[Callable[[Callable], str]]:
+    """The address of a page that compares with a given function."""
+    monkeypatch.setenv("GRADIO_HEARTBEAT_INTERVAL", "0.1")
+    served = []
+
+    def start(run: Callable) -> str:
+        served.append(page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), run=run))
+        return served[0].launch(prevent_thread_lock=True, quiet=True)[1]
+
+    yield start
+    for blocks in served:
+        blocks.close()
+
+
+def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
+    trace = Client(serve(fakes.run), verbose=False).predict(
+        "A prompt", pair="fake", lookahead=3, max_new_tokens=5, api_name="/compare"
+    )
+    lane = export.from_json(trace).lanes[1]
+    assert (lane.lane.drafter, lane.lane.lookahead) == ("ngram", 3)
+    assert lane.request.max_new_tokens == 5
+
+
+def test_a_client_that_leaves_frees_the_device(serve):
+    emitted, stopped = threading.Event(), threading.Event()
+    client = Client(serve(endless(emitted, stopped)), verbose=False)
+    client.submit("A prompt", pair="fake", api_name="/compare")
+    assert emitted.wait(10)
+    assert not stopped.is_set()
+    client.close()
+    assert stopped.wait(10)
