@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 
 from playground.errors import PlaygroundError
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", default=None, help="make a public link as well")
     parser.add_argument("--pair", choices=pairs, help="the pair that is chosen and loaded at first")
     args = parser.parse_args()
+    _check_host(args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
     default = pairs[args.pair] if args.pair else default_pair(pairs)
     examples = suites["examples"].prompts if "examples" in suites else ()
     blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems)
@@ -35,6 +37,14 @@ def main() -> None:
         raise PlaygroundError(
             f"The page cannot be served there: {' '.join(str(error).split())} Choose another --host or --port."
         ) from None
+
+
+def _check_host(host: str) -> None:
+    """Gradio would ask for it once a port, which takes minutes."""
+    try:
+        socket.getaddrinfo(host.strip("[]"), None)
+    except OSError as error:
+        raise PlaygroundError(f"There is no address {host!r} to listen on ({error}). Choose another --host.") from None
 
 
 if __name__ == "__main__":

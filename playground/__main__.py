@@ -1,5 +1,5 @@
 """`python -m playground`: the experiments without a browser."""
 
-from playground.cli import main
+from playground.commands import main
 
 main()

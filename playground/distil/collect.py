@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from playground.distil.answers import Answer, prompt_ids, write
 from playground.distil.prompts import Templates
 from playground.distil.questions import own_questions
+from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
 OWN_QUESTIONS = 0.5  # share of the prompts that the target asks itself, where it has a chat template
@@ -41,6 +43,9 @@ def collect(
     earlier answers, and `passages` half of the time where there are some.
 
     Returns the number of tokens that the target has written.
+
+    Raises:
+        PlaygroundError: the folder holds another target's answers, or a damaged shard.
     """
     folder.mkdir(parents=True, exist_ok=True)
     templates = Templates()
@@ -49,7 +54,9 @@ def collect(
     with tqdm(total=tokens, unit="token", desc="Answers", smoothing=0.05) as bar:
         for shard in itertools.count():
             path = folder / f"answers-{shard:05d}.safetensors"
-            if not path.exists():
+            if path.exists():
+                _check_target(path, target)
+            else:
                 rng = random.Random(f"{seed}-{shard}")
                 drawn = own_questions(target, int(OWN_QUESTIONS * BATCHES * batch), rng)
                 while len(drawn) < BATCHES * batch:
@@ -71,7 +78,7 @@ def collect(
                     ):
                         answers.append(answer)
                         bar.update(len(answer.ids) - answer.prompt_length)
-                _save(answers, path)
+                _save(answers, path, target)
             texts = [*texts, *_texts(path, target.tokenizer)][-2000:]
             total += written_in(path)
             bar.update(total - bar.n)
@@ -85,7 +92,7 @@ def shards(folder: Path) -> list[Path]:
 
 def read(path: Path, layers: slice = slice(None)) -> Iterator[Answer]:
     """The answers of a shard; of their features only some layers, if so asked."""
-    with safe_open(path, "pt") as file:
+    with _opened(path) as file:
         lengths, prompt_lengths = file.get_tensor("lengths"), file.get_tensor("prompt_lengths")
         ids, choices, chances = (file.get_tensor(name) for name in ("ids", "choices", "chances"))
         features = file.get_slice("features")[:, layers]
@@ -96,11 +103,30 @@ def read(path: Path, layers: slice = slice(None)) -> Iterator[Answer]:
 
 def written_in(path: Path) -> int:
     """Tokens of a shard that the target wrote."""
-    with safe_open(path, "pt") as file:
+    with _opened(path) as file:
         return int(file.get_tensor("lengths").sum() - file.get_tensor("prompt_lengths").sum())
 
 
-def _save(answers: list[Answer], path: Path) -> None:
+@contextmanager
+def _opened(path: Path) -> Iterator[safe_open]:
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise PlaygroundError(f"{path} is damaged ({error}). Delete it: its answers are written again.") from error
+
+
+def _check_target(path: Path, target: LoadedModel) -> None:
+    with _opened(path) as file:
+        wrote = (file.metadata() or {}).get("target", target.weights)  # earlier versions did not say
+    if wrote != target.weights:
+        raise PlaygroundError(
+            f"The answers in {path.parent} are those of another target: {wrote}. This one is: {target.weights}. "
+            "Name another folder to work in."
+        )
+
+
+def _save(answers: list[Answer], path: Path, target: LoadedModel) -> None:
     half = path.with_suffix(".part")
     save_file(
         {
@@ -112,12 +138,13 @@ def _save(answers: list[Answer], path: Path) -> None:
             "chances": torch.cat([answer.chances for answer in answers]),
         },
         half,
+        metadata={"target": target.weights},
     )
     half.rename(path)
 
 
 def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    with safe_open(path, "pt") as file:
+    with _opened(path) as file:
         ids, lengths, prompts = (file.get_tensor(name) for name in ("ids", "lengths", "prompt_lengths"))
     answers = [row[start:] for row, start in zip(ids.split(lengths.tolist()), prompts.tolist(), strict=True)]
     low, high = TEXT_TOKENS

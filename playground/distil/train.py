@@ -84,15 +84,15 @@ def train(
                         {"tokens": done, "seconds": seconds + time.monotonic() - started, **evaluate(student, held_out)}
                     )
                     bar.write(describe(log[-1]))
-                    torch.save(
-                        {
-                            "weights": dict(student.module.named_parameters()),
-                            "optimizer": optimizer.state_dict(),
-                            "done": done,
-                            "log": json.dumps(log),
-                        },
-                        checkpoint,
-                    )
+                    state = {
+                        "weights": dict(student.module.named_parameters()),
+                        "optimizer": optimizer.state_dict(),
+                        "done": done,
+                        "log": json.dumps(log),
+                    }
+                    half = checkpoint.with_suffix(".part")  # a stop while it is written leaves the one before
+                    torch.save(state, half)
+                    half.replace(checkpoint)
                 if done >= plan.tokens:
                     break
     return log

@@ -23,7 +23,7 @@ from playground.models import hub, starter
 from playground.models.attention import attend_by_groups
 from playground.models.device import free_bytes, gigabytes
 from playground.models.quantised import quantisation, settle, stored_bits
-from playground.models.weights import Weights, inspect
+from playground.models.weights import Weights, cache_folder, inspect
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.trace import PassTime
@@ -171,7 +171,7 @@ def explained(weights: Weights, device: torch.device) -> Iterator[None]:
         ) from error
     except Exception as error:
         # A folder can be broken in any way, and transformers answers with any exception.
-        raise PlaygroundError(_reason(weights.name, error)) from error
+        raise PlaygroundError(_reason(weights, error)) from error
 
 
 def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
@@ -204,8 +204,8 @@ def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
     return total
 
 
-def _reason(name: str, error: Exception) -> str:
-    text = str(error)
+def _reason(weights: Weights, error: Exception) -> str:
+    name, text = weights.name, str(error)
     if "trust_remote_code" in text:
         return (
             f"{name} needs Python code that comes with its weights, and such code is never run here. "
@@ -214,4 +214,6 @@ def _reason(name: str, error: Exception) -> str:
     if "Unrecognized configuration class" in text:
         return f"{name} is not a causal language model. Choose a model that writes text from left to right."
     what = " ".join(text.split())[:200] or "no message"
-    return f"{name} cannot be loaded ({type(error).__name__}: {what}). Check that the folder is whole."
+    ours = weights.folder.parent == cache_folder()
+    remedy = f"Delete {weights.folder}: it is fetched again." if ours else "Check that the folder is whole."
+    return f"{name} cannot be loaded ({type(error).__name__}: {what}). {remedy}"

@@ -125,7 +125,9 @@ class Screen:
 
 
 def _state(trace: Trace) -> str:
-    return "stopped" if trace.finish == "stopped" else "done"
+    if trace.finish != "stopped":
+        return "done"
+    return "stopped" if trace.rounds else ""
 
 
 def _verdict(comparison: Comparison | None) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
     if others and first > 3 * max(others):
         figure.update_yaxes(range=[0, 1.5 * max(others)])
         figure.add_annotation(
-            x=1,
+            x=1.5,  # behind its bar
             y=1,
             xref="x",
             yref="paper",
             text=f"round 1: {first:,.0f} ms",
             showarrow=False,
             xanchor="left",
-            xshift=6,
+            xshift=4,
         )
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import yaml
 from playground.distil import collect
 from playground.distil.answers import CHOICES, loops, write
 from playground.distil.prompts import PLACE, TEMPLATES, Templates
+from playground.errors import PlaygroundError
 from playground.models.attention import GROUPED
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15], [20]] + [[i, i + 1] for i in range(30, 40)]
@@ -77,6 +79,19 @@ def test_shards_go_on_where_they_were_stopped(target, tmp_path):
     total = collect.collect(target, stopped, tokens=150, **arguments)
     assert shards(stopped) == shards(whole)
     assert total == sum(map(collect.written_in, collect.shards(whole))) >= 150
+
+
+def test_another_targets_answers_are_not_gone_on_with(target, tmp_path):
+    collect.collect(target, tmp_path, tokens=1, batch=4, max_new_tokens=4)
+    other = replace(target, weights="made elsewhere")
+    with pytest.raises(PlaygroundError, match="another target: made in a test"):
+        collect.collect(other, tmp_path, tokens=1, batch=4, max_new_tokens=4)
+
+
+def test_a_damaged_shard_is_named(target, tmp_path):
+    (tmp_path / "answers-00000.safetensors").write_bytes(b"half a file")
+    with pytest.raises(PlaygroundError, match="safetensors is damaged"):
+        collect.collect(target, tmp_path, tokens=1, batch=4, max_new_tokens=4)
 
 
 def test_every_template_can_be_filled_and_ends_with_the_user():

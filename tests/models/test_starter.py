@@ -8,9 +8,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from playground.errors import PlaygroundError
 from playground.models import hub, starter
+from playground.models.load import load
 from playground.models.store import ModelStore
 from playground.models.weights import Weights
 from playground.presets import load_pairs
@@ -185,3 +187,8 @@ def test_the_real_starter_writes_an_english_sentence():
     )
     output = target.model.generate(**prompt, max_new_tokens=16, do_sample=False)[0]
     assert "Paris" in target.tokenizer.decode(output[prompt["input_ids"].shape[1] :])
+
+
+def test_a_damaged_starter_is_told_with_what_to_delete(cache, wheel, quick_conversion):
+    with pytest.raises(PlaygroundError, match=f"cannot be loaded .* Delete {cache / starter.NAME}"):
+        load("starter", torch.float32, torch.device("cpu"), lambda step: None)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from playground.cli import main
+from playground.commands import main
 from playground.models.device import resolve_dtype
 from playground.presets import load_pairs
 from playground.ways import WAYS
@@ -65,6 +65,21 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
 def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["compare", *arguments])
+    assert exit_.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--drafters", "ngram"], "--drafters goes with --suite"),
+        (["--temperature", "0"], "--temperature goes with --suite"),
+        (["--suite", "examples", "--only", "long"], "--only chooses parts of a benchmark without --suite"),
+    ],
+)
+def test_what_a_benchmark_would_pass_over_is_refused(arguments, named, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["bench", *arguments])
     assert exit_.value.code == 2
     assert named in capsys.readouterr().err
 

@@ -1,0 +1,73 @@
+"""Trains a drafter for a target."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from pathlib import Path
+
+from playground.commands.arguments import DEFAULT, count, positive, read
+from playground.commands.progress_bar import progress_bar
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    distil = commands.add_parser("distil", help="train a drafter for a target on what the target writes")
+    distil.set_defaults(command=_distil)
+    distil.add_argument("kind", choices=["answers", "mtp", "heads", "assistant"], help="answers: only write those")
+    distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
+    distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
+    distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
+    distil.add_argument(
+        "--start-from", nargs="+", default=(), metavar="D", help="drafters of the kind, whose mean is gone on from"
+    )
+    distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
+    distil.add_argument(
+        "--answers", type=positive, default=1_000_000, metavar="N", help=f"tokens that the target writes {DEFAULT}"
+    )
+    distil.add_argument(
+        "--learn", type=count, default=4_000_000, metavar="N", help=f"tokens to learn from, in all passes {DEFAULT}"
+    )
+    distil.add_argument(
+        "--answers-at-once",
+        type=positive,
+        default=160,
+        metavar="N",
+        help=f"sequences the target writes at once {DEFAULT}",
+    )
+    distil.add_argument("--batch", type=positive, default=1024, metavar="N", help=f"tokens in a step {DEFAULT}")
+    distil.add_argument("--learning-rate", type=_rate, default=2e-3, metavar="R", help=f"at its highest {DEFAULT}")
+    distil.add_argument(
+        "--draft-vocabulary", type=positive, default=8192, metavar="N", help=f"tokens that can be drafted {DEFAULT}"
+    )
+    distil.add_argument("--seed", type=int, default=0, help=DEFAULT)
+    distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    distil.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+
+
+def _rate(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) < 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text} will not do: give a number between 0 and 1")
+
+
+def _distil(options: argparse.Namespace) -> None:
+    from playground.distil.recipe import check_start, train_drafter, write_answers
+    from playground.distil.train import Plan
+    from playground.models.device import resolve_device, resolve_dtype
+    from playground.models.load import load
+
+    check_start(options.kind, options.start_from)
+    texts = read(options.texts) if options.texts else ""
+    device = resolve_device(options.device)
+    with progress_bar(0) as emit:
+        target = load(options.target, resolve_dtype(options.dtype, device), device, emit)
+    write_answers(target, options.work, options.answers, options.answers_at_once, options.seed, texts)
+    if options.kind == "answers":
+        return
+    plan = Plan(options.learn, options.batch, options.learning_rate, seed=options.seed)
+    out = options.out or options.work / options.kind
+    vocabulary = options.draft_vocabulary
+    start_from = options.start_from
+    train_drafter(options.kind, target, options.work, out, plan, vocabulary=vocabulary, start_from=start_from)
+    print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")

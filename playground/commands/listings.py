@@ -1,0 +1,65 @@
+"""What there is: the pairs, and the ways of drafting."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from playground.ways import TARGETS, WAYS, help_for
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    pairs = commands.add_parser("pairs", help="the presets, and which of them this machine can run now")
+    pairs.set_defaults(command=_pairs)
+
+    drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
+    drafters.set_defaults(command=_drafters)
+    pages = [*WAYS, TARGETS]
+    drafters.add_argument("name", nargs="?", choices=pages, metavar="NAME", help=f"its page of help; also {TARGETS}")
+    drafters.add_argument("--json", action="store_true", help="for programs")
+
+
+def _pairs(options: argparse.Namespace) -> None:
+    from playground.models.device import resolve_device
+    from playground.models.memory import fits
+    from playground.presets import load_pairs
+
+    pairs, problems = load_pairs()
+    device = resolve_device("auto")
+    width = max(map(len, pairs), default=0)
+    for pair in pairs.values():
+        runs, why = fits(pair, device)
+        print(f"{pair.name:<{width}}  {'yes' if runs else 'no ':<3}  {why}")
+        print(f"{'':<{width}}       {pair.title}; drafters: {', '.join(pair.drafters)}")
+        if pair.note:
+            print(f"{'':<{width}}       {pair.note}")
+    for problem in problems:
+        print(f"playground: {problem}", file=sys.stderr)
+
+
+def _drafters(options: argparse.Namespace) -> None:
+    from playground.presets import load_pairs
+
+    if options.name:
+        print(help_for(options.name))
+        return
+    pairs, _ = load_pairs()
+    rows = [
+        {
+            "name": name,
+            "label": way.label,
+            "needs": way.needs,
+            "exact": True,
+            "paper": way.paper,
+            "presets": [pair.name for pair in pairs.values() if name == "none" or name in pair.drafters],
+        }
+        for name, way in WAYS.items()
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    width = max(map(len, WAYS))
+    for row in rows:
+        print(f"{row['name']:<{width}}  {row['label']}; exact; needs {row['needs']}")
+        print(f"{'':<{width}}  {row['paper']}; in {', '.join(row['presets']) or 'no preset'}")
