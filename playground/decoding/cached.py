@@ -14,6 +14,7 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 from transformers.modeling_outputs import BaseModelOutput
 
+from playground.errors import PlaygroundError
 from playground.models.held import cache_bytes
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of the kinds of layers
@@ -108,6 +109,9 @@ class CachedModel:
 
         Returns:
             Logits of shape (keep, vocabulary), float32, on the model's device.
+
+        Raises:
+            PlaygroundError: they are not numbers.
         """
         tree = self._tree(len(ids) - len(branches), branches) if branches else {}
         with self._watching():
@@ -118,6 +122,12 @@ class CachedModel:
                 logits_to_keep=keep,
                 **tree,
             ).logits
+        if logits[0, -1].isnan().any():
+            raise PlaygroundError(
+                f"What comes out of {type(self.model).__name__} is not numbers: its weights are damaged, or its values "
+                f"do not fit into {str(self.model.dtype).removeprefix('torch.')}. Fetch it again, or choose a dtype of "
+                "wider range: bfloat16 or float32."
+            )
         self.length += len(ids)
         self._fed += ids
         return logits[0].float()

@@ -131,9 +131,15 @@ def room_for(target: LoadedModel, prompt_ids: Sequence[int]) -> int:
     """How many new tokens the target's context holds behind the prompt.
 
     Raises:
-        PlaygroundError: none.
+        PlaygroundError: none, or the prompt has tokens that the target does not know.
     """
-    limit = CachedModel(target.model).context_limit
+    cached = CachedModel(target.model)
+    limit, known = cached.context_limit, cached.vocab_size
+    if max(prompt_ids) >= known:
+        raise PlaygroundError(
+            f"The tokenizer of {target.name} gives this prompt the token {max(prompt_ids):,}, and the model knows "
+            f"{known:,}. The two do not belong together: save the tokenizer that the model was trained with beside it."
+        )
     if len(prompt_ids) >= limit:
         raise PlaygroundError(
             f"The prompt has {len(prompt_ids):,} tokens and the context of {target.name} holds {limit:,}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 
@@ -114,6 +115,22 @@ def test_the_context_limit_ends_the_text(store, drafter):
 def test_a_prompt_that_fills_the_context_is_refused_before_anything_runs(store):
     with pytest.raises(PlaygroundError, match=r"1,000,000 tokens.*holds 256"):
         compared(store, prompt="\x00" * 1_000_000, chat_template=False)
+
+
+def test_a_tokenizer_of_another_model_is_named(store, tiny_tokenizer):
+    small = LlamaForCausalLM(LlamaConfig(**{**store.target.model.config.to_dict(), "vocab_size": 20}))
+    other = TinyStore(LoadedModel(small, tiny_tokenizer, "tiny", "random"), store.assistant)
+    with pytest.raises(PlaygroundError, match=r"The tokenizer of tiny gives this prompt the token .* knows 20\."):
+        compared(other)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_target_that_gives_no_numbers_is_named(store, tiny_tokenizer, temperature):
+    broken = copy.deepcopy(store.target.model)
+    broken.get_output_embeddings().weight.data.fill_(torch.nan)
+    other = TinyStore(LoadedModel(broken, tiny_tokenizer, "tiny", "random"), store.assistant)
+    with pytest.raises(PlaygroundError, match="comes out of LlamaForCausalLM is not numbers"):
+        compared(other, temperature=temperature)
 
 
 def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
