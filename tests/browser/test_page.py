@@ -268,6 +268,8 @@ def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
 def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit):
     page = visit()
     page.get_by_text("More settings").click()
+    page.get_by_label("Keep free").click()  # which waits until the settings have unfolded
+    page.wait_for_timeout(500)
     page.get_by_label("Keep free").fill("-1")
     page.get_by_label("Keep free").press("Tab")
     page.locator("#run").click()
