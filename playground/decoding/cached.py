@@ -16,6 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from playground.errors import PlaygroundError
 from playground.models.held import cache_bytes
+from playground.models.quantised import precision
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of the kinds of layers
 
@@ -125,7 +126,7 @@ class CachedModel:
         if logits[0, -1].isnan().any():
             raise PlaygroundError(
                 f"What comes out of {type(self.model).__name__} is not numbers: its weights are damaged, or its values "
-                f"do not fit into {str(self.model.dtype).removeprefix('torch.')}. Fetch it again, or choose a dtype of "
+                f"do not fit into {precision(self.model)}. Fetch it again, or choose a dtype of "
                 "wider range: bfloat16 or float32."
             )
         self.length += len(ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 import gradio as gr
@@ -41,14 +42,14 @@ class Asked:
     confidence_threshold: float | None = None
     nodes: int | None = None
     keep_free_gb: float = 0.0
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    system: str = ""
-    chat_template: bool = True
+    max_new_tokens: int = Request.max_new_tokens
+    temperature: float = Request.temperature
+    top_p: float = Request.top_p
+    top_k: int = Request.top_k
+    repetition_penalty: float = Request.repetition_penalty
+    seed: int = Request.seed
+    system: str = Request.system
+    chat_template: bool = Request.chat_template
 
     def resolve(self, pairs: dict[str, Pair]) -> tuple[Pair, Lane, Request]:
         """What to run.
@@ -56,42 +57,22 @@ class Asked:
         Raises:
             PlaygroundError: an unknown pair, or values that cannot be.
         """
-        for field in fields(self):
-            _check_kind(field.name, field.type, getattr(self, field.name))
+        values = {field.name: _value(field.name, field.type, getattr(self, field.name)) for field in fields(self)}
         if self.pair == OWN:
             pair = custom_pair(self.target, self.assistant, self.drafter)
         elif self.pair in pairs:
             pair = pairs[self.pair]
         else:
             raise PlaygroundError(f"There is no pair {self.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        lane = assisted_lane(
-            pair,
-            self.drafter,
-            self.lookahead if self.lookahead is None else int(self.lookahead),
-            self.policy,
-            self.confidence_threshold,
-            self.nodes if self.nodes is None else int(self.nodes),
-            float(self.keep_free_gb),
-        )
-        request = Request(
-            prompt=self.prompt,
-            system=self.system,
-            chat_template=self.chat_template,
-            max_new_tokens=int(self.max_new_tokens),
-            temperature=float(self.temperature),
-            top_p=float(self.top_p),
-            top_k=int(self.top_k),
-            repetition_penalty=float(self.repetition_penalty),
-            seed=int(self.seed),
-        )
-        return pair, lane, request
+        lane = assisted_lane(pair, **{name: values[name] for name in ("drafter", *PRESET, "keep_free_gb")})
+        return pair, lane, Request(**{field.name: values[field.name] for field in fields(Request)})
 
 
 KINDS = {
-    "str": ("text", lambda value: isinstance(value, str)),
-    "int": ("a whole number", lambda value: _is_number(value) and value % 1 == 0),
-    "float": ("a number", lambda value: _is_number(value)),
-    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": (str, "text", lambda value: isinstance(value, str)),
+    "int": (int, "a whole number", lambda value: _is_number(value) and value % 1 == 0),
+    "float": (float, "a number", lambda value: _is_number(value)),
+    "bool": (bool, "true or false", lambda value: isinstance(value, bool)),
 }
 
 
@@ -99,12 +80,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _check_kind(name: str, kind: str, value: object) -> None:
+def _value(name: str, kind: str, value: object) -> object:
     """The endpoint takes what anyone sends, and a number's box on the page can be empty."""
-    wanted, fits = KINDS[kind.removesuffix(" | None")]
-    if not fits(value) and not (value is None and kind.endswith("None")):
-        given = "empty" if value is None else f"{value!r:.40}"
-        raise PlaygroundError(f"{name.replace('_', ' ').capitalize()} must be {wanted}; it is {given}.")
+    if value is None and kind.endswith("None"):
+        return None
+    make, wanted, fits = KINDS[kind.removesuffix(" | None")]
+    with suppress(OverflowError):  # of a whole number beyond every float
+        if fits(value):
+            return make(value)
+    given = "empty" if value is None else f"{value!r:.40}"
+    raise PlaygroundError(f"{name.replace('_', ' ').capitalize()} must be {wanted}; it is {given}.")
 
 
 def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> Controls:
