@@ -18,7 +18,7 @@ RUN uv pip install --system --no-cache --torch-backend=${TORCH} -r requirements.
 USER user
 ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860
 COPY --chown=user . .
-RUN if [ "${STARTER}" = 1 ]; then python -m playground.models.starter; fi
+RUN if [ "${STARTER}" = 1 ]; then python -m playground.models.fetch.starter; fi
 
 EXPOSE 7860
 CMD ["python", "app.py"]

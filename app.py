@@ -8,7 +8,7 @@ import socket
 import sys
 
 from playground.errors import PlaygroundError
-from playground.models.memory import default_pair
+from playground.models.fit import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
 from playground.ui import page

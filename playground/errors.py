@@ -7,3 +7,9 @@ class PlaygroundError(Exception):
 
 class Stopped(Exception):
     """What `progress` raises in whatever takes long, where nobody waits for it any more."""
+
+
+def check(condition: bool, message: str) -> None:
+    """Raises a PlaygroundError with the message where the condition does not hold."""
+    if not condition:
+        raise PlaygroundError(message)

@@ -11,8 +11,9 @@ import reprlib
 from typing import Any, get_args, get_type_hints
 
 from playground import metrics
-from playground.errors import PlaygroundError
-from playground.trace import Comparison, Environment, Finish, Lane, Memory, Request, Round, Trace, check
+from playground.errors import PlaygroundError, check
+from playground.lane import Lane, Request
+from playground.trace import Comparison, Environment, Finish, Memory, Round, Trace
 
 SCHEMA_VERSION = 1
 # Fields that the first files of this version lack; they have defaults.

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
+from playground.drafting_methods import METHODS, POLICIES
 from playground.errors import PlaygroundError
-from playground.ways import POLICIES, WAYS
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
-DRAFTERS = tuple(name for name in WAYS if name != "none")
+DRAFTERS = tuple(name for name in METHODS if name != "none")
 # Ways of drafting, by the model type of what was published for them.
 PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
@@ -62,7 +62,7 @@ class Pair:
         _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
         for drafter in self.drafters:
-            wanted = WAYS[drafter].weights
+            wanted = METHODS[drafter].weights
             _expect(not wanted or self.drafts_by(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
@@ -79,7 +79,7 @@ class Pair:
         Raises:
             PlaygroundError: it needs some, and the pair names none.
         """
-        wanted, field = WAYS[drafter].weights, self.drafts_by(drafter)
+        wanted, field = METHODS[drafter].weights, self.drafts_by(drafter)
         if wanted and not field:
             raise PlaygroundError(
                 f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
@@ -89,12 +89,12 @@ class Pair:
 
     def drafts_by(self, drafter: str) -> str | None:
         """The field that names what a way of drafting drafts with here; None where there is none."""
-        return next((field for field in WAYS[drafter].weights if getattr(self, field)), None)
+        return next((field for field in METHODS[drafter].weights if getattr(self, field)), None)
 
     @property
     def models(self) -> tuple[str, ...]:
         """The target, and all that can draft for it beside its own weights."""
-        names = [getattr(self, field) for way in WAYS.values() for field in way.weights if field != "early_exit"]
+        names = [getattr(self, field) for way in METHODS.values() for field in way.weights if field != "early_exit"]
         return tuple(dict.fromkeys(name for name in (self.target, *names) if name and name != NATIVE))
 
 
@@ -148,7 +148,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     if not target:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
-    wanted = WAYS[drafter].weights if drafter in WAYS else ()
+    wanted = METHODS[drafter].weights if drafter in METHODS else ()
     asked = next(iter(wanted), None)
     drafts: dict[str, Any] = {"early_exit": early_exit}
     if asked == "early_exit" and assistant:
@@ -157,7 +157,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         drafts["early_exit"] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)
-        if drafter in WAYS and drafter != "none" and not (kind in wanted if kind else wanted):
+        if drafter in METHODS and drafter != "none" and not (kind in wanted if kind else wanted):
             made = f"is made to draft as {kind}" if kind else "was named to draft"
             raise PlaygroundError(
                 f"{assistant} {made}, and the drafter {drafter} makes no use of it. Choose "
@@ -172,8 +172,8 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         drafts[kind or asked or "assistant"] = assistant
     elif asked == "mtp":
         drafts["mtp"] = NATIVE
-    able = [name for name in DRAFTERS if not WAYS[name].weights or any(map(drafts.get, WAYS[name].weights))]
-    default = next((name for name in able if WAYS[name].weights), able[0])
+    able = [name for name in DRAFTERS if not METHODS[name].weights or any(map(drafts.get, METHODS[name].weights))]
+    default = next((name for name in able if METHODS[name].weights), able[0])
     return Pair("custom", title, target, tuple(able), default, lookahead=5, size_gb=0, **drafts)
 
 
@@ -190,7 +190,7 @@ def kind_of(name: str) -> str | None:
         kind = config.get("kind") or _published(config)
     except (OSError, ValueError, AttributeError, TypeError, RuntimeError):  # no config that we know; ~ of nobody here
         return None
-    return kind if isinstance(kind, str) and kind in WAYS and WAYS[kind].weights == (kind,) else None
+    return kind if isinstance(kind, str) and kind in METHODS and METHODS[kind].weights == (kind,) else None
 
 
 def _published(config: dict[str, Any]) -> str | None:

@@ -6,13 +6,12 @@ them to files and reads them again.
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from playground.errors import PlaygroundError
-from playground.ways import POLICIES
+from playground.errors import check
+from playground.lane import Lane, Request
 
 Decision = Literal["accepted", "rejected", "unused"]
 Reason = Literal["plain", "correction", "bonus"]
@@ -99,88 +98,6 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What every lane of a comparison is asked. A temperature of 0 is greedy decoding; a top_k of 0 keeps every
-    token."""
-
-    prompt: str
-    system: str = ""
-    chat_template: bool = True
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
-        for name, text in (("prompt", self.prompt), ("system prompt", self.system)):
-            at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-            check(
-                at is None,
-                f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be "
-                "tokenised. Remove that character.",
-            )
-        check(
-            1 <= self.max_new_tokens < 2**31,
-            f"max_new_tokens must be at least 1 and under 2^31, not {reprlib.repr(self.max_new_tokens)}.",
-        )
-        check(
-            self.temperature == 0 or 0.01 <= self.temperature <= 10,
-            f"The temperature must be 0 (greedy) or lie between 0.01 and 10, not {self.temperature}.",
-        )
-        check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
-        check(
-            0 <= self.top_k < 2**31,
-            f"top_k must be 0 (all tokens) or more, and under 2^31, not {reprlib.repr(self.top_k)}.",
-        )
-        check(
-            0.01 <= self.repetition_penalty <= 10,
-            f"The repetition penalty must lie between 0.01 and 10, not {self.repetition_penalty}.",
-        )
-        check(0 <= self.seed < 2**63, f"The seed must be a whole number from 0 to 2^63 - 1, not {self.seed}.")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
-    `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights. `nodes`: the
-    most tokens of a draft tree, of all its branches together. `keep_free_gb`: drafts shrink while less memory than this
-    is free on the device, in 1e9 bytes; 0 is no such cap."""
-
-    name: str
-    target: str
-    drafter: str = "none"
-    assistant: str | None = None
-    lookahead: int = 5
-    policy: str = "constant"
-    confidence_threshold: float = 0.4
-    nodes: int = 16
-    keep_free_gb: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(
-            self.policy in POLICIES,
-            f"There is no lookahead policy {reprlib.repr(self.policy)}. Choose one of {', '.join(POLICIES)}.",
-        )
-        check(
-            0 <= self.keep_free_gb < 1e15,
-            f"The memory to keep free must be 0 GB or more, and under 1e15, not {self.keep_free_gb}.",
-        )
-        check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
-        check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
-        check(
-            0 <= self.confidence_threshold <= 1,
-            f"The confidence threshold must lie between 0 and 1, not {self.confidence_threshold}.",
-        )
-
-
-@dataclass(frozen=True)
 class PassTime:
     """The seconds that a pass of the target over so many tokens takes behind a short text."""
 
@@ -258,9 +175,3 @@ class Comparison:
 
     def __post_init__(self) -> None:
         check(len(self.lanes) >= 2, "A comparison needs two lanes or more.")
-
-
-def check(condition: bool, message: str) -> None:
-    """Raises a PlaygroundError with the message where the condition does not hold."""
-    if not condition:
-        raise PlaygroundError(message)

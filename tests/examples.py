@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.trace import DraftToken, Environment, Lane, Request, Round, TargetToken, Trace
+from playground.lane import Lane, Request
+from playground.trace import DraftToken, Environment, Round, TargetToken, Trace
 
 ENVIRONMENT = Environment(
     playground="0",

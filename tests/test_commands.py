@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from playground.commands import main
+from playground.drafting_methods import METHODS
 from playground.models.device import resolve_dtype
 from playground.presets import load_pairs
-from playground.ways import WAYS
 
 
 def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
@@ -105,19 +105,19 @@ def test_pairs_lists_every_preset_with_a_reason(capsys):
 
 
 def test_every_way_has_a_page_of_help_and_a_place_in_the_table_of_targets(capsys):
-    for name in WAYS:
+    for name in METHODS:
         main(["drafters", name])
         assert capsys.readouterr().out.startswith("# ")
     main(["drafters", "targets"])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
-    assert all(any(f"`{name}`" in row for row in rows) for name in WAYS)
+    assert all(any(f"`{name}`" in row for row in rows) for name in METHODS)
 
 
 @pytest.mark.starter
 def test_drafters_lists_every_way_with_the_presets_that_have_it(capsys):
     main(["drafters"])
     text = capsys.readouterr().out
-    assert all(f"\n{name} " in f"\n{text}" for name in WAYS)
+    assert all(f"\n{name} " in f"\n{text}" for name in METHODS)
     main(["drafters", "--json"])
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert "starter" in rows["tree"]["presets"]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
-from playground.trace import Comparison, Lane, Memory, PassTime, Request
+from playground.lane import Lane, Request
+from playground.trace import Comparison, Memory, PassTime
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 
 COMPARISON = Comparison(

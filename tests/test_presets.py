@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.presets import PRESETS, custom_pair, load_pairs, load_suites
-from playground.ways import WAYS, help_for
 
 PAIR = {
     "title": "T",
@@ -179,6 +179,6 @@ def test_a_typed_target_drafts_with_its_own_layers_where_that_is_asked():
 
 
 def test_every_way_of_drafting_has_a_page_of_help():
-    for name, way in WAYS.items():
+    for name, way in METHODS.items():
         assert help_for(name).startswith("# "), name
         assert way.paper and way.needs

@@ -39,7 +39,7 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     Raises:
         PlaygroundError: both were given, or there is no such pair.
     """
-    from playground.models.memory import default_pair
+    from playground.models.fit import default_pair
     from playground.presets import custom_pair, load_pairs
 
     if options.target is not None or options.assistant:

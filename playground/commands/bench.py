@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from playground.commands.arguments import DEFAULT, add_models, check_writable, chosen_pair, positive, write
+from playground.drafting_methods import POLICIES
 from playground.errors import PlaygroundError
-from playground.ways import POLICIES
 
 WITH_SUITE = ("drafters", "lookaheads", "policy", "confidence_threshold", "nodes", "per_category", "temperature")
 
@@ -61,7 +61,7 @@ def _bench(options: argparse.Namespace) -> None:
 
 def _bench_suite(options: argparse.Namespace) -> dict:
     from playground.experiments import suite
-    from playground.experiments.compare import assisted_lane
+    from playground.lane import assisted_lane
     from playground.views import report
 
     pair = chosen_pair(options)

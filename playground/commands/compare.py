@@ -9,14 +9,14 @@ from pathlib import Path
 
 from playground.commands.arguments import DEFAULT, add_models, check_writable, chosen_pair, read, write
 from playground.commands.progress_bar import progress_bar
-from playground.ways import POLICIES, WAYS
+from playground.drafting_methods import METHODS, POLICIES
 
 
 def add(commands: argparse._SubParsersAction) -> None:
     compare = commands.add_parser("compare", help="one prompt through standard and assisted decoding")
     compare.set_defaults(command=_compare)
     add_models(compare)
-    compare.add_argument("--drafter", help=f"one of {', '.join(WAYS)} (default: the pair's)")
+    compare.add_argument("--drafter", help=f"one of {', '.join(METHODS)} (default: the pair's)")
     prompt = compare.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help="the prompt's text")
     prompt.add_argument("--prompt-file", type=Path, metavar="F", help="a UTF-8 file; - for standard input")
@@ -38,9 +38,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from playground import export
-    from playground.experiments.compare import assisted_lane, run
+    from playground.experiments.compare import run
+    from playground.lane import Request, assisted_lane
     from playground.models.store import ModelStore
-    from playground.trace import Request
     from playground.views import report
 
     request = Request(

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from playground.ways import TARGETS, WAYS, help_for
+from playground.drafting_methods import METHODS, TARGETS, help_for
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -15,14 +15,14 @@ def add(commands: argparse._SubParsersAction) -> None:
 
     drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
     drafters.set_defaults(command=_drafters)
-    pages = [*WAYS, TARGETS]
+    pages = [*METHODS, TARGETS]
     drafters.add_argument("name", nargs="?", choices=pages, metavar="NAME", help=f"its page of help; also {TARGETS}")
     drafters.add_argument("--json", action="store_true", help="for programs")
 
 
 def _pairs(options: argparse.Namespace) -> None:
     from playground.models.device import resolve_device
-    from playground.models.memory import fits
+    from playground.models.fit import fits
     from playground.presets import load_pairs
 
     pairs, problems = load_pairs()
@@ -54,12 +54,12 @@ def _drafters(options: argparse.Namespace) -> None:
             "paper": way.paper,
             "presets": [pair.name for pair in pairs.values() if name == "none" or name in pair.drafters],
         }
-        for name, way in WAYS.items()
+        for name, way in METHODS.items()
     ]
     if options.json:
         print(json.dumps(rows, indent=1))
         return
-    width = max(map(len, WAYS))
+    width = max(map(len, METHODS))
     for row in rows:
         print(f"{row['name']:<{width}}  {row['label']}; exact; needs {row['needs']}")
         print(f"{'':<{width}}  {row['paper']}; in {', '.join(row['presets']) or 'no preset'}")

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, Li
 from transformers.modeling_outputs import BaseModelOutput
 
 from playground.errors import PlaygroundError
-from playground.models.held import cache_bytes
+from playground.models.footprint import cache_bytes
 from playground.models.quantised import precision
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of the kinds of layers

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
+from playground.lane import Lane
 from playground.models.device import free_bytes
-from playground.trace import Lane
 
 
 class Lookahead(Protocol):

@@ -13,7 +13,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from playground.trace import Request
+from playground.lane import Request
 
 
 class Sampler:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from playground.errors import PlaygroundError
-from playground.trace import Request
+from playground.lane import Request
 
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes bytes to that do not make a character yet
 WINDOW = 12  # tokens decoded together, so that a piece is what it is in its surroundings

@@ -11,7 +11,7 @@ from playground.distil.answers import Answer
 from playground.distil.train import Plan
 from playground.models.device import device_name, has_bfloat16
 from playground.models.load import LoadedModel
-from playground.models.trained import TrainedConfig
+from playground.models.networks.trained import TrainedConfig
 
 WHAT = {
     "mtp": "A multi-token prediction layer: one transformer layer that drafts recursively from the target's last\n"

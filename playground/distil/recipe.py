@@ -21,7 +21,7 @@ from playground.distil.train import Plan, train
 from playground.errors import PlaygroundError
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.load import LoadedModel, load
-from playground.models.trained import TrainedConfig, build, load_trained, save_trained
+from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 
 LAYERS = (-1,)  # hidden states that are kept: the last, behind the final norm

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.distil.data import Batch
-from playground.models.heads import ParallelHeads
-from playground.models.mtp import MtpLayer
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
 
 RECURSIVE_FROM = 0.7  # progress up to which an MTP layer learns its first place alone, which is quicker
 FEATURES = 2.0  # what the target's hidden states weigh against its choices, for an MTP layer

@@ -21,46 +21,15 @@ from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments.environment import describe
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
-from playground.models.held import weights_bytes
+from playground.lane import Lane, Request
+from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair
-from playground.trace import Comparison, Finish, Lane, Memory, Request, Round, Trace
-from playground.ways import WAYS
+from playground.trace import Comparison, Finish, Memory, Round, Trace
 
 WARM_UP_TOKENS = 64
 WARM_UP_ROUNDS = 4
-
-
-def assisted_lane(
-    pair: Pair,
-    drafter: str | None = None,
-    lookahead: int | None = None,
-    policy: str | None = None,
-    confidence_threshold: float | None = None,
-    nodes: int | None = None,
-    keep_free_gb: float = 0.0,
-) -> Lane:
-    """The lane that is compared with standard decoding; what is None is as the pair has it. The drafter "none" gives
-    standard decoding once more, which shows how far two equal measurements lie apart.
-
-    Raises:
-        PlaygroundError: a drafter that does not exist, or that the pair lacks.
-    """
-    drafter = drafter or pair.drafter
-    if drafter not in WAYS:
-        raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(WAYS)}.")
-    return Lane(
-        name=WAYS[drafter].title,
-        target=pair.target,
-        drafter=drafter,
-        assistant=pair.weights_of(drafter),
-        lookahead=pair.lookahead if lookahead is None else lookahead,
-        policy=policy or pair.policy,
-        confidence_threshold=pair.confidence_threshold if confidence_threshold is None else confidence_threshold,
-        nodes=pair.nodes if nodes is None else nodes,
-        keep_free_gb=keep_free_gb,
-    )
 
 
 def run(

@@ -9,10 +9,11 @@ import torch
 import transformers
 
 from playground import __version__
+from playground.lane import Lane
 from playground.models.device import device_name
 from playground.models.quantised import precision
 from playground.models.store import LoadedPair
-from playground.trace import Environment, Lane
+from playground.trace import Environment
 
 
 def describe(models: LoadedPair, lane: Lane) -> Environment:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from playground.lane import Lane
 from playground.progress import Progress
-from playground.trace import Comparison, Lane, Round, Trace
+from playground.trace import Comparison, Round, Trace
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ import numpy as np
 from scipy.stats import bootstrap
 
 from playground.decoding.text import encode
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.experiments.compare import LaneRun, room_for
 from playground.experiments.environment import describe
+from playground.lane import Lane, Request
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_suites
-from playground.trace import Lane, Request, Round
-from playground.ways import WAYS
+from playground.trace import Round
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 STANDARD = "standard"
@@ -163,7 +164,7 @@ def run(
 def label(lane: Lane) -> str:
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    tree = f", {lane.nodes} nodes" if WAYS[lane.drafter].tree else ""
+    tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
     return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}"
 
 

@@ -8,11 +8,11 @@ import psutil
 import torch
 
 from playground.errors import PlaygroundError
-from playground.models.packed import can_pack
+from playground.models.cpu.packed import can_pack
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BITS = {"int8": 8, "int4": 4}  # of quantised weights; models/quantised.py makes them
-HALF = 16  # bits of weights in float16 under float32; models/packed.py packs them
+HALF = 16  # bits of weights in float16 under float32; models/cpu/packed.py packs them
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of x86 and Arm, by torch's names
 
 

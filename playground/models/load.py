@@ -19,11 +19,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
-from playground.models import hub, starter
-from playground.models.attention import attend_by_groups
+from playground.models.cpu.attention import attend_by_groups
 from playground.models.device import free_bytes, gigabytes
+from playground.models.fetch import hub, starter
+from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.quantised import quantisation, settle, stored_bits
-from playground.models.weights import Weights, cache_folder, inspect
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.trace import PassTime
@@ -69,7 +69,7 @@ class LoadedDrafter:
         return self.network
 
 
-def locate(name: str, progress: Callable[[Progress], None]) -> Weights:
+def locate(name: str, progress: Callable[[Progress], None]) -> ModelFiles:
     """Brings the files of a model to this machine. `name`: "starter", a folder, also one of assets/drafters, or an id
     on the hub.
 
@@ -119,7 +119,7 @@ def load(
     return LoadedModel(model, tokenizer, weights.name, weights.origin)
 
 
-def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> PreTrainedModel:
+def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> PreTrainedModel:
     """The network alone, in eval mode. To be called where errors are `explained`.
 
     Raises:
@@ -150,7 +150,7 @@ def read(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int |
 
 
 @contextmanager
-def explained(weights: Weights, device: torch.device) -> Iterator[None]:
+def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
     """Raises:
     PlaygroundError: in place of whatever transformers raised while it read these weights.
     """
@@ -174,7 +174,7 @@ def explained(weights: Weights, device: torch.device) -> Iterator[None]:
         raise PlaygroundError(_reason(weights, error)) from error
 
 
-def check_memory(weights: Weights, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
+def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
     """Raises:
     PlaygroundError: the device has less memory free than the weights will take.
     """
@@ -204,7 +204,7 @@ def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
     return total
 
 
-def _reason(weights: Weights, error: Exception) -> str:
+def _reason(weights: ModelFiles, error: Exception) -> str:
     name, text = weights.name, str(error)
     if "trust_remote_code" in text:
         return (

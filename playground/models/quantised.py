@@ -1,4 +1,4 @@
-"""Weights of eight or four bits, through bitsandbytes, which need not be installed.
+"""ModelFiles of eight or four bits, through bitsandbytes, which need not be installed.
 
 Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv 2208.07339), and 2023,
 "QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv 2305.14314), for the four bits of NF4. What is quantised are the
@@ -17,14 +17,14 @@ from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
 
 from playground.errors import PlaygroundError
-from playground.models.packed import is_packed
-from playground.models.weights import Weights
+from playground.models.cpu.packed import is_packed
+from playground.models.fetch.files import ModelFiles
 
 STORED = {8: 8.0, 4: 4.5}  # bits that a weight takes with its scales; NF4 has one of four bytes for 64 weights
 WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # in the names of what keeps its dtype
 
 
-def quantisation(weights: Weights, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
+def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
     """Raises:
     PlaygroundError: these weights cannot be quantised here, or bitsandbytes is not installed.
     """
@@ -83,6 +83,6 @@ def stored_bits(name: str, shape: Sequence[int], bits: int) -> float | None:
     return STORED[bits] if len(shape) == 2 and not any(part in name for part in WHOLE) else None
 
 
-def _config(weights: Weights) -> dict[str, Any]:
+def _config(weights: ModelFiles) -> dict[str, Any]:
     path = weights.folder / "config.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

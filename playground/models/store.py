@@ -12,17 +12,17 @@ from typing import TypeVar
 import torch
 
 from playground.models.compatibility import check_same_tokenizer
+from playground.models.cpu.layout import lay_out
+from playground.models.cpu.packed import pack
 from playground.models.device import HALF, resolve_device, resolve_dtype, weight_bits
-from playground.models.dflash import load_dflash
-from playground.models.eagle3 import load_eagle3
-from playground.models.early_exit import first_layers
-from playground.models.gemma4 import load_gemma4
-from playground.models.layout import lay_out
 from playground.models.load import LoadedDrafter, LoadedModel, load
-from playground.models.medusa import load_medusa
-from playground.models.native_mtp import load_native
-from playground.models.packed import pack
-from playground.models.trained import load_trained
+from playground.models.networks.dflash import load_dflash
+from playground.models.networks.eagle3 import load_eagle3
+from playground.models.networks.early_exit import first_layers
+from playground.models.networks.gemma4 import load_gemma4
+from playground.models.networks.medusa import load_medusa
+from playground.models.networks.native_mtp import load_native
+from playground.models.networks.trained import load_trained
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 

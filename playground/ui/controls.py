@@ -9,11 +9,10 @@ from dataclasses import dataclass, fields
 import gradio as gr
 from gradio.components import Component
 
+from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
-from playground.experiments.compare import assisted_lane
+from playground.lane import Lane, Request, assisted_lane
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
-from playground.trace import Lane, Request
-from playground.ways import WAYS, help_for
 
 OWN = "own"
 POLICIES = {
@@ -226,7 +225,7 @@ def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     """The drafters of a pair, and of models yet to be named (None), with their labels."""
     names = (*(pair.drafters if pair else DRAFTERS), "none")
-    return [(WAYS[name].label, name) for name in names]
+    return [(METHODS[name].label, name) for name in names]
 
 
 def _slider(low: float, high: float, value: float, *, step: float, label: str, info: str) -> gr.Slider:
@@ -240,7 +239,7 @@ def _title(pair: Pair) -> str:
 def _drafter_for(name: str, drafter: str) -> object:
     """The drafter that a typed folder was made for, where the chosen one makes no use of it."""
     kind = kind_of(name.strip())
-    return gr.skip() if kind is None or kind in WAYS[drafter].weights else kind
+    return gr.skip() if kind is None or kind in METHODS[drafter].weights else kind
 
 
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:

@@ -20,6 +20,7 @@ from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
 from playground import export
+from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
@@ -27,7 +28,6 @@ from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison
 from playground.ui.controls import Asked
-from playground.ui.line import DeviceLine
 from playground.ui.screen import Screen, results
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Events:
         self._store = store
         self._pairs = pairs
         self._compare = compare
-        self._line = DeviceLine()
+        self._line = DeviceQueue()
         self._runs: dict[BackgroundRun, str] = {}  # whose it is
         self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from playground import metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
+from playground.lane import Lane
 from playground.progress import Progress
-from playground.trace import Comparison, Lane, Round, Trace
+from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
 from playground.views import charts, report, tokens
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from playground.experiments.bench_page import CHROMIUMS, FLAGS
+from playground.bench.page import CHROMIUMS, FLAGS
 from playground.ui import page as playground_page
 from tests.ui import fakes
 

@@ -20,7 +20,7 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.trace import Request
+from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 10_000

@@ -27,8 +27,9 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
+from playground.lane import Lane, Request
 from playground.models.store import LoadedPair
-from playground.trace import Lane, Request, Round
+from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
 
 NewDrafter = Callable[[CachedModel, Sampler], Drafter]

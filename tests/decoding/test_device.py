@@ -13,11 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.models.dflash import DFlash
-from playground.models.early_exit import first_layers
-from playground.models.gemma4 import Gemma4Assistant
-from playground.models.heads import ParallelHeads
-from playground.models.mtp import MtpLayer
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.early_exit import first_layers
+from playground.models.networks.gemma4 import Gemma4Assistant
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target

@@ -7,7 +7,7 @@ from functools import cache, wraps
 import pytest
 import torch
 
-from playground.models.dflash import DFlash
+from playground.models.networks.dflash import DFlash
 from tests.decoding.real import FAMILIES, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
 from tests.published import BLOCK, dflash_base
 

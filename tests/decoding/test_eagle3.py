@@ -8,13 +8,13 @@ import pytest
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.sampling import Sampler
+from playground.lane import Request
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
-from playground.trace import Request
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
 from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 
-WAYS = ("eagle3", "tree", "composite")
+METHODS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))
 LAYERS = (1, 2, 3)  # of 7
 LAYOUT = {"llama": "safeai", "gemma": "speculators"}
@@ -31,7 +31,7 @@ def drafting(model, way, head):
     return built(LoadedPair(custom_pair("big", "head", "eagle3"), loaded(model), head), way, lookahead=4, nodes=24)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", METHODS)
 def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, family, tmp_path):
     target, layout, answers = family
     head = load(write_head(tmp_path / "head", target, EVEN, **LAYOUTS[layout]), target)
@@ -80,5 +80,5 @@ def test_a_head_with_a_window_drafts_on_behind_it(tmp_path):
     target = FAMILIES["llama"](0, 7)
     window = dict(layer_types=["sliding_attention"], sliding_window=6, use_sliding_window=True)
     head = load(write_head(tmp_path / "head", target, EVEN, **window), target)
-    for way, prompt in itertools.product(WAYS, prompts(2)):
+    for way, prompt in itertools.product(METHODS, prompts(2)):
         assert ids_of(rounds_of(target, drafting(target, way, head), prompt)) == generated(target, prompt)

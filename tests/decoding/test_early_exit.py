@@ -13,11 +13,11 @@ from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.models.early_exit import first_layers
+from playground.lane import Lane, Request
 from playground.models.load import LoadedModel
+from playground.models.networks.early_exit import first_layers
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
-from playground.trace import Lane, Request
 from tests.decoding.real import (
     FAMILIES,
     NewDrafter,

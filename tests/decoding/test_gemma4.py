@@ -11,7 +11,7 @@ from transformers.generation.candidate_generator import SinglePositionMultiToken
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.gemma4 import Gemma4Branches
-from playground.models.gemma4 import Gemma4Assistant
+from playground.models.networks.gemma4 import Gemma4Assistant
 from tests.decoding import test_transformers_models as engine
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
 from tests.decoding.real import V, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of

@@ -19,9 +19,9 @@ from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.models.dflash import DFlash
-from playground.models.early_exit import first_layers
 from playground.models.load import LoadedModel
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
 from tests.decoding.law import SETTINGS, RememberedBranches, branches, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
@@ -71,7 +71,7 @@ def either(kind, grown: RememberedBranches):
 
 
 # What makes each way's drafter for the tiny Llama. A folder to write into is given.
-WAYS = {
+METHODS = {
     "none": lambda folder: lambda target, sampler: NoDrafter(),
     "ngram": lambda folder: lambda target, sampler: NgramDrafter(),
     "suffix": lambda folder: lambda target, sampler: SuffixDrafter(),
@@ -89,9 +89,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", METHODS)
 def test_runs_follow_the_targets_law(way, sampling, tmp_path):
-    assert follows_the_law(law_of(llama()), V, WAYS[way](tmp_path), **sampling)
+    assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), **sampling)
 
 
 exact = verify.speculative_sampling

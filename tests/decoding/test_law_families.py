@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from playground.decoding.drafters.universal import UniversalDrafter
-from playground.models.gemma4 import Gemma4Assistant
+from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target

@@ -17,7 +17,8 @@ from playground.decoding.lookahead import Confidence, Constant, Heuristic
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.trace import Request, Round
+from playground.lane import Request
+from playground.trace import Round
 from tests.decoding.fakes import FakeModel, NumberTokenizer, ScriptedDrafter, counting_law, random_law
 
 V = 10

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from playground.errors import PlaygroundError
-from playground.models.native_mtp import NativeLayers
+from playground.models.networks.native_mtp import NativeLayers
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import custom_pair
 from tests.decoding.real import V, built, generated, ids_of, leaves_nothing_behind, prompts, rounds_of

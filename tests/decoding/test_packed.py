@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.models.dflash import DFlash
-from playground.models.early_exit import first_layers
-from playground.models.gemma4 import Gemma4Assistant
+from playground.models.cpu.packed import is_packed, pack
 from playground.models.load import LoadedModel
-from playground.models.packed import is_packed, pack
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.early_exit import first_layers
+from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.fakes import NumberTokenizer
@@ -54,10 +54,10 @@ def test_a_recurrent_target():
         assert ids_of(run((target, target), "assistant", prompt)) == generated(target, prompt)
 
 
-WAYS = [("mtp", "deepseek", 3), ("mtp", "qwen", 1), ("tree", "mellum", 1)]
+METHODS = [("mtp", "deepseek", 3), ("mtp", "qwen", 1), ("tree", "mellum", 1)]
 
 
-@pytest.mark.parametrize(("way", "family", "layers"), WAYS)
+@pytest.mark.parametrize(("way", "family", "layers"), METHODS)
 def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way, family, layers):  # noqa: F811
     pair = custom_pair(str(save_native(family, layers, tmp_path / "tiny", tiny_tokenizer, V)), None, "mtp")
     models = ModelStore().get(pair, drafter="mtp", dtype="float16", device="cpu", progress=lambda step: None)

@@ -11,10 +11,11 @@ from playground.decoding.drafters import build
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.sampling import Sampler
 from playground.experiments.environment import describe
+from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
-from playground.models.mtp import MtpLayer
+from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
-from playground.trace import Lane, PassTime, Request
+from playground.trace import PassTime
 
 
 def test_costs_are_in_passes_over_one_token_and_in_proportion_between_two_sizes():

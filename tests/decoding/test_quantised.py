@@ -11,10 +11,10 @@ import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.models.dflash import DFlash
-from playground.models.early_exit import first_layers
-from playground.models.gemma4 import Gemma4Assistant
 from playground.models.load import LoadedModel
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.early_exit import first_layers
+from playground.models.networks.gemma4 import Gemma4Assistant
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, deepseek, generated, ids_of, over, prompts, rounds_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
-from playground.trace import Request
+from playground.lane import Request
 
 SAMPLES = [
     "plain words, twice plain words",

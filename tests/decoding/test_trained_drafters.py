@@ -13,9 +13,9 @@ from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
-from playground.models.heads import ParallelHeads
-from playground.models.mtp import MtpLayer
-from playground.trace import Request
+from playground.lane import Request
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
 from tests.decoding.fakes import ScriptedDrafter
 from tests.decoding.law import LENGTH, PROMPT, NoText, agrees, continuations, law_of
 from tests.decoding.real import (
@@ -31,7 +31,7 @@ from tests.decoding.real import (
 )
 
 SEVERAL = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}
-WAYS = ("mtp", "heads", "mtp tree", "heads tree", *SEVERAL)
+METHODS = ("mtp", "heads", "mtp tree", "heads tree", *SEVERAL)
 
 
 def network_for(way: str, model, draft_ids: torch.Tensor):
@@ -51,7 +51,7 @@ def drafting(way: str, network) -> NewDrafter:
     return over(network, "tree" if way.endswith("tree") else "chain")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", METHODS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family, way):
     """The draft vocabulary is joined by the tokens of the text."""
@@ -104,7 +104,7 @@ def test_a_composite_prefers_what_it_names_first():
     assert first.committed == second.committed == [1]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", METHODS)
 def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
     torch.manual_seed(0)
     model = LlamaForCausalLM(

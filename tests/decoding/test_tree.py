@@ -18,7 +18,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.trace import Request
+from playground.lane import Request
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
 from tests.decoding.law import follows_the_law
 

@@ -19,8 +19,8 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, special_ids
+from playground.lane import Request
 from playground.models.load import LoadedModel
-from playground.trace import Request
 from tests.conftest import SENTENCES
 from tests.decoding.fakes import FakeModel
 from tests.decoding.real import ids_of

@@ -13,7 +13,7 @@ from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.sampling import Sampler
 from playground.decoding.verify import follow, speculative_sampling
-from playground.trace import Request
+from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import agrees, follows_the_law
 

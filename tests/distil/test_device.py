@@ -10,8 +10,8 @@ import torch
 from playground.distil.answers import Answer, write
 from playground.distil.data import batch_of
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent
-from playground.models.heads import ParallelHeads
-from playground.models.mtp import MtpLayer
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
 from tests.far import FAR, FarDevice, move
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12], [20]]

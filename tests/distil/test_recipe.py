@@ -23,11 +23,11 @@ from playground.distil.recipe import STEPS, train_drafter
 from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
-from playground.experiments.compare import assisted_lane, run
-from playground.models.mtp import MtpLayer
+from playground.experiments.compare import run
+from playground.lane import Request, assisted_lane
+from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.trace import Request
 from tests.tiny import small_llama
 
 PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)

@@ -12,13 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground import metrics
 from playground.errors import PlaygroundError
-from playground.experiments.compare import assisted_lane, run
+from playground.experiments.compare import run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
 from playground.export import load, to_json
+from playground.lane import Request, assisted_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
-from playground.trace import Request
 from playground.views import report
 
 PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from playground import metrics
-from playground.experiments.compare import assisted_lane, run
+from playground.experiments.compare import run
+from playground.lane import Request, assisted_lane
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, load_pairs
-from playground.trace import Request
 
 STARTER = load_pairs()[0]["starter"]
 TEXT = "Write a short letter to a friend about a holiday by the sea."

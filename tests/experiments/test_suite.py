@@ -7,10 +7,9 @@ import pytest
 
 from playground.errors import PlaygroundError
 from playground.experiments import suite
-from playground.experiments.compare import assisted_lane
 from playground.experiments.suite import STANDARD, Question, Row, label, questions, run, summarise
+from playground.lane import Request, assisted_lane
 from playground.presets import custom_pair
-from playground.trace import Request
 from playground.views.report import suite_table
 
 GREEDY = {"max_new_tokens": 12}

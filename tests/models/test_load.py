@@ -8,7 +8,8 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 from playground.errors import PlaygroundError
-from playground.models import device, hub, load
+from playground.models import device, load
+from playground.models.fetch import hub
 from playground.models.load import LoadedModel
 from playground.presets import custom_pair
 
@@ -130,7 +131,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_read(tiny_fold
 
 
 def test_a_hub_id_is_fetched_from_the_hub(tiny_folder, monkeypatch):
-    weights = load.Weights(tiny_folder, "owner/tiny", "owner/tiny from the hub, revision 12345678")
+    weights = load.ModelFiles(tiny_folder, "owner/tiny", "owner/tiny from the hub, revision 12345678")
     monkeypatch.setattr(hub, "fetch", lambda name, progress: weights)
     loaded = get("owner/tiny")
     assert (loaded.name, loaded.weights) == ("owner/tiny", weights.origin)

@@ -12,14 +12,14 @@ from transformers import BitsAndBytesConfig
 
 from playground.errors import PlaygroundError
 from playground.experiments.environment import describe
+from playground.lane import Lane
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
-from playground.models.held import weights_bytes
-from playground.models.native_mtp import load_native
+from playground.models.footprint import weights_bytes
+from playground.models.networks.native_mtp import load_native
 from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.trace import Lane
 from tests.quantised import llama
 from tests.quantised import quantised as read_back
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_quantised_is_refused(folder, tmp_path):
     change(folder / "config.json", kv_lora_rank=8)
     with pytest.raises(PlaygroundError, match="latent attention"):
         get(folder, 8)
-    weights = load.Weights(folder, "g", "folder g", gguf="a.gguf")
+    weights = load.ModelFiles(folder, "g", "folder g", gguf="a.gguf")
     with pytest.raises(PlaygroundError, match="GGUF"):
         load.read(weights, torch.float32, CPU, 4)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
+from playground.lane import Lane, Request
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.trace import Comparison, DraftToken, Lane, Request, Round, TargetToken, Trace
+from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 from tests import examples
 
 TEXT = (

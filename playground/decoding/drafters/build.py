@@ -29,15 +29,15 @@ from playground.decoding.drafters.universal import UniversalDrafter
 from playground.decoding.pass_cost import PassCost, time_passes
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.models.dflash import DFlash
-from playground.models.eagle3 import Eagle3Head
-from playground.models.gemma4 import Gemma4Assistant
-from playground.models.heads import ParallelHeads
-from playground.models.medusa import MedusaHeads
-from playground.models.mtp import MtpLayer
-from playground.models.native_mtp import NativeLayer, NativeLayers
+from playground.lane import Lane
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.gemma4 import Gemma4Assistant
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.medusa import MedusaHeads
+from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.native_mtp import NativeLayer, NativeLayers
 from playground.models.store import LoadedPair
-from playground.trace import Lane
 
 SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 

@@ -1,7 +1,7 @@
 """DFlash drafts a block of tokens at once: one pass over mask tokens that see the target's hidden states.
 
-Chen et al. 2026 (arXiv 2602.06036); models/dflash.py has the network. Each place has a distribution of its own, which
-knows nothing of what was chosen before it; draws from them are verified as any other. A tree over them is DDTree
+Chen et al. 2026 (arXiv 2602.06036); the network: models/networks/dflash.py. Each place has a distribution of its own,
+which knows nothing of what was chosen before it; draws from them are verified as any other. A tree over them is DDTree
 (Ringel and Romano 2026, arXiv 2604.12989).
 """
 
@@ -13,8 +13,8 @@ import torch
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.parallel import ParallelBranches
-from playground.models.dflash import DFlash
-from playground.models.held import cache_bytes
+from playground.models.footprint import cache_bytes
+from playground.models.networks.dflash import DFlash
 
 
 class DFlashBranches(ParallelBranches):

@@ -1,14 +1,14 @@
 """An EAGLE-3 head grows drafts recursively from three layers of the target.
 
-Li et al. 2025, "EAGLE-3"; models/eagle3.py has the head. The recursion, its KV cache and the tree are those of an MTP
-layer: only what is read of the target differs.
+Li et al. 2025, "EAGLE-3"; the network: models/networks/eagle3.py. The recursion, its KV cache and the tree are those of
+an MTP layer: only what is read of the target differs.
 """
 
 from __future__ import annotations
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.mtp import MtpBranches
-from playground.models.eagle3 import Eagle3Head
+from playground.models.networks.eagle3 import Eagle3Head
 
 
 class Eagle3Branches(MtpBranches):

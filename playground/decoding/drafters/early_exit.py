@@ -19,7 +19,7 @@ from playground.decoding.sampling import Sampler
 
 class EarlyExitDrafter(AssistantDrafter):
     """Args:
-    layers: the first of the target's layers, as models/early_exit.py makes them.
+    layers: the first of the target's layers, as models/networks/early_exit.py makes them.
     """
 
     cache_bytes = 0  # it drafts on the target's

@@ -1,7 +1,7 @@
 """A Gemma 4 assistant grows drafts from the target's own KV cache and last hidden state.
 
-Google 2026, Gemma 4; models/gemma4.py has the assistant, transformers' `SinglePositionMultiTokenCandidateGenerator` the
-same way of drafting. It keeps nothing between rounds: the states it attends to are the target's, for the text that
+Google 2026, Gemma 4; the network: models/networks/gemma4.py, transformers' `SinglePositionMultiTokenCandidateGenerator`
+the same way of drafting. It keeps nothing between rounds: the states it attends to are the target's, for the text that
 stands, and each step goes on from the hidden state that came out of the one before it, at the place of the text's last
 token.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from playground.decoding.cached import CachedModel
-from playground.models.gemma4 import Gemma4Assistant
+from playground.models.networks.gemma4 import Gemma4Assistant
 
 
 class Gemma4Branches:

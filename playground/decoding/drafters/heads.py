@@ -1,7 +1,7 @@
 """Parallel heads draft several tokens from one hidden state of the target, all at once.
 
-Medusa (Cai et al. 2024), Gloeckle et al. 2024; models/heads.py has the heads. Verified exactly: Medusa's "typical
-acceptance" is lossy and not used.
+Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verified exactly: Medusa's
+"typical acceptance" is lossy and not used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import TextVocabulary
 from playground.decoding.drafters.parallel import ParallelBranches
-from playground.models.heads import ParallelHeads
+from playground.models.networks.heads import ParallelHeads
 
 
 class HeadsBranches(ParallelBranches):

@@ -9,7 +9,7 @@ import torch
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Choice
 from playground.decoding.sampling import Sampler
-from playground.models.shared_head import SharedHead
+from playground.models.networks.shared_head import SharedHead
 
 
 class HiddenStates:

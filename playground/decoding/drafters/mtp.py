@@ -1,8 +1,8 @@
 """A multi-token prediction layer grows drafts recursively from the target's hidden states.
 
-DeepSeek-V3 (2024, section 2.2); models/mtp.py has the layer. Its KV cache holds an entry for each place of the text
-that the target has been through. Entries grown from the layer's own hidden states are dropped after each draft: the
-target's verify pass gives the true ones.
+DeepSeek-V3 (2024, section 2.2); the network: models/networks/mtp.py. Its KV cache holds an entry for each place of the
+text that the target has been through. Entries grown from the layer's own hidden states are dropped after each draft:
+the target's verify pass gives the true ones.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from transformers import DynamicCache
 
 from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
-from playground.models.held import cache_bytes
-from playground.models.mtp import MtpLayer
+from playground.models.footprint import cache_bytes
+from playground.models.networks.mtp import MtpLayer
 
 
 class RecursiveLayer(Protocol):
-    """A layer that feeds on its own hidden states, as models/mtp.py has it. `draft_ids`: (draft vocabulary,), the token
+    """A layer that feeds on its own hidden states, as models/networks/mtp.py has it. `draft_ids`: (draft vocabulary,),
+    the token
     ids that the columns of its logits stand for."""
 
     draft_ids: torch.Tensor

@@ -1,7 +1,7 @@
 """Several multi-token prediction layers of the target's own: each drafts the token behind the one before's.
 
-DeepSeek-V3 (2024, section 2.2); models/native_mtp.py has the layers. A single layer drafts by mtp.py. Layer k's KV
-cache holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k
+DeepSeek-V3 (2024, section 2.2); the network: models/networks/native_mtp.py. A single layer drafts by mtp.py. Layer k's
+KV cache holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k
 more of them, depends on drafted tokens and is dropped behind each draft. A layer that a round does not reach catches up
 in the next that does. Behind the last layer's token the last layer goes on recursively, as a single one does.
 """
@@ -15,8 +15,8 @@ import torch
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import HiddenStates
-from playground.models.held import cache_bytes
-from playground.models.native_mtp import NativeLayers
+from playground.models.footprint import cache_bytes
+from playground.models.networks.native_mtp import NativeLayers
 
 
 class NativeBranches:

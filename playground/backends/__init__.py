@@ -1,0 +1,1 @@
+"""Who gives rounds: the engine in this process or, later, a server."""

@@ -1,0 +1,1 @@
+"""What the playground measures about itself."""

@@ -1,0 +1,1 @@
+"""What makes a pass fast on a CPU: attention kernels, weight layout, packed weights."""

@@ -1,0 +1,59 @@
+"""Where a model's files lie, and where they came from. Knows nothing of torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from playground.errors import PlaygroundError
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A folder that transformers can load.
+
+    `name` is short and for people; `origin` says in one line where the bytes came from. `gguf` is the name of the file
+    inside the folder that holds the weights as GGUF; None where they are safetensors.
+    """
+
+    folder: Path
+    name: str
+    origin: str
+    gguf: str | None = None
+
+
+def cache_folder() -> Path:
+    """The folder in which the playground keeps what it converts. The variable PLAYGROUND_CACHE moves it."""
+    default = platformdirs.user_cache_dir("speculative-decoding-playground", appauthor=False)
+    return Path(os.environ.get("PLAYGROUND_CACHE") or default).expanduser()
+
+
+def inspect(folder: Path, name: str, origin: str) -> ModelFiles:
+    """Finds the weights in a folder without loading them.
+
+    Raises:
+        PlaygroundError: the folder holds no model, no safetensors, or several GGUF files.
+    """
+    configured = (folder / "config.json").is_file()
+    if configured and any(folder.glob("*.safetensors")):
+        return ModelFiles(folder, name, origin)
+    ggufs = sorted(path.name for path in folder.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return ModelFiles(folder, name, origin, gguf=ggufs[0])
+    if ggufs:
+        raise PlaygroundError(
+            f"{name} holds {len(ggufs)} GGUF files ({', '.join(ggufs[:3])}…), and one is needed. "
+            "Put the one to load into a folder of its own."
+        )
+    if configured:
+        raise PlaygroundError(
+            f"{name} has no safetensors weights. Pickled ones (.bin, .pt) are not loaded, because unpickling can "
+            "run code. If you trust them, load them with transformers and write them again with `save_pretrained`."
+        )
+    raise PlaygroundError(
+        f"{name} holds no model: there is no config.json in it and no GGUF file. Choose a model with safetensors "
+        "weights, as `save_pretrained` writes them, or a folder that holds a single GGUF file."
+    )

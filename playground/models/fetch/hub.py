@@ -1,0 +1,111 @@
+"""Brings a model's files from the Hugging Face hub, or from its cache where the hub cannot be reached.
+
+Safetensors, configuration and tokenizer only: no pickles and no code are fetched.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from huggingface_hub import constants, get_token, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import get_session
+from tqdm import tqdm
+
+from playground.errors import PlaygroundError, Stopped
+from playground.models.fetch.files import ModelFiles, inspect
+from playground.progress import Progress
+
+FILES = {
+    "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"],
+    "ignore_patterns": ["*/*", "consolidated*"],  # copies of the same weights in other layouts
+}
+
+
+def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
+    """The files of a hub model, fetched where they are not in the hub's cache yet.
+
+    Raises:
+        PlaygroundError: no such id, gated, out of reach, or without safetensors.
+    """
+    try:
+        bar = _bar(f"Fetching {repo_id}", progress)
+        folder = Path(snapshot_download(repo_id, local_files_only=not reachable(), tqdm_class=bar, **FILES))
+    except HFValidationError:
+        raise PlaygroundError(
+            f"{repo_id!r} is neither a folder on this machine nor a model's id on the hub. "
+            "Type an id as owner/name, or the path of a folder."
+        ) from None
+    except GatedRepoError:
+        raise PlaygroundError(
+            f"{repo_id} is gated: its owner lets in only accounts that accepted the terms. Accept them on the model's "
+            "page, then set HF_TOKEN or run `hf auth login`."
+        ) from None
+    except RepositoryNotFoundError:
+        raise PlaygroundError(
+            f"The hub has no model {repo_id}, or it is private. Check the spelling; for a private model set HF_TOKEN."
+        ) from None
+    except LocalEntryNotFoundError:
+        raise PlaygroundError(
+            f"{repo_id} is not in the hub's cache on this machine, and the hub cannot be reached. Connect to the "
+            "network, or type the path of a folder that holds the model."
+        ) from None
+    except Stopped:
+        raise
+    except Exception as error:
+        # Under snapshot_download lie an HTTP client, a file system and threads, each with errors of its own.
+        raise PlaygroundError(
+            f"Fetching {repo_id} from the hub failed ({type(error).__name__}: {error}). Try again: what has arrived "
+            "is kept."
+        ) from error
+    return inspect(folder, repo_id, f"{repo_id} from the hub, revision {folder.name[:8]}")
+
+
+def cached(repo_id: str) -> bool:
+    """Whether the hub's cache on this machine holds the model's files."""
+    try:
+        folder = Path(snapshot_download(repo_id, local_files_only=True, **FILES))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return False
+    return any(folder.glob("*.safetensors"))
+
+
+def reachable() -> bool:
+    """Whether the hub answers, asked with a limit of three seconds and at most twice a minute. A download asked of a
+    hub that is silent would wait for minutes."""
+    return not constants.HF_HUB_OFFLINE and _answers(int(time.monotonic() // 30))
+
+
+@lru_cache(maxsize=1)
+def _answers(half_minute: int) -> bool:
+    try:
+        return get_session().get(f"{constants.ENDPOINT}/api/models/openai-community/gpt2", timeout=3).status_code < 400
+    except Exception:  # whatever the HTTP client of this huggingface_hub raises
+        return False
+
+
+def has_token() -> bool:
+    return get_token() is not None
+
+
+def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:
+    """A progress bar for huggingface_hub that hands its bytes to `progress` instead of drawing itself."""
+
+    class Bar(tqdm):
+        def __init__(self, *args, **kwargs) -> None:
+            super().__init__(*args, **{**kwargs, "file": io.StringIO()})
+
+        def display(self, *args, **kwargs) -> None:
+            if self.unit == "B" and self.total and self.n:
+                progress(Progress(label, min(1.0, self.n / self.total)))
+
+    return Bar

@@ -1,0 +1,58 @@
+"""What models and caches hold in memory, in bytes, counted from the tensors that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+from transformers import Cache
+
+from playground.models.cpu.packed import PackedLinear
+
+
+def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
+    """Of a model; what it shares with the one that it is loaded `beside` is not counted, nor is anything twice."""
+    shared = set() if beside is None else _held(beside).keys()
+    return sum(size for at, size in _held(model).items() if at not in shared)
+
+
+def cache_bytes(cache: Cache) -> int:
+    """Of a KV cache, recurrent states among it, which layers keep in dictionaries."""
+    kept = [value for layer in cache.layers for value in vars(layer).values()]
+    states = [state for value in kept for state in (value.values() if isinstance(value, dict) else [value])]
+    return sum(_storages(state for state in states if isinstance(state, Tensor)).values())
+
+
+def _held(model: nn.Module) -> dict[int, int]:
+    """Address -> bytes."""
+    modules = list(_modules(model))
+    packed = {id(module.packed): module.nbytes for module in modules if isinstance(module, PackedLinear)}
+    return packed | _storages(tensor for module in modules for tensor in _tensors(module))
+
+
+def _modules(model: nn.Module) -> Iterator[nn.Module]:
+    """Those that a module keeps without their being a part of it, too: its target's head, or a part of that."""
+    for module in model.modules():
+        yield module
+        yield from (value for value in vars(module).values() if isinstance(value, nn.Module))
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """ModelFiles and buffers, and what a module keeps beside them: in the objects in which bitsandbytes has them, the
+    scales of quantised weights."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
+        yield from (value for value in getattr(holder, "__dict__", {}).values() if isinstance(value, Tensor))
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Address -> bytes. A view holds all of the memory that it looks at."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        if hasattr(tensor, "__tensor_flatten__"):  # a quantised one is made of others
+            found |= _storages(getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        else:
+            storage = tensor.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return found

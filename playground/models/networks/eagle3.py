@@ -1,0 +1,258 @@
+"""EAGLE-3 heads, as they are published: one decoder layer that reads three layers of the target and drafts recursively.
+
+Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test" (arXiv
+2503.01840). The hidden states of a low, a middle and a high layer of the target are reduced to one width: h. For the
+token x at place i + 1 and h at place i the layer's attention reads [norm(embedding(x)); norm(h)], and what comes out of
+it stands for h at place i + 1: the head reads the next token from it, and it is fed back to draft the one behind that.
+
+Two layouts: SafeAILab's, which SpecForge writes too (`midlayer.*`), and that of speculators (`layers.0.*`, with the
+layer's config in `transformer_layer_config`). Both number the draft vocabulary by itself: `d2t` is what is added to a
+draft id to make the target's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
+
+from playground.errors import PlaygroundError
+from playground.models.fetch.files import ModelFiles
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
+from playground.models.networks.made_for import REMEDY, check_made_for, fetch
+from playground.progress import Progress
+
+KINDS = ("llama", "qwen3")  # of decoder layers that heads are built of
+MARKS = ("fc.weight", "lm_head.weight", "layers.0.hidden_norm.weight")  # what every EAGLE-3 head has, and EAGLE-1 lacks
+
+
+@dataclass(frozen=True)
+class Eagle3Config:
+    """What a head's config.json says, whichever its layout.
+
+    Attributes:
+        layer: of the decoder layer.
+        layers: those of the target that the head reads, counted from 0, each by what comes out of it; None where the
+            config leaves it to the usual ones.
+        norm_before_residual: whether the layer passes on norm(h), not h.
+        norm_output: whether what is fed back has been through the final norm (EAGLE 3.1).
+    """
+
+    layer: PretrainedConfig
+    layers: tuple[int, ...] | None
+    norm_before_residual: bool
+    norm_output: bool
+
+    def layers_of(self, target: PretrainedConfig) -> tuple[int, ...]:
+        """By default what goes into the layers 2, n / 2 and n - 3 of n."""
+        n = target.num_hidden_layers
+        return self.layers or (1, n // 2 - 1, n - 4)
+
+
+class Eagle3Layer(nn.Module):
+    """A decoder layer of transformers whose attention reads a token and a hidden state side by side."""
+
+    def __init__(self, layer: nn.Module, width: int, norm_before_residual: bool) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = layer.self_attn, layer.mlp
+        self.input_layernorm, self.post_attention_layernorm = layer.input_layernorm, layer.post_attention_layernorm
+        self.hidden_norm = copy.deepcopy(layer.input_layernorm)
+        self._norm_before_residual = norm_before_residual
+        for name in ("q_proj", "k_proj", "v_proj"):
+            narrow = getattr(self.self_attn, name)
+            like = {"bias": narrow.bias is not None, "dtype": narrow.weight.dtype, "device": narrow.weight.device}
+            setattr(self.self_attn, name, nn.Linear(2 * width, narrow.out_features, **like))
+
+    def forward(self, hidden_states: Tensor, **options: Any) -> Tensor:
+        """(rows, n, 2 x width), embeddings beside hidden states, to (rows, n, width). `options`: as transformers' model
+        gives them to its layers."""
+        embedding, hidden = hidden_states.chunk(2, dim=-1)
+        normed = self.hidden_norm(hidden)
+        attended, _ = self.self_attn(
+            hidden_states=torch.cat([self.input_layernorm(embedding), normed], dim=-1), **options
+        )
+        hidden = (normed if self._norm_before_residual else hidden) + attended
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class Eagle3Head(nn.Module):
+    """`layers`: of the target, whose hidden states it reads, as `CachedModel.watch` takes them. `draft_ids`: (draft
+    vocabulary,), the token ids that the columns of its logits stand for.
+
+    Args:
+        target: whose embedding is used where the head has none. Shared, not copied.
+        state: the published weights, by the names of the speculators layout; they tell which parts there are, and are
+            not loaded.
+    """
+
+    def __init__(self, target: PreTrainedModel, config: Eagle3Config, state: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        text = target.config.get_text_config(decoder=True)
+        self.layers = config.layers_of(text)
+        layer, width = copy.deepcopy(config.layer), config.layer.hidden_size
+        layer.vocab_size, layer.pad_token_id = 1, None  # the model's own embedding is never used
+        like = {"dtype": target.dtype, "device": target.device}
+
+        self.base: PreTrainedModel = AutoModel.from_config(layer, dtype=target.dtype).to(target.device).eval()
+        self.base.set_input_embeddings(None)
+        self.base.layers[0] = Eagle3Layer(self.base.layers[0], width, config.norm_before_residual)
+        self.norm, self.base.norm = self.base.norm, nn.Identity()
+        self._norm_output = config.norm_output
+
+        def norm_of(size: int, part: str) -> nn.Module:
+            return nn.RMSNorm(size, eps=layer.rms_norm_eps, **like) if part in state else nn.Identity()
+
+        many, each = len(self.layers), text.hidden_size
+        self.fc_norm = nn.ModuleList(norm_of(each, f"fc_norm.{i}.weight") for i in range(many))
+        self.input_norm = norm_of(many * each, "input_norm.weight")
+        self.fc = nn.Linear(many * each, width, bias=False, **like)
+
+        own = "embed_tokens.weight" in state
+        self.embed_tokens = nn.Embedding(text.vocab_size, width, **like) if own else None
+        object.__setattr__(self, "_shared", target.get_input_embeddings())  # no submodule: not loaded
+        self.lm_head = nn.Linear(width, len(state["lm_head.weight"]), bias=False, **like)
+        self.register_buffer("draft_ids", draft_ids(state).to(target.device), persistent=False)
+
+    def new_cache(self) -> DynamicCache:
+        return DynamicCache(config=self.base.config)
+
+    def forward(
+        self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Args:
+            ids: (rows, n), the tokens at places 1 and on.
+            hidden: (rows, n, layers x width of the target), hidden states at places 0 and on; or (rows, n, width), what
+                came out of here.
+            mask: (rows, 1, n, cached + n), added to the attention scores; None is causal.
+
+        Returns:
+            (rows, n, width), hidden states at places 1 and on.
+        """
+        if hidden.shape[-1] == self.fc.in_features:
+            parts = zip(self.fc_norm, hidden.chunk(len(self.layers), dim=-1), strict=True)
+            hidden = self.fc(self.input_norm(torch.cat([norm(part) for norm, part in parts], dim=-1)))
+        table = (self.embed_tokens or self._shared).weight  # not the target's module, which may scale what it looks up
+        embedding = nn.functional.embedding(ids, table).to(hidden.dtype)
+        out = self.base(
+            inputs_embeds=torch.cat([embedding, hidden], dim=-1),
+            past_key_values=cache,
+            use_cache=True,
+            position_ids=positions,
+            attention_mask=mask,
+        ).last_hidden_state
+        return self.norm(out) if self._norm_output else out
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
+        return self.lm_head(hidden if self._norm_output else self.norm(hidden))
+
+
+def draft_ids(state: Mapping[str, Tensor]) -> Tensor:
+    """(draft vocabulary,), the target's token ids; a head without `d2t` drafts from the whole vocabulary."""
+    ids = torch.arange(len(state["lm_head.weight"]))
+    return ids + state["d2t"].long() if "d2t" in state else ids
+
+
+def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """`name`: a folder, or an id on the hub.
+
+    Raises:
+        PlaygroundError: it cannot be had, is no EAGLE-3 head, has no safetensors weights, or was made for another
+        target.
+    """
+    weights, raw = fetch(name, "An EAGLE-3 head", progress)
+    progress(Progress(f"Loading {weights.name}"))
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
+        state = _read_state(weights)
+        _check_kind(raw, state, weights.name)
+        config = read_config(raw)
+        _check_fits(config, state, weights.name, _made_for(raw), target)
+        head = Eagle3Head(target.model, config, state)
+        parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
+        head.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
+    return LoadedDrafter(head.eval().requires_grad_(False), weights.name, weights.origin)
+
+
+def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
+    """Raises:
+    KeyError: an entry is missing whose default is not agreed upon.
+    """
+    if "speculators_model_type" in raw:
+        layer, norm_before_residual = raw["transformer_layer_config"], raw["norm_before_residual"]
+    else:
+        layer, norm_before_residual = raw, raw.get("norm_before_residual", False)
+    # vLLM and speculators count what goes into a layer, SGLang and SpecForge what comes out of one.
+    inputs = raw.get("eagle_aux_hidden_state_layer_ids")
+    outputs = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    layers = [i - 1 for i in inputs] if inputs else outputs
+    return Eagle3Config(
+        AutoConfig.for_model(**layer),
+        tuple(layers) if layers else None,
+        norm_before_residual,
+        raw.get("norm_output", False),
+    )
+
+
+def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
+    """The published tensors, by the names of the speculators layout."""
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(weights.folder.glob("*.safetensors")):
+        tensors |= load_file(path)
+    return {key.replace("midlayer.", "layers.0.", 1): tensor for key, tensor in tensors.items()}
+
+
+def _made_for(raw: Mapping[str, Any]) -> str:
+    """The target that the head was trained for, where its config says so."""
+    name = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
+    return name.rsplit("/", 1)[-1] if name else "another target"
+
+
+def _check_kind(raw: Mapping[str, Any], state: Mapping[str, Tensor], name: str) -> None:
+    """Raises:
+    PlaygroundError: it is a drafter of another kind.
+    """
+    kind = raw.get("speculators_model_type", "eagle3")
+    lacks = [key for key in MARKS if key not in state]
+    if kind != "eagle3" or lacks:
+        what = f"its config calls it {kind}" if kind != "eagle3" else f"it has no {lacks[0]}"
+        raise PlaygroundError(
+            f"{name} is no EAGLE-3 head: {what}. EAGLE-1 and EAGLE-2 heads, which read the target's last layer alone, "
+            "are not supported. Choose an EAGLE-3 head made for this target."
+        )
+    built_of = raw.get("transformer_layer_config", raw)["model_type"]
+    if built_of not in KINDS:
+        raise PlaygroundError(
+            f"{name} is built of a {built_of} layer, and only heads of {' and '.join(KINDS)} layers are supported. "
+            "Choose another head."
+        )
+
+
+def _check_fits(
+    config: Eagle3Config, state: Mapping[str, Tensor], name: str, made_for: str, target: LoadedModel
+) -> None:
+    """Raises:
+    PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size.
+    """
+    text = target.model.config.get_text_config(decoder=True)
+    layers, n = config.layers_of(text), text.num_hidden_layers
+    if min(layers) < 0 or max(layers) >= n or len(set(layers)) < len(layers):
+        reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"
+        raise PlaygroundError(
+            f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and here there are "
+            f"{n}. {REMEDY}"
+        )
+    reads = state["fc.weight"].shape[1] // len(layers)
+    embeds = text.hidden_size if "embed_tokens.weight" not in state else config.layer.hidden_size
+    sizes = [
+        ("hidden states of {}", reads, text.hidden_size),
+        ("embeddings of {}", config.layer.hidden_size, embeds),
+        ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
+    ]
+    check_made_for(name, target.name, sizes, made_for=made_for)

@@ -1,0 +1,61 @@
+"""What the loaders of networks share that draft from a target's hidden states: each was trained for one target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from playground.errors import PlaygroundError
+from playground.models.fetch.files import ModelFiles
+from playground.models.load import locate
+from playground.progress import Progress
+
+REMEDY = "Choose the target that it was made for, or a drafter made for this one."
+
+
+def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[ModelFiles, dict[str, Any]]:
+    """The files of a drafter, and its config. `what`: what it should be, to be told.
+
+    Raises:
+        PlaygroundError: it cannot be had, is GGUF, or its config.json is broken.
+    """
+    weights = locate(name, progress)
+    if weights.gguf:
+        raise PlaygroundError(f"{weights.name} is GGUF. {what} is loaded from safetensors with its config.json.")
+    try:
+        config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
+        config.items()
+    except (OSError, ValueError, AttributeError) as error:
+        raise PlaygroundError(
+            f"The config.json of {weights.name} cannot be read ({type(error).__name__}: {error}). Fetch it again."
+        ) from error
+    return weights, config
+
+
+def check_made_for(
+    name: str,
+    target: str,
+    sizes: Sequence[tuple[str, Any, Any]],
+    *,
+    made_for: str = "another target",
+    remedy: str = REMEDY,
+) -> None:
+    """Args:
+        name, target: of the drafter, and of what it is to draft for.
+        sizes: for each its name, such as "hidden states of {}", the one that the drafter was made for, None where it
+            does not say, and the target's.
+
+    Raises:
+        PlaygroundError: the target's are others.
+    """
+    for what, wanted, given in sizes:
+        if wanted not in (None, given):
+            raise PlaygroundError(
+                f"{name} cannot draft for {target}: it was made for {made_for}, with {what.format(_told(wanted))}, and "
+                f"this one has {_told(given)}. {remedy}"
+            )
+
+
+def _told(size: Any) -> str:
+    return f"{size:,}" if isinstance(size, int) else str(size)

@@ -1,0 +1,98 @@
+"""Medusa's heads: several future tokens from the target's last hidden state alone.
+
+Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (arXiv 2401.10774).
+Where the target's own head reads the next token from a hidden state, head k, counted from 0, proposes the one k + 1
+places further on. A head is some residual blocks and a matrix over the vocabulary: its own (Medusa-1), or the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from playground.errors import PlaygroundError
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
+from playground.models.networks.made_for import check_made_for, fetch
+from playground.progress import Progress
+
+WEIGHTS = "medusa_lm_head.safetensors"
+
+
+class ResBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + nn.functional.silu(self.linear(hidden))
+
+
+class MedusaHeads(nn.Module):
+    """Args:
+    target: whose head is used where the heads have none of their own; shared, not copied.
+    count, blocks: the number of heads, and of blocks in each.
+    own: whether each head has a matrix over the vocabulary of its own.
+    """
+
+    def __init__(self, target: PreTrainedModel, count: int, blocks: int, own: bool) -> None:
+        super().__init__()
+        text = target.config.get_text_config(decoder=True)
+        width, vocabulary = text.hidden_size, text.vocab_size
+        self.count = count
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                *(ResBlock(width) for _ in range(blocks)),
+                *([nn.Linear(width, vocabulary, bias=False)] if own else []),
+            )
+            for _ in range(count)
+        )
+        self.draft_ids = torch.arange(vocabulary, device=target.device)
+        # No submodule: it is not this network's own.
+        object.__setattr__(self, "_head", nn.Identity() if own else target.get_output_embeddings())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(width,), the target's hidden state at a place, to (heads, vocabulary): logits for the places 2 and more
+        further on."""
+        return self._head(torch.stack([head(hidden) for head in self.heads]))
+
+
+def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """Raises:
+    PlaygroundError: there are no such heads, they are pickled or of another kind, were made for another target, or
+    their files are broken.
+    """
+    weights, config = fetch(name, "A set of Medusa heads", progress)
+    count, blocks = config.get("medusa_num_heads"), config.get("medusa_num_layers")
+    path = weights.folder / WEIGHTS
+    if not (isinstance(count, int) and isinstance(blocks, int) and path.is_file()):
+        raise PlaygroundError(
+            f"{weights.name} holds no Medusa heads of a kind known here: {WEIGHTS}, and a config.json with "
+            "medusa_num_heads and medusa_num_layers. Choose a folder or a model on the hub that holds both."
+        )
+    progress(Progress(f"Loading {weights.name}"))
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
+        loaded = load_file(path, device=str(target.model.device))
+        state = {key: tensor.to(target.model.dtype) for key, tensor in loaded.items()}
+    first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
+    width = first if first is not None else last
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("hidden states of {}", None if width is None else width.shape[1], text.hidden_size),
+        ("a vocabulary of {}", None if last is None else last.shape[0], text.vocab_size),
+    ]
+    check_made_for(weights.name, target.name, sizes)
+    with torch.device("meta"):
+        network = MedusaHeads(target.model, count, blocks, own=last is not None)
+    try:
+        network.heads.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        raise PlaygroundError(
+            f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, as its config.json says "
+            f"({str(error).splitlines()[-1].strip()}). Fetch it again, or choose others."
+        ) from error
+    return LoadedDrafter(network.eval().requires_grad_(False), weights.name, weights.origin)

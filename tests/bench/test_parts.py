@@ -1,0 +1,50 @@
+"""The benchmark compares like with like; how fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.bench import parts
+from playground.errors import PlaygroundError
+from playground.models.store import LoadedPair
+from playground.presets import custom_pair
+from tests.packing import needs_packing
+
+packed = pytest.param("float16", marks=needs_packing)
+
+
+def run(folder, only, dtype="float32", max_new_tokens=8):
+    said = []
+    pair = custom_pair(str(folder), None)
+    options = dict(runs=1, max_new_tokens=max_new_tokens, dtype=dtype, device="cpu")
+    return parts.run(pair, only=only, say=said.append, **options), said
+
+
+@pytest.mark.parametrize("dtype", ["float32", packed])
+def test_each_side_makes_the_same_tokens_in_float32(tiny_folder, dtype):
+    result, said = run(tiny_folder, ["standard", "ngram", "assistant"], dtype)
+    assert [part["identical"] for part in result["results"]] == [True] * 3
+    assert all(part["median"] > 0 for part in result["results"])
+    assert result["environment"]["device"] == "cpu"
+    assert any("against generate(assistant_model)" in line and "same tokens" in line for line in said)
+
+
+def test_an_unknown_part_is_named(tiny_folder):
+    with pytest.raises(PlaygroundError, match="no part luck"):
+        run(tiny_folder, ["luck"])
+
+
+def test_parts_that_another_process_runs_take_a_preset(tiny_folder):
+    with pytest.raises(PlaygroundError, match="memory, page takes a preset"):
+        run(tiny_folder, ["page", "memory", "ngram"])
+
+
+def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder):
+    models = LoadedPair(custom_pair(str(tiny_folder), None), None)
+    with pytest.raises(PlaygroundError, match="compare --pair custom` failed"):
+        parts._memory(models, 1, 8)
+
+
+def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):
+    result, _ = run(tiny_folder, ["ngram"], max_new_tokens=400)
+    assert result["results"][0]["identical"]

@@ -1,0 +1,70 @@
+"""Attention over grouped heads gives what transformers' own gives, and is set where it pays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from playground.decoding.cached import CachedModel
+from playground.models.cpu.attention import GROUPED, attend_by_groups
+from playground.models.load import load
+from tests.decoding.real import FAMILIES
+
+TEXT = list(range(1, 12))
+PASSES = {
+    "prompt": ([5, 6, 7], None),
+    "token": ([5], None),
+    "chain": ([5, 6, 7], None),
+    "tree": ([5, 6, 7], [-1, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", PASSES)
+def test_logits_are_those_of_transformers_own_attention(family, kind):
+    model = FAMILIES[family](0, 3)
+    ids, branches = PASSES[kind]
+
+    def logits() -> torch.Tensor:
+        target = CachedModel(model)
+        if kind != "prompt":
+            target.forward(TEXT, keep=1)
+            target.keep(len(TEXT))
+        if branches:
+            return target.forward([1, *ids], keep=4, branches=branches)
+        return target.forward(ids, keep=len(ids))
+
+    assert model.config._attn_implementation == "sdpa"
+    expected = logits()
+    attend_by_groups(model, torch.device("cpu"))
+    assert model.config._attn_implementation == GROUPED
+    torch.testing.assert_close(logits(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_trees_of_one_size_do_not_see_through_each_others_masks():
+    def logits(implementation: str) -> list[torch.Tensor]:
+        model = FAMILIES["llama"](0, 3)
+        model.set_attn_implementation(implementation)
+        target = CachedModel(model)
+        target.forward(TEXT, keep=1)
+        target.keep(len(TEXT))
+        seen = []
+        for branches in ([-1, 0, 0], [-1, -1, 1], [-1, 0, 1]):
+            seen.append(target.forward([1, 5, 6, 7], keep=4, branches=branches))
+            target.keep(len(TEXT))
+        return seen
+
+    torch.testing.assert_close(logits(GROUPED), logits("sdpa"), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loaded_model_attends_so_on_a_cpu(tiny_folder):
+    model = load(str(tiny_folder), torch.float32, torch.device("cpu"), lambda step: None).model
+    assert model.config._attn_implementation == GROUPED
+
+
+@pytest.mark.parametrize(("device", "own"), [("cuda", "sdpa"), ("cpu", "eager")])
+def test_other_devices_and_other_attention_are_left_as_they_are(device, own):
+    model = FAMILIES["llama"](0, 2)
+    model.set_attn_implementation(own)
+    attend_by_groups(model, torch.device(device))
+    assert model.config._attn_implementation == own

@@ -1,0 +1,79 @@
+"""ModelFiles in float16 under sums in float32."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from playground.experiments.compare import Lane
+from playground.experiments.environment import describe
+from playground.models import device
+from playground.models.cpu.packed import PackedLinear, pack
+from playground.models.footprint import weights_bytes
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from tests.packing import CPU, needs_packing
+
+pytestmark = needs_packing
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(48, 33), (1, 1)])
+def test_it_is_the_layer_whose_weights_are_rounded_to_float16(shape, bias):
+    layer, x = nn.Linear(*shape, bias=bias), torch.randn(2, 7, shape[0])
+    packed = PackedLinear(layer)
+    layer.weight.data = layer.weight.data.half().float()
+    for of_any_rank in (x, x[0], x[0, 0], x[:, :0]):
+        torch.testing.assert_close(packed(of_any_rank), layer(of_any_rank))
+    assert torch.equal(packed.weight, layer.weight)
+
+
+@pytest.mark.parametrize("tokens", [2, 5, 14, 33])
+def test_what_comes_out_for_a_token_does_not_depend_on_the_tokens_beside_it(tokens):
+    packed, x = PackedLinear(nn.Linear(96, 130)), torch.randn(tokens, 96)
+    assert torch.equal(packed(x), torch.cat([packed(row[None]) for row in x]))
+
+
+def test_a_head_goes_on_sharing_its_weight_with_the_embedding(tiny_llama):
+    model = copy.deepcopy(tiny_llama)
+    embedding = model.get_input_embeddings()
+    model.get_output_embeddings().weight = embedding.weight
+    pack(model)
+    assert not any(type(module) is nn.Linear for module in model.modules())
+    assert model.get_output_embeddings().weight.data_ptr() == embedding.weight.data_ptr()
+
+
+def test_the_store_packs_target_and_assistant_and_the_trace_says_so(tiny_folder):
+    pair = custom_pair(str(tiny_folder), str(tiny_folder))
+    models = ModelStore().get(pair, drafter="assistant", dtype="float16", device="cpu", progress=lambda step: None)
+    assert models.drafting is models.target
+    assert describe(models, Lane("Standard", "tiny")).dtype == "float16 weights, float32"
+
+
+def test_packed_weights_are_counted_as_what_they_take(tiny_llama):
+    model = copy.deepcopy(tiny_llama)
+    whole, head = weights_bytes(model), model.get_output_embeddings()
+    layers = sum(m.weight.numel() for m in model.modules() if type(m) is nn.Linear and m is not head)
+    pack(model)
+    assert weights_bytes(model) == whole - 2 * layers + 2 * head.weight.numel()
+    assert weights_bytes(model, beside=model) == 0
+
+
+def test_auto_packs_where_a_cpu_computes_in_float32(monkeypatch):
+    told = {"avx512_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
+    assert (device.resolve_dtype("auto", CPU), device.weight_bits("auto", CPU)) == (torch.float32, 16)
+    assert device.weight_bits("float32", CPU) is None
+    told["avx512_bf16"] = True
+    assert device.weight_bits("auto", CPU) is None
+    assert (device.resolve_dtype("float16", CPU), device.weight_bits("float16", CPU)) == (torch.float32, 16)
+
+
+def test_a_cpu_that_cannot_pack_computes_in_what_was_asked_for(monkeypatch):
+    monkeypatch.setattr(device, "can_pack", lambda where: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False}, raising=False)
+    assert (device.resolve_dtype("auto", CPU), device.weight_bits("auto", CPU)) == (torch.float32, None)
+    assert (device.resolve_dtype("float16", CPU), device.weight_bits("float16", CPU)) == (torch.float16, None)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import torch
+from transformers import DynamicCache
+
+from playground.models.footprint import cache_bytes, weights_bytes
+from playground.models.networks.heads import ParallelHeads
+
+
+def test_a_model_is_counted_once_however_often_a_weight_is_named(tiny_llama):
+    parameters = {id(p): p.numel() * 4 for p in tiny_llama.parameters()}
+    buffers = sum(b.numel() * b.element_size() for b in tiny_llama.buffers())
+    assert weights_bytes(tiny_llama) == sum(parameters.values()) + buffers
+
+
+def test_what_a_drafter_shares_with_its_target_is_the_targets(tiny_llama):
+    draft_ids = torch.arange(0, 100)
+    heads = ParallelHeads(tiny_llama, draft_ids, 2)
+    own = sum(p.numel() * 4 for p in heads.parameters()) + 100 * 8 + 100 * tiny_llama.config.hidden_size * 4
+    assert weights_bytes(heads, beside=tiny_llama) == own
+    assert weights_bytes(tiny_llama, beside=tiny_llama) == 0
+
+
+def test_a_cache_grows_with_its_text(tiny_llama):
+    cache = DynamicCache(config=tiny_llama.config)
+    assert cache_bytes(cache) == 0
+    with torch.inference_mode():
+        tiny_llama(input_ids=torch.ones(1, 7, dtype=torch.long), past_key_values=cache)
+    config = tiny_llama.config
+    head = config.hidden_size // config.num_attention_heads
+    assert cache_bytes(cache) == 2 * config.num_hidden_layers * config.num_key_value_heads * 7 * head * 4
