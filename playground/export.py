@@ -17,7 +17,7 @@ from playground.trace import Comparison, Environment, Finish, Memory, Round, Tra
 
 SCHEMA_VERSION = 1
 # Fields that the first files of this version lack; they have defaults.
-LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped", "pass_times")
+LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped", "pass_times", "passes", "commit_s", "annotate_s")
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:

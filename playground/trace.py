@@ -72,6 +72,10 @@ class Round:
     durations with the device synchronised; the tokens of the round exist for the user from `end_s` on. `target` is None
     where an accepted draft token ended the text. `capped`: memory was short, and the lookahead is less than the policy
     wanted.
+
+    `passes`: forward passes of the target, one unless a recurrent target had to be fed again after a rejection.
+    `commit_s`: rolling both caches back to what was accepted, such passes included; it comes after `end_s`.
+    `annotate_s`: working out what only the trace shows (p, margins, text); it comes after that.
     """
 
     lookahead: int
@@ -82,6 +86,9 @@ class Round:
     verify_s: float
     end_s: float
     capped: bool = False
+    passes: int = 1
+    commit_s: float = 0.0
+    annotate_s: float = 0.0
 
     @property
     def is_tree(self) -> bool:
