@@ -2,13 +2,13 @@
 // All text enters through textContent: what a model writes is never markup.
 
 const kinds = {
-  plain: "Chosen by the target: nothing had been drafted.",
+  plain: "Chosen by the target; nothing was drafted.",
   accepted: "Draft token, accepted by the target.",
   rejected: "Draft token, rejected: the target chose another one.",
-  unused: "Draft token, never judged: it stood behind the end of what was accepted.",
-  correction: "Correction: the target's own token in place of the rejected one.",
-  bonus: "Bonus: the whole draft was accepted, and the pass gave one token more.",
-  fork: "Draft tree: several tokens a place. Press to unfold it.",
+  unverified: "Draft token, not checked: it follows a rejected one.",
+  correction: "Correction: the model's replacement for the rejected token.",
+  bonus: "Bonus: accepted to the end of a branch, and the pass gave one token more.",
+  fork: "Draft tree: several candidates per position. Click to expand.",
 };
 
 // Makes `panel` a token panel and returns the function that draws a log into it.
@@ -75,26 +75,20 @@ function tokenPanel(panel) {
   return draw;
 }
 
-function roundOf([drafted, target, parents], number) {
+function roundOf({ drafted, own, tree }, number) {
   const span = document.createElement("span");
   span.className = "round";
-  const kept = drafted.findLastIndex((token) => token[2] === "accepted");
-  drafted.forEach((token, i) => {
-    if (token[2] === "rejected" && (!parents || parents[i] === kept)) token[7] = target?.[7];
-  });
-  if (parents) span.append(...treeOf(drafted, parents, number));
-  else drafted.forEach((token, i) => span.append(tokenOf(token, number, `${i + 1} of ${drafted.length}`)));
-  if (target) span.append(tokenOf(target, number, ""));
+  if (tree) span.append(...treeOf(drafted, number));
+  else drafted.forEach((token) => span.append(tokenOf(token, number, `${token.position} of ${drafted.length}`)));
+  if (own) span.append(tokenOf(own, number, ""));
   return span;
 }
 
-// A draft tree: the branch that was kept, and a fork that unfolds all of them, one token a line.
-function treeOf(drafted, parents, number) {
-  const depths = [];
-  parents.forEach((parent, i) => depths.push(parent < 0 ? 1 : depths[parent] + 1));
-  const deepest = Math.max(...depths);
-  const node = (i) => tokenOf(drafted[i], number, `${depths[i]} of ${deepest}, in a tree of ${drafted.length}`);
-  const kept = drafted.map((_, i) => i).filter((i) => drafted[i][2] === "accepted");
+// A draft tree: the branch that was accepted, and a fork that unfolds all of them, one token a line.
+function treeOf(drafted, number) {
+  const deepest = Math.max(...drafted.map((token) => token.position));
+  const node = (i) => tokenOf(drafted[i], number, `${drafted[i].position} of ${deepest}, in a tree of ${drafted.length}`);
+  const kept = drafted.map((_, i) => i).filter((i) => drafted[i].kind === "accepted");
   const fork = document.createElement("span");
   fork.className = "tok fork";
   fork.tabIndex = -1;
@@ -102,7 +96,7 @@ function treeOf(drafted, parents, number) {
   fork.token = { kind: "fork", text: String(drafted.length), round: number, size: drafted.length, kept: kept.length };
   fork.setAttribute("role", "button");
   fork.setAttribute("aria-expanded", "false");
-  fork.setAttribute("aria-label", `draft tree of ${drafted.length} tokens`);
+  fork.setAttribute("aria-label", `draft tree (${drafted.length} tokens): click to expand`);
   write(fork);
   fork.unfold = () => {
     const open = fork.nextElementSibling?.classList.contains("tree");
@@ -110,12 +104,12 @@ function treeOf(drafted, parents, number) {
     if (open) return fork.nextElementSibling.remove();
     const tree = document.createElement("span");
     tree.className = "tree";
-    drafted.forEach(([, , , p, q], i) => {
+    drafted.forEach(({ p, q, position }, i) => {
       const line = document.createElement("span");
       line.className = "branch";
-      line.style.setProperty("--depth", depths[i]);
+      line.style.setProperty("--depth", position);
       const chances = document.createElement("small");
-      chances.textContent = `q ${probability(q)} · p ${probability(p)}`;
+      chances.textContent = `q ${probability(q, "")} · p ${probability(p, drafted[i].kind)}`;
       line.append(node(i), chances);
       tree.append(line);
     });
@@ -124,7 +118,7 @@ function treeOf(drafted, parents, number) {
   return [...kept.map(node), fork];
 }
 
-function tokenOf([id, text, kind, p, q, margin, special, rank], round, place) {
+function tokenOf({ id, text, kind, p, q, margin, special, rank }, round, position) {
   const span = document.createElement("span");
   span.className = "tok " + kind;
   if (special) span.classList.add("special");
@@ -132,7 +126,7 @@ function tokenOf([id, text, kind, p, q, margin, special, rank], round, place) {
   span.tabIndex = -1;
   span.dataset.round = round;
   span.dataset.id = id;
-  span.token = { id, text, kind, p, q, margin, round, place, rank };
+  span.token = { id, text, kind, p, q, margin, round, position, rank };
   write(span);
   return span;
 }
@@ -156,24 +150,26 @@ if (!tip) {
   document.body.append(tip);
 }
 
-function probability(value) {
-  if (value === null) return "not judged";
+function probability(value, kind) {
+  if (value === undefined) return kind === "unverified" ? "not checked" : "unknown";
   return value > 0 && value < 0.001 ? "< 0.001" : value.toFixed(3);
 }
 
-function candidate(rank) {
-  return rank ? `no. ${rank} of the drafter's candidates` : "no candidate of the drafter's";
+function choice(rank) {
+  if (!rank) return "not in the drafter's vocabulary";
+  const ending = { one: "st", two: "nd", few: "rd", other: "th" }[new Intl.PluralRules("en", { type: "ordinal" }).select(rank)];
+  return `drafter's ${rank}${ending} choice`;
 }
 
-function told(token) {
+function rowsOf(token) {
   const rows = [["round", String(token.round)]];
   if (token.kind === "fork") return [...rows, ["tokens", String(token.size)], ["accepted", String(token.kept)]];
-  if (token.place) rows.push(["place in draft", token.place]);
-  rows.push(["p (target)", probability(token.p)]);
-  if (token.place) rows.push(["q (drafter)", probability(token.q)]);
-  rows.push(["margin", token.margin === null ? "not judged" : `${token.margin.toFixed(2)} logits`]);
-  if (token.rank !== undefined) rows.push(["target's choice", candidate(token.rank)]);
-  rows.push(["token id", String(token.id)]);
+  if (token.position) rows.push(["position", token.position]);
+  rows.push(["p (target)", probability(token.p, token.kind)]);
+  if (token.position) rows.push(["q (drafter)", probability(token.q, "")]);
+  if (token.margin !== undefined) rows.push(["margin", `${token.margin.toFixed(2)} logits`]);
+  if (token.rank !== undefined) rows.push(["target's choice", choice(token.rank)]);
+  rows.push(["token id", token.id === undefined ? "unknown" : String(token.id)]);
   rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
   return rows;
 }
@@ -183,7 +179,7 @@ function showTip(span) {
   const title = document.createElement("p");
   title.textContent = kinds[token.kind];
   const list = document.createElement("dl");
-  for (const [name, value] of told(token)) {
+  for (const [name, value] of rowsOf(token)) {
     const term = document.createElement("dt");
     const fact = document.createElement("dd");
     term.textContent = name;

@@ -1,31 +1,40 @@
-"""The file that a comparison is saved to: JSON out and in.
+"""The file that a comparison is saved to: JSON out and in, older schemas included.
 
-A lane's figures are written beside its rounds for other programs to read; here they are computed again from the rounds.
+A lane's figures are written beside its rounds for other programs; here they are computed again from the rounds.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import reprlib
-from typing import Any, get_args, get_type_hints
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
 
-from playground import metrics
+from playground import metrics, validation
 from playground.errors import PlaygroundError, check
-from playground.lane import Lane, Request
-from playground.trace import Comparison, Environment, Finish, Memory, Round, Trace
+from playground.trace import Comparison, Trace
 
-SCHEMA_VERSION = 1
-# Fields that the first files of this version lack; they have defaults.
-LATER = ("nodes", "parent", "rank", "keep_free_gb", "capped", "pass_times", "passes", "commit_s", "annotate_s")
+SCHEMA_VERSION = 2
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Each lane with its settings, environment, rounds and metrics, then how the second compares with the first."""
+    """Each lane with its request, environment, rounds and metrics, then how the others differ from the baseline."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "lanes": [_lane(trace) for trace in comparison.lanes],
-        "comparison": dataclasses.asdict(metrics.compare(*comparison.lanes[:2])),
+        "baseline": comparison.baseline,
+        "lanes": [trace_to_json(trace) for trace in comparison.lanes],
+        "differences": [asdict(difference) for difference in metrics.differences(comparison)],
+    }
+
+
+def trace_to_json(trace: Trace) -> dict[str, Any]:
+    """One lane, with what other programs would otherwise have to work out."""
+    return {
+        **asdict(trace),
+        "token_ids": list(trace.token_ids),
+        "text": trace.text,
+        "metrics": asdict(metrics.measure(trace)),
     }
 
 
@@ -33,20 +42,20 @@ def load(text: str | bytes) -> Comparison:
     """Reads an exported file.
 
     Raises:
-        PlaygroundError: not JSON, not a trace, or one of another schema version.
+        PlaygroundError: it is not JSON, not a trace, or of a newer schema version.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=str)  # NaN becomes text, so that the error names its field
     except (ValueError, RecursionError):
         raise PlaygroundError("This file is not JSON. Choose a file that Save trace wrote.") from None
     return from_json(data)
 
 
 def from_json(data: Any) -> Comparison:
-    """Reads what `to_json` made.
+    """Reads what `to_json` made, now or in an earlier release.
 
     Raises:
-        PlaygroundError: the data is not a trace, or one of another schema version.
+        PlaygroundError: the data is not a trace, or of a newer schema version.
     """
     check(
         isinstance(data, dict) and "schema_version" in data and isinstance(data.get("lanes"), list),
@@ -55,86 +64,90 @@ def from_json(data: Any) -> Comparison:
     )
     version = data["schema_version"]
     check(
-        version == SCHEMA_VERSION,
-        f"This trace has schema version {reprlib.repr(version)}; this playground reads version {SCHEMA_VERSION}. "
+        version in (1, SCHEMA_VERSION) and version is not True,
+        f"This trace has schema version {reprlib.repr(version)}; this playground reads versions 1 to {SCHEMA_VERSION}. "
         "Open it with the release that wrote it.",
     )
-    return Comparison(tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])))
-
-
-def _lane(trace: Trace) -> dict[str, Any]:
-    return {
-        "settings": {**dataclasses.asdict(trace.lane), **dataclasses.asdict(trace.request)},
-        "environment": dataclasses.asdict(trace.environment),
-        "prompt_ids": list(trace.prompt_ids),
-        "token_ids": list(trace.token_ids),
-        "text": trace.text,
-        "finish": trace.finish,
-        "rounds": [dataclasses.asdict(round_) for round_ in trace.rounds],
-        "memory": trace.memory and dataclasses.asdict(trace.memory),
-        "metrics": dataclasses.asdict(metrics.measure(trace)),
-    }
+    try:
+        data = _from_version_1(data) if version == 1 else data
+        lanes = tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"]))
+        return Comparison(lanes, validation.read(str, data.get("baseline"), "baseline"))
+    except PlaygroundError as error:
+        raise PlaygroundError(f"The trace is damaged: {error}") from None
 
 
 def _read_lane(data: Any, where: str) -> Trace:
-    check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
-    settings = data.get("settings")
-    rounds = _read_value(tuple[Round, ...], data.get("rounds"), f"{where}.rounds")
-    check(len(rounds) > 0 or data.get("finish") == "stopped", f"The trace is damaged: {where} has no rounds.")
-    times = [0.0] + [time for round_ in rounds for time in (round_.start_s, round_.end_s)]
+    trace = validation.read(Trace, data, where, extra="ignore")
+    check(len(trace.rounds) > 0 or trace.finish == "stopped", f"{where} has no rounds.")
+    times = [0.0] + [time for round_ in trace.rounds for time in (round_.start_s, round_.end_s)]
+    durations = [s for r in trace.rounds for s in (r.draft_s, r.verify_s, r.commit_s, r.annotate_s) if s is not None]
     check(
-        times == sorted(times) and all(min(r.draft_s, r.verify_s) >= 0 for r in rounds),
-        f"The trace is damaged: the times in {where}.rounds run backwards.",
+        times == sorted(times) and min(durations, default=0.0) >= 0,
+        f"the times in {where}.rounds run backwards.",
     )
-    parents = [(i, token.parent) for round_ in rounds for i, token in enumerate(round_.drafted)]
+    check(all(round_.passes >= 1 for round_ in trace.rounds), f"a round in {where}.rounds has no target pass.")
+    parents = [(i, token.parent) for round_ in trace.rounds for i, token in enumerate(round_.drafted)]
     check(
         all(parent is None or -1 <= parent < i for i, parent in parents),
-        f"The trace is damaged: a drafted token in {where}.rounds stands behind one that does not come before it.",
+        f"a drafted token in {where}.rounds has a parent that does not come before it.",
     )
-    environment = _read(Environment, data.get("environment"), f"{where}.environment")
     check(
-        all(time.seconds > 0 for time in environment.pass_times),
-        f"The trace is damaged: {where}.environment.pass_times has a pass that took no time.",
+        all(time.seconds > 0 for time in trace.environment.pass_times),
+        f"{where}.environment.pass_times has a pass that took no time.",
     )
-    return Trace(
-        lane=_read(Lane, settings, f"{where}.settings"),
-        request=_read(Request, settings, f"{where}.settings"),
-        environment=environment,
-        prompt_ids=_read_value(tuple[int, ...], data.get("prompt_ids"), f"{where}.prompt_ids"),
-        rounds=rounds,
-        finish=_read_value(Finish, data.get("finish"), f"{where}.finish"),
-        memory=_read_value(Memory | None, data.get("memory"), f"{where}.memory"),
-    )
+    numbers = [*times, *durations, *(time.seconds for time in trace.environment.pass_times)]
+    check(max(numbers) < 1e15, f"{where} has a time of over 1e15 seconds.")
+    ids = [*(trace.prompt_ids or ()), *(t.id or 0 for r in trace.rounds for t in (*r.drafted, *r.tokens))]
+    check(all(abs(id_) < 2**63 for id_ in ids), f"{where} has a token id of over 63 bits.")
+    return trace
 
 
-def _read(kind: type, data: Any, where: str) -> Any:
-    """Builds the dataclass `kind` from a JSON object; keys that `kind` does not have are left alone."""
-    check(isinstance(data, dict), f"The trace is damaged: {where} should be an object.")
-    hints = get_type_hints(kind)
-    missing = [name for name in hints if name not in data and name not in LATER]
-    check(not missing, f"The trace is damaged: {where} has no {', '.join(missing)}.")
-    given = {name: hint for name, hint in hints.items() if name in data}
-    return kind(**{name: _read_value(hint, data[name], f"{where}.{name}") for name, hint in given.items()})
+# --- schema 1: lane and request were one object, "settings"; versions were fields of the environment ---
+
+LANE = ("name", "target", "drafter", "assistant", "lookahead", "policy", "confidence_threshold", "nodes")
+LANE += ("keep_free_gb",)
+SOFTWARE = ("playground", "python", "torch", "transformers")
 
 
-def _read_value(hint: Any, value: Any, where: str) -> Any:
-    """Checks `value` against a type hint of this module's dataclasses and converts lists to tuples, objects to them."""
-    if dataclasses.is_dataclass(hint):
-        return _read(hint, value, where)
-    options = get_args(hint)
-    if len(options) == 2 and options[1] is Ellipsis:
-        check(isinstance(value, list), f"The trace is damaged: {where} should be a list.")
-        return tuple(_read_value(options[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if type(None) in options:
-        return None if value is None else _read_value(options[0], value, where)
-    if options:
-        check(value in options, f"The trace is damaged: {where} should be one of {', '.join(options)}.")
-        return value
-    if hint is float:
-        good = type(value) in (int, float) and abs(value) < 1e15  # neither NaN nor endless
-    elif hint is str:
-        good = type(value) is str and not any("\ud800" <= char <= "\udfff" for char in value)
-    else:
-        good = type(value) is hint and (hint is not int or abs(value) < 2**63)  # which torch's seeds are under
-    check(good, f"The trace is damaged: {where} should be a value of type {hint.__name__}.")
-    return value
+def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The same comparison in schema 2. The first lane is the baseline. Commit and annotation were not timed apart."""
+    lanes = [_lane_from_1(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])]
+    seen: Counter[str] = Counter()
+    for lane in lanes:  # names were free; now they tell lanes apart
+        name = str(lane["lane"].get("name"))
+        seen[name] += 1
+        if seen[name] > 1:
+            lane["lane"]["name"] = f"{name} ({seen[name]})"
+    return {"baseline": lanes[0]["lane"].get("name") if lanes else "", "lanes": lanes}
+
+
+def _lane_from_1(lane: Any, where: str) -> dict[str, Any]:
+    check(isinstance(lane, dict), f"{where} should be keys with values.")
+    settings, environment = lane.get("settings"), lane.get("environment")
+    for name, part in (("settings", settings), ("environment", environment)):
+        check(isinstance(part, dict), f"{where}.{name} should be keys with values.")
+    # Schema 1 always wrote every setting of the request; a default must not stand in for a missing one.
+    for key in ("max_new_tokens", "temperature", "top_p", "top_k", "seed"):
+        check(key in settings, f"{where}.settings.{key} should be there, and is missing.")
+    rounds = lane.get("rounds")
+    return {
+        **lane,
+        "lane": {key: settings[key] for key in LANE if key in settings},
+        "request": {key: value for key, value in settings.items() if key not in LANE},
+        "environment": environment_from_1(environment),
+        "rounds": [_round_from_1(round_) for round_ in rounds] if isinstance(rounds, list) else rounds,
+    }
+
+
+def environment_from_1(environment: dict[str, Any]) -> dict[str, Any]:
+    return {**environment, "versions": {key: environment[key] for key in SOFTWARE if key in environment}}
+
+
+def _round_from_1(round_: Any) -> Any:
+    if not isinstance(round_, dict) or not isinstance(round_.get("drafted"), list):
+        return round_
+    drafted = [
+        token | {"decision": "unverified"} if isinstance(token, dict) and token.get("decision") == "unused" else token
+        for token in round_["drafted"]
+    ]
+    return {**round_, "drafted": drafted}

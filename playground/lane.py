@@ -9,6 +9,9 @@ from playground.drafting_methods import METHODS, POLICIES
 from playground.errors import PlaygroundError, check
 from playground.presets import Pair
 
+STANDARD = "Standard"  # the name of the lane that decodes without a drafter
+LOCAL = "local"  # the backend in this process
+
 
 @dataclass(frozen=True)
 class Request:
@@ -60,10 +63,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Lane:
-    """A target, one way of drafting for it, and the lookahead's settings. `drafter` "none" is standard decoding;
-    `assistant` names what drafts, a model or a trained drafter, where the way of drafting needs weights. `nodes`: the
-    most tokens of a draft tree, of all its branches together. `keep_free_gb`: drafts shrink while less memory than this
-    is free on the device, in 1e9 bytes; 0 is no such cap."""
+    """A target, a way of drafting for it, and the settings of the drafts.
+
+    `backend` names what runs the lane. `drafter` is a key of METHODS; "none" is standard decoding. `assistant` names
+    the draft model or trained drafter, if the method needs weights. `nodes`: the largest number of tokens in a draft
+    tree. `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit.
+    """
 
     name: str
     target: str
@@ -74,6 +79,7 @@ class Lane:
     confidence_threshold: float = 0.4
     nodes: int = 16
     keep_free_gb: float = 0.0
+    backend: str = LOCAL
 
     def __post_init__(self) -> None:
         check(
@@ -92,6 +98,10 @@ class Lane:
         )
 
 
+def standard_lane(pair: Pair) -> Lane:
+    return Lane(STANDARD, pair.target)
+
+
 def assisted_lane(
     pair: Pair,
     drafter: str | None = None,
@@ -101,8 +111,8 @@ def assisted_lane(
     nodes: int | None = None,
     keep_free_gb: float = 0.0,
 ) -> Lane:
-    """The lane that is compared with standard decoding; what is None is as the pair has it. The drafter "none" gives
-    standard decoding once more, which shows how far two equal measurements lie apart.
+    """A lane to compare with standard decoding. None takes the pair's value. The drafter "none" is standard decoding
+    once more, which shows how much two equal measurements differ.
 
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
@@ -121,3 +131,11 @@ def assisted_lane(
         nodes=pair.nodes if nodes is None else nodes,
         keep_free_gb=keep_free_gb,
     )
+
+
+def label(lane: Lane) -> str:
+    """A short name for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
+    policy = "" if lane.policy == "constant" else f", {lane.policy}"
+    threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
+    tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}"

@@ -1,6 +1,6 @@
 """Figures from a trace. Every formula stands here once, with its definition.
 
-Nothing here measures: the clock was read by the worker that decoded, and stands in the rounds.
+Nothing here measures: the clock was read by the worker that decoded, and its readings are in the rounds.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from playground.trace import DraftToken, Round, Trace
+import numpy as np
+
+from playground.trace import Comparison, DraftToken, Round, Trace
 
 
 @dataclass(frozen=True)
@@ -20,37 +22,42 @@ class Metrics:
 
     Attributes:
         tokens: new tokens in the output.
-        ttft_s: time to first token, seconds from handing over the prompt's token ids to the end of the first round.
+        ttft_s: time to first token, in seconds from handing over the prompt's token ids to the end of the first round.
         total_s: seconds to the end of the last round.
-        tokens_per_s: tokens / total_s, the prompt's prefill included.
-        target_passes: passes of the target, which is the number of rounds.
+        tokens_per_s: tokens / total_s, prefill included.
+        verify_passes: rounds, each of which verifies a draft (of no tokens, in standard decoding) in one target pass.
+        target_passes: forward passes of the target. More than verify_passes only if a recurrent target had to be fed
+            again after a rejection.
         passes_saved: tokens - target_passes; standard decoding needs one pass a token.
-        drafted, accepted: draft tokens proposed and kept.
-        acceptance_rate: accepted / drafted over the whole run (tokens drafted behind a rejection, and a tree's other
-            branches, count as drafted); None where nothing was drafted.
-        mean_accepted_length: tokens / target_passes, the target's own token counted, as Spec-Bench does.
-        draft_s, verify_s: seconds spent drafting and in the target, summed over the rounds.
+        drafted, accepted: draft tokens proposed and accepted.
+        acceptance_rate: accepted / drafted over the whole run. Tokens drafted after a rejection, and a tree's other
+            branches, count as drafted. None if nothing was drafted.
+        mean_accepted_length: tokens / verify_passes, the target's own token included, as in Spec-Bench.
+        draft_s, verify_s, commit_s, annotate_s: the rounds' durations, summed; None if a round does not report it.
     """
 
     tokens: int
     ttft_s: float | None
     total_s: float
     tokens_per_s: float | None
+    verify_passes: int
     target_passes: int
     passes_saved: int
     drafted: int
     accepted: int
     acceptance_rate: float | None
     mean_accepted_length: float | None
-    draft_s: float
-    verify_s: float
+    draft_s: float | None
+    verify_s: float | None
+    commit_s: float | None
+    annotate_s: float | None
 
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """Where two outputs part: the index of the first token that differs, both ids there (None past an output's end),
-    and the gap between the baseline target's two highest logits at that place. A gap near 0 is a near-tie, which
-    rounding in bf16 or fp16 can turn either way; None where the baseline had already ended."""
+    """The first token in which two outputs differ: its index, both token ids (None past an output's end), and the gap
+    between the baseline target's two highest logits there. A gap near 0 is a near-tie, which rounding in bf16 or fp16
+    can turn either way. None if the baseline had ended, or does not report it."""
 
     index: int
     token_ids: tuple[int | None, int | None]
@@ -59,8 +66,8 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """A lane against the baseline. `speedup` is the ratio of their tokens_per_s, where one was stopped as far as both
-    go: above 1, the lane is faster."""
+    """A lane against the baseline. `speedup`: the ratio of their tokens_per_s; if a lane was stopped, over as many
+    tokens as both have. Above 1 the lane is faster."""
 
     baseline: str
     lane: str
@@ -74,42 +81,82 @@ def measure(trace: Trace) -> Metrics:
 
 
 def measure_rounds(rounds: Sequence[Round]) -> Metrics:
-    """The figures of the rounds so far; of a lane once it has ended."""
+    """The figures of the rounds so far, or of a lane that has ended."""
     tokens = sum(len(round_.tokens) for round_ in rounds)
     drafted = sum(len(round_.drafted) for round_ in rounds)
     accepted = sum(len(round_.accepted) for round_ in rounds)
+    passes = sum(round_.passes for round_ in rounds)
     total_s = rounds[-1].end_s if rounds else 0.0
     return Metrics(
         tokens=tokens,
         ttft_s=rounds[0].end_s if rounds else None,
         total_s=total_s,
         tokens_per_s=tokens / total_s if total_s else None,
-        target_passes=len(rounds),
-        passes_saved=tokens - len(rounds),
+        verify_passes=len(rounds),
+        target_passes=passes,
+        passes_saved=tokens - passes,
         drafted=drafted,
         accepted=accepted,
-        acceptance_rate=accepted / drafted if drafted else None,
-        mean_accepted_length=tokens / len(rounds) if rounds else None,
-        draft_s=sum(round_.draft_s for round_ in rounds),
-        verify_s=sum(round_.verify_s for round_ in rounds),
+        acceptance_rate=acceptance_rate(accepted, drafted),
+        mean_accepted_length=mean_accepted_length(tokens, len(rounds)),
+        draft_s=_sum(round_.draft_s for round_ in rounds),
+        verify_s=_sum(round_.verify_s for round_ in rounds),
+        commit_s=_sum(round_.commit_s for round_ in rounds),
+        annotate_s=_sum(round_.annotate_s for round_ in rounds),
     )
+
+
+def acceptance_rate(accepted: int, drafted: int) -> float | None:
+    return accepted / drafted if drafted else None
+
+
+def mean_accepted_length(tokens: int, verify_passes: int) -> float | None:
+    return tokens / verify_passes if verify_passes else None
+
+
+def accepted_up_to(agreed: np.ndarray) -> list[float]:
+    """The share of drafts accepted up to each position. `agreed`: (drafts, positions), whether each drafted token is
+    the target's choice."""
+    return np.cumprod(agreed, axis=1).mean(axis=0).tolist()
+
+
+def expected_length(accepted: Sequence[float]) -> float:
+    """The mean accepted length that follows from the share of drafts accepted up to each position: the target's own
+    token and, for each position, its share."""
+    return 1 + sum(accepted)
+
+
+def _sum(durations: Iterable[float | None]) -> float | None:
+    found = list(durations)
+    return None if None in found else sum(found)
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """Every other lane against the baseline."""
+    return [compare(comparison.standard, other) for other in comparison.others]
 
 
 def compare(baseline: Trace, other: Trace) -> Difference:
     """`other` against `baseline`."""
-    theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in compared_rounds(baseline, other))
     difference = first_difference(baseline, other)
     return Difference(
         baseline=baseline.lane.name,
         lane=other.lane.name,
-        speedup=ours / theirs if ours and theirs else None,
+        speedup=speedup(*compared_rounds(baseline, other)),
         identical=difference is None,
         first_difference=difference,
     )
 
 
+def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
+    """The ratio of tokens per second; None if one of them has no tokens."""
+    theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in (baseline, other))
+    return ours / theirs if ours and theirs else None
+
+
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
-    """Those of each lane that compare: all, or where one was stopped those up to as many tokens as both have."""
+    """The rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
+    have."""
     if "stopped" not in (baseline.finish, other.finish):
         return baseline.rounds, other.rounds
     n = min(len(baseline.tokens), len(other.tokens))
@@ -117,7 +164,7 @@ def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Seq
 
 
 def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
-    """The first rounds, as many as it takes to have n tokens."""
+    """The first rounds, as many as n tokens take."""
     counts = itertools.accumulate((len(round_.tokens) for round_ in rounds), initial=0)
     return rounds[: next(i for i, count in enumerate(counts) if count >= n)]
 
@@ -133,33 +180,33 @@ def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
 
 
 @dataclass(frozen=True)
-class PlaceAcceptance:
-    """Acceptance at one place in the draft (1 is the first). The tokens of a tree that stand equally deep share
-    a place, and one of them at most is accepted.
+class PositionAcceptance:
+    """Acceptance at one position of the draft (1 is the first). Tokens of a tree that are equally deep share a
+    position, and at most one of them is accepted.
 
-    `drafted`: rounds that drafted this place. `reached`: those in which a token was accepted at every place before it,
-    and the draft went on behind it. `accepted`: those in which one was accepted here. accepted / reached is the
-    conditional acceptance, accepted / drafted the unconditional one.
+    `drafted`: rounds that drafted this position. `reached`: rounds that accepted a token at every position before it
+    and drafted on from there. `accepted`: rounds that accepted a token here. accepted / reached is the conditional
+    acceptance, accepted / drafted the unconditional one.
     """
 
-    place: int
+    position: int
     drafted: int
     reached: int
     accepted: int
 
 
-def acceptance_by_place(rounds: Sequence[Round]) -> list[PlaceAcceptance]:
+def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
     drafted, reached, accepted = Counter(), Counter(), Counter()
     for round_ in rounds:
-        decisions = list(zip(places(round_.drafted), (token.decision for token in round_.drafted), strict=True))
-        drafted.update({place for place, _ in decisions})
-        reached.update({place for place, decision in decisions if decision != "unused"})
-        accepted.update({place for place, decision in decisions if decision == "accepted"})
-    return [PlaceAcceptance(place, drafted[place], reached[place], accepted[place]) for place in sorted(drafted)]
+        decisions = list(zip(positions(round_.drafted), (token.decision for token in round_.drafted), strict=True))
+        drafted.update({at for at, _ in decisions})
+        reached.update({at for at, decision in decisions if decision != "unverified"})
+        accepted.update({at for at, decision in decisions if decision == "accepted"})
+    return [PositionAcceptance(at, drafted[at], reached[at], accepted[at]) for at in sorted(drafted)]
 
 
-def places(drafted: Sequence[DraftToken]) -> list[int]:
-    """The place of each token of a draft: its own, or how deep in a tree it stands. 1 is the first."""
+def positions(drafted: Sequence[DraftToken]) -> list[int]:
+    """The position of each token in its draft, or its depth in a tree. 1 is the first."""
     found: list[int] = []
     for i, token in enumerate(drafted):
         parent = i - 1 if token.parent is None else token.parent
@@ -169,9 +216,9 @@ def places(drafted: Sequence[DraftToken]) -> list[int]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the target's own token stood among the drafter's candidates, over the rounds that ended in a rejection and
-    whose drafter scored candidates: would a wider draft have held it? `best`: it stood first, and something else had
-    been drawn."""
+    """The rank of the target's own token among the drafter's candidates, over the rounds that ended in a rejection and
+    whose drafter scores candidates: would a wider draft have contained it? `best`: it ranked first, but another token
+    was sampled."""
 
     rejections: int
     best: int
@@ -195,28 +242,76 @@ def ranks(rounds: Sequence[Round]) -> Ranks:
 
 
 def token_times(rounds: Sequence[Round]) -> list[float]:
-    """The second at which each output token existed. All tokens of one round share its end."""
+    """The second at which each output token existed. All tokens of a round share its end."""
     return [round_.end_s for round_ in rounds for _ in round_.tokens]
 
 
 def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
-    """Seconds between each output token and the one before it. Tokens of one round arrive together, so all but the
-    first of a round have 0."""
+    """Seconds between each output token and the one before it. The tokens of a round arrive together, so all but the
+    first have 0."""
     times = token_times(rounds)
     return [b - a for a, b in itertools.pairwise(times)]
 
 
 def unsteadiness(rounds: Sequence[Round]) -> float | None:
-    """How unevenly the device worked: the 90th percentile of the target's passes ÷ the 10th, each beside the median of
-    those over as many tokens, prefill left out. None for fewer than ten passes of sizes that came five times or more,
-    or where a trace holds no durations. About 1 where the lane had the device to itself; a longer text explains a
-    little of it."""
-    by_size: dict[int, list[float]] = {}
+    """How noisy the timing was: the 90th percentile of the verify passes ÷ the 10th, after dividing each pass by the
+    median of the passes over as many tokens. The prefill is left out. About 1 on a quiet device; a growing sequence
+    explains a little of it. None for fewer than ten passes of widths that occur five times or more, or if a round does
+    not report its time."""
+    by_width: dict[int, list[float]] = {}
     for round_ in rounds[1:]:
-        by_size.setdefault(len(round_.drafted), []).append(round_.verify_s)
-    often = [passes for passes in by_size.values() if len(passes) >= 5 and min(passes) > 0]
+        by_width.setdefault(len(round_.drafted), []).append(round_.verify_s or 0.0)
+    often = [passes for passes in by_width.values() if len(passes) >= 5 and min(passes) > 0]
     passes = [seconds / statistics.median(alike) for alike in often for seconds in alike]
     if len(passes) < 10:
         return None
     deciles = statistics.quantiles(passes, n=10)
     return deciles[-1] / deciles[0]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some values, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """`values`: at least one."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
+    return Spread(median, low, high)
+
+
+LEAST = 8  # requests that a bootstrap interval takes
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Several requests through two lanes, taken together. `speedup`: the ratio of the pooled time per token, so that
+    long answers count more. `interval`: its 95 % bootstrap interval over requests; None for fewer than LEAST."""
+
+    speedup: float
+    interval: tuple[float, float] | None
+
+
+def pooled(
+    base_s: Sequence[float], base_tokens: Sequence[int], seconds: Sequence[float], tokens: Sequence[int]
+) -> Pooled:
+    """`base_s[i]` and `base_tokens[i]` are those of the baseline on request i, `seconds[i]` and `tokens[i]` those of
+    the other lane."""
+    columns = [np.array(column, dtype=float) for column in (base_s, base_tokens, seconds, tokens)]
+    overall = _pooled_speedup(*columns)
+    if len(base_s) < LEAST:
+        return Pooled(overall, None)
+    from scipy.stats import bootstrap  # takes a second to import
+
+    ends = bootstrap(
+        columns, _pooled_speedup, paired=True, vectorized=False, n_resamples=2000, method="percentile", rng=0
+    ).confidence_interval
+    return Pooled(overall, (float(ends.low), float(ends.high)))
+
+
+def _pooled_speedup(base_s: np.ndarray, base_tokens: np.ndarray, seconds: np.ndarray, tokens: np.ndarray) -> float:
+    return float((base_s.sum() / base_tokens.sum()) / (seconds.sum() / tokens.sum()))

@@ -1,19 +1,21 @@
 """The trace: what one lane did on one request, round by round.
 
 Everything a person sees is drawn from these dataclasses. This module knows neither models nor pages; `export` writes
-them to files and reads them again.
+them to files and reads them. A field that a server does not report is None, which means unknown, never zero.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from playground.errors import check
-from playground.lane import Lane, Request
+from playground.lane import STANDARD, Lane, Request
 
-Decision = Literal["accepted", "rejected", "unused"]
+Decision = Literal["accepted", "rejected", "unverified"]
 Reason = Literal["plain", "correction", "bonus"]
 Finish = Literal["eos", "length", "context", "stopped"]
 
@@ -22,22 +24,25 @@ Finish = Literal["eos", "length", "context", "stopped"]
 class DraftToken:
     """A token that the drafter proposed.
 
-    `q` is the drafter's probability of it (1 for a lookup). `p` is the target's probability of it given everything
-    before it: of the distribution that was sampled from or, in greedy decoding, of the plain softmax of the logits.
-    `margin` is the gap between the target's two highest logits there. Places behind a rejection, or behind an end
-    of text, are `unused`: the target never judged them on a kept prefix, so `p` and `margin` are None.
+    `decision`: "rejected" means that the target chose another token here; "unverified" that the token follows a
+    rejected one or an end of text, so the target never judged it on an accepted prefix. `p` and `margin` are then None.
 
-    `text` is what the token adds to the visible text: whole characters only, so a token that ends inside a character
-    has the text "" and the token that completes it carries the character.
+    `q`: the drafter's probability of the token (1 for a lookup). `p`: the target's probability of it given all tokens
+    before it, from the distribution that was sampled or, in greedy decoding, the softmax of the logits. `margin`: the
+    gap between the target's two highest logits at this position.
 
-    `parent`: in a tree, the index among the round's drafted tokens of the one that it stands behind, -1 for the text.
-    None in a chain, where each stands behind the one before.
+    `text`: what the token adds to the visible text, in whole characters. A token that ends inside a character has the
+    text ""; the token that completes the character carries it. `id` is None, and `text` "", where a server does not
+    report rejected tokens.
+
+    `parent`: in a tree, the index of the token's parent among the round's drafted tokens, -1 for the sequence itself.
+    None in a chain, where each token follows the one before.
     """
 
-    id: int
+    id: int | None
     text: str
     special: bool
-    q: float
+    q: float | None
     p: float | None
     margin: float | None
     decision: Decision
@@ -46,49 +51,52 @@ class DraftToken:
 
 @dataclass(frozen=True)
 class TargetToken:
-    """The token that the target added by itself at the end of a round.
+    """The token that the target adds at the end of a round.
 
-    `plain`: nothing had been drafted. `correction`: it replaced the first rejected draft token. `bonus`: every draft
-    token was accepted and the pass had one more distribution to give. `p`, `margin`, `text`: as for DraftToken.
+    `reason`: "plain" if nothing was drafted, "correction" if the token replaces the first rejected draft token, "bonus"
+    if the draft was accepted to the end of a branch. `id`, `p`, `margin`, `text`: as in DraftToken.
 
-    `rank`: of a correction, where it stood among the drafter's candidates for that place, 1 being the best: what was
-    drafted there stood higher, or was drawn. 0 where the drafter can never propose it. None where it had none (lookup).
+    `rank`: for a correction, its rank among the drafter's candidates for that position, 1 being the best. 0 if the
+    drafter cannot propose it. None if the drafter scores no candidates (lookup) or does not report them.
     """
 
-    id: int
+    id: int | None
     text: str
     special: bool
-    p: float
-    margin: float
+    p: float | None
+    margin: float | None
     reason: Reason
     rank: int | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """One pass of the target. Times are seconds since the lane was handed the prompt's token ids.
+    """One step of decoding: a draft, the target pass that verifies it, and the tokens that come out.
 
-    `lookahead` is what the policy asked for; the drafter may have proposed fewer. `draft_s` and `verify_s` are
-    durations with the device synchronised; the tokens of the round exist for the user from `end_s` on. `target` is None
-    where an accepted draft token ended the text. `capped`: memory was short, and the lookahead is less than the policy
-    wanted.
+    Times are in seconds. `start_s` and `end_s` count from the moment the lane was given the prompt's token ids; the
+    round's tokens exist from `end_s` on. All durations are read with the device synchronised:
 
-    `passes`: forward passes of the target, one unless a recurrent target had to be fed again after a rejection.
-    `commit_s`: rolling both caches back to what was accepted, such passes included; it comes after `end_s`.
-    `annotate_s`: working out what only the trace shows (p, margins, text); it comes after that.
+    - `draft_s`: proposing the draft.
+    - `verify_s`: the target pass and the decision.
+    - `commit_s`: rolling both KV caches back to what was accepted. It comes after `end_s`.
+    - `annotate_s`: computing what only the trace shows (p, margins, text). It comes after the commit.
+
+    `lookahead`: the draft length that the policy asked for; the drafter may propose fewer. `target` is None if an
+    accepted draft token ended the text. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
+    the target: one, unless a recurrent target had to be fed again after a rejection.
     """
 
-    lookahead: int
+    lookahead: int | None
     drafted: tuple[DraftToken, ...]
     target: TargetToken | None
     start_s: float
-    draft_s: float
-    verify_s: float
+    draft_s: float | None
+    verify_s: float | None
     end_s: float
     capped: bool = False
     passes: int = 1
-    commit_s: float = 0.0
-    annotate_s: float = 0.0
+    commit_s: float | None = None
+    annotate_s: float | None = None
 
     @property
     def is_tree(self) -> bool:
@@ -100,13 +108,13 @@ class Round:
 
     @property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:
-        """What the round added to the output, in order."""
+        """The tokens that the round adds to the output, in order."""
         return self.accepted + ((self.target,) if self.target else ())
 
 
 @dataclass(frozen=True)
 class PassTime:
-    """The seconds that a pass of the target over so many tokens takes behind a short text."""
+    """The seconds that a target pass over `tokens` tokens takes after a short sequence."""
 
     tokens: int
     seconds: float
@@ -114,18 +122,20 @@ class PassTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a lane ran: enough to know what its times compare with. `weights` names the files' origin, target first.
-    `pass_times`: what trees are cut by, from one token upwards; empty before the first tree."""
+    """Where a lane ran: enough to know what its times compare with.
 
-    playground: str
-    python: str
-    torch: str
-    transformers: str
-    platform: str
-    device: str
-    device_name: str
-    dtype: str
-    threads: int
+    `versions`: of the software that decoded, such as {"playground": …, "torch": …} or {"vllm": …}. `device`: "cpu",
+    "cuda", … ; `device_name` as its maker calls it. `weights`: where the weights came from, the target's first.
+    `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
+    empty before the first tree.
+    """
+
+    versions: dict[str, str]
+    platform: str | None
+    device: str | None
+    device_name: str | None
+    dtype: str | None
+    threads: int | None
     weights: tuple[str, ...]
     created: str
     pass_times: tuple[PassTime, ...] = ()
@@ -134,7 +144,7 @@ class Environment:
 @dataclass(frozen=True)
 class Memory:
     """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
-    what a pass needs besides is not counted, nor is a lookup's index."""
+    a pass's activations and a lookup's index are not counted."""
 
     target_weights: int
     target_cache: int
@@ -148,13 +158,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Trace:
-    """One lane on one request. `prompt_ids` are the token ids that the target was given. `memory` is None in files of
-    before it was measured."""
+    """One lane on one request. `prompt_ids`: the token ids that the target was given; None if a server does not report
+    them. `memory` is None where it was not measured."""
 
     lane: Lane
     request: Request
     environment: Environment
-    prompt_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...] | None
     rounds: tuple[Round, ...]
     finish: Finish
     memory: Memory | None = None
@@ -165,7 +175,7 @@ class Trace:
         return tuple(token for round_ in self.rounds for token in round_.tokens)
 
     @property
-    def token_ids(self) -> tuple[int, ...]:
+    def token_ids(self) -> tuple[int | None, ...]:
         return tuple(token.id for token in self.tokens)
 
     @property
@@ -176,9 +186,31 @@ class Trace:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two or more lanes on one request. The first is the baseline that the others are compared with."""
+    """Two or more lanes on one request. `baseline` is the name of the lane that the others are compared with."""
 
     lanes: tuple[Trace, ...]
+    baseline: str = STANDARD
 
     def __post_init__(self) -> None:
-        check(len(self.lanes) >= 2, "A comparison needs two lanes or more.")
+        check_lanes([trace.lane for trace in self.lanes], self.baseline)
+
+    @property
+    def standard(self) -> Trace:
+        """The baseline lane."""
+        return next(trace for trace in self.lanes if trace.lane.name == self.baseline)
+
+    @property
+    def others(self) -> tuple[Trace, ...]:
+        """The lanes that are compared with the baseline."""
+        return tuple(trace for trace in self.lanes if trace.lane.name != self.baseline)
+
+
+def check_lanes(lanes: Sequence[Lane], baseline: str) -> None:
+    """Raises:
+    PlaygroundError: these lanes do not make a comparison.
+    """
+    check(len(lanes) >= 2, "A comparison needs two lanes or more.")
+    names = Counter(lane.name for lane in lanes)
+    name, count = names.most_common(1)[0]
+    check(count == 1, f"Two lanes of a comparison are named {name!r}. Give each a name of its own.")
+    check(baseline in names, f"No lane is named {baseline!r}, which should be the baseline.")

@@ -8,10 +8,7 @@ from playground.lane import Lane, Request
 from playground.trace import DraftToken, Environment, Round, TargetToken, Trace
 
 ENVIRONMENT = Environment(
-    playground="0",
-    python="3",
-    torch="2",
-    transformers="5",
+    versions={"playground": "0", "torch": "2"},
     platform="test",
     device="cpu",
     device_name="a test's CPU",
@@ -30,9 +27,9 @@ def plain_round(id_: int, *, margin: float = 0.5, start_s: float = 0.0, verify_s
 def drafted_round(
     ids: Sequence[int], *, accepted: int, own: int, start_s: float = 0.0, draft_s: float = 0.1, verify_s: float = 0.1
 ) -> Round:
-    decisions = ["accepted"] * accepted + ["rejected"] + ["unused"] * len(ids)
+    decisions = ["accepted"] * accepted + ["rejected"] + ["unverified"] * len(ids)
     drafted = tuple(
-        DraftToken(id_, f"{id_} ", False, 0.8, *((None, None) if decision == "unused" else (0.7, 0.5)), decision)
+        DraftToken(id_, f"{id_} ", False, 0.8, *((None, None) if decision == "unverified" else (0.7, 0.5)), decision)
         for id_, decision in zip(ids, decisions, strict=False)
     )
     reason = "bonus" if accepted == len(ids) else "correction"
@@ -42,15 +39,15 @@ def drafted_round(
 
 def tree_round(*, start_s: float = 0.0) -> Round:
     """Two branches behind the text, of which the second is kept; behind it two more, of which none is."""
-    fields = [(4, -1, "rejected"), (5, 0, "unused"), (6, -1, "accepted"), (7, 2, "rejected"), (8, 2, "rejected")]
+    fields = [(4, -1, "rejected"), (5, 0, "unverified"), (6, -1, "accepted"), (7, 2, "rejected"), (8, 2, "rejected")]
     drafted = []
     for id_, parent, decision in fields:
-        p, margin = (None, None) if decision == "unused" else (0.3, 0.5)
+        p, margin = (None, None) if decision == "unverified" else (0.3, 0.5)
         drafted.append(DraftToken(id_, f"{id_} ", False, 0.4, p, margin, decision, parent))
     own = TargetToken(9, "9 ", False, 0.9, 0.5, "correction", rank=3)
     return Round(2, tuple(drafted), own, start_s, 0.1, 0.1, start_s + 0.2)
 
 
-def trace(rounds: Sequence[Round], drafter: str = "none", **request) -> Trace:
-    lane = Lane("Standard" if drafter == "none" else "Assisted", target="t", drafter=drafter)
+def trace(rounds: Sequence[Round], drafter: str = "none", name: str = "", **request) -> Trace:
+    lane = Lane(name or ("Standard" if drafter == "none" else "Assisted"), target="t", drafter=drafter)
     return Trace(lane, Request("a prompt", **request), ENVIRONMENT, (1, 2), tuple(rounds), "length")

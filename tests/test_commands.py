@@ -22,10 +22,10 @@ def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, caps
     printed = capsys.readouterr().out
     assert "Standard" in printed and "tok/s" in printed
     data = json.loads(out.read_text())
-    assert data["schema_version"] == 1
-    assert [lane["settings"]["drafter"] for lane in data["lanes"]] == ["none", "ngram"]
-    assert data["lanes"][1]["settings"]["lookahead"] == 3
-    assert data["comparison"]["identical"] is True
+    assert data["schema_version"] == 2
+    assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", "ngram"]
+    assert data["lanes"][1]["lane"]["lookahead"] == 3
+    assert data["differences"][0]["identical"] is True
     assert data["lanes"][0]["environment"]["dtype"] == "float32"
 
 
@@ -35,7 +35,7 @@ def test_two_folders_make_a_pair_and_json_goes_to_standard_output(tiny_folder, t
     main(["compare", "--target", str(tiny_folder), "--assistant", str(tiny_folder), "--prompt-file", str(prompt),
           "--max-new-tokens", "8", "--dtype", "float32", "--json", "-"])  # fmt: skip
     data = json.loads(capsys.readouterr().out)
-    assert data["lanes"][1]["settings"]["drafter"] == "assistant"
+    assert data["lanes"][1]["lane"]["drafter"] == "assistant"
     assert data["lanes"][1]["metrics"]["acceptance_rate"] == 1.0, "a model that drafts for itself is always right"
 
 
@@ -133,7 +133,7 @@ def test_the_starter_model_really_decodes_and_assists(tmp_path):
     data = json.loads(out.read_text())
     standard, assisted = data["lanes"]
     assert "quick brown fox" in standard["text"]
-    assert data["comparison"]["identical"] is True
+    assert data["differences"][0]["identical"] is True
     assert assisted["metrics"]["target_passes"] < standard["metrics"]["target_passes"] == len(standard["token_ids"])
     kept = [
         token["id"]

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,10 @@ from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
 from playground.lane import Lane, Request
-from playground.trace import Comparison, Memory, PassTime
+from playground.trace import Comparison, DraftToken, Environment, Memory, PassTime, Round, TargetToken
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 
+FILES = Path(__file__).parent / "files"
 COMPARISON = Comparison(
     (
         trace([plain_round(id_, start_s=id_) for id_ in (1, 2, 3)]),
@@ -34,17 +36,41 @@ def test_a_trace_survives_its_export():
     assert load(json.dumps(to_json(COMPARISON))) == COMPARISON
 
 
-def test_trees_survive_and_files_from_before_them_are_read():
+def test_trees_survive():
     tree = Comparison((trace([plain_round(1)]), trace([tree_round()], drafter="tree")))
     assert load(json.dumps(to_json(tree))) == tree
-    old = exported()
-    for lane in old["lanes"]:
-        del lane["settings"]["nodes"]
-        del lane["memory"]
-        for round_ in lane["rounds"]:
-            for token in round_["drafted"]:
-                del token["parent"]
-    assert from_json(old) == COMPARISON
+
+
+def test_what_a_server_does_not_report_survives_as_unknown():
+    own = TargetToken(None, "a", False, None, None, "correction")
+    rejected = DraftToken(None, "", False, None, None, None, "rejected")
+    unknown = Round(None, (rejected,), own, 0.0, None, None, 0.5)
+    environment = Environment({"vllm": "0.32"}, None, None, None, None, None, (), "2026-01-01T00:00:00+00:00")
+    lanes = [trace([unknown]), trace([unknown], drafter="ngram")]
+    told = Comparison(tuple(dataclasses.replace(t, environment=environment, prompt_ids=None) for t in lanes))
+    assert load(json.dumps(to_json(told))) == told
+    assert metrics.measure(told.standard).verify_s is None
+
+
+def test_a_file_of_schema_1_opens():
+    old = json.loads((FILES / "trace-schema-1.json").read_text(encoding="utf-8"))
+    comparison = from_json(old)
+    for lane, before in zip(comparison.lanes, old["lanes"], strict=True):
+        assert list(lane.token_ids) == before["token_ids"] and lane.text == before["text"]
+        measured = vars(metrics.measure(lane))
+        for name in before["metrics"]:
+            assert measured[name] == before["metrics"][name], name
+        assert lane.environment.versions["torch"] == before["environment"]["torch"]
+        assert lane.environment.pass_times or lane.lane.drafter == "none"
+    assert metrics.differences(comparison)[0].speedup == old["comparison"]["speedup"]
+    assert {t.decision for r in comparison.others[0].rounds for t in r.drafted} >= {"accepted", "unverified"}
+    assert load(json.dumps(to_json(comparison))) == comparison
+
+
+def test_lanes_of_one_name_in_a_file_of_schema_1_are_told_apart():
+    old = json.loads((FILES / "trace-schema-1.json").read_text(encoding="utf-8"))
+    old["lanes"][1]["settings"]["name"] = "Standard"
+    assert [lane.lane.name for lane in from_json(old).lanes] == ["Standard", "Standard (2)"]
 
 
 def test_what_a_lane_held_in_memory_survives():
@@ -64,14 +90,15 @@ def test_what_passes_take_survives_and_a_pass_takes_time():
 
 def test_the_export_has_what_its_readers_rely_on():
     data = exported()
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
+    assert data["baseline"] == "Standard"
     for lane in data["lanes"]:
-        assert lane.keys() >= {"settings", "environment", "token_ids", "text", "rounds", "metrics"}
+        assert lane.keys() >= {"lane", "request", "environment", "token_ids", "text", "rounds", "metrics"}
         assert lane["token_ids"] == [1, 2, 3]
         assert lane["text"] == "1 2 3 "
         names = {"ttft_s", "total_s", "tokens_per_s", "acceptance_rate", "mean_accepted_length", "target_passes"}
         assert lane["metrics"].keys() >= names
-    assert data["comparison"].keys() >= {"speedup", "identical", "first_difference"}
+    assert [d.keys() >= {"lane", "speedup", "identical", "first_difference"} for d in data["differences"]] == [True]
 
 
 def test_every_exported_figure_can_be_computed_again_from_the_exported_rounds():
@@ -107,13 +134,13 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 1, 7), r"lanes\[0\].rounds\[1\]"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "decision", "perhaps"), "decision"),
         (damaged("lanes", 1, "rounds", 0, "target", "reason", ["plain"]), "reason"),
-        (damaged("lanes", 1, "settings", "temperature", KeyError), "temperature"),
-        (damaged("lanes", 1, "settings", "temperature", "hot"), "temperature"),
+        (damaged("lanes", 1, "request", "prompt", KeyError), r"lanes\[1\].request.prompt should be there"),
+        (damaged("lanes", 1, "request", "temperature", "hot"), "temperature"),
         (damaged("lanes", 0, "rounds", 0, "end_s", None), "end_s"),
         (damaged("lanes", 0, "rounds", 0, "target", "id", 1.5), "id"),
-        (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "text"),
-        (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "draft_s"),
-        (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "id"),
+        (damaged("lanes", 0, "rounds", 0, "target", "text", "\ud800"), "valid Unicode"),
+        (damaged("lanes", 0, "rounds", 0, "draft_s", 10**400), "1e15 seconds"),
+        (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "token id"),
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
         (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),
@@ -134,7 +161,7 @@ JSON = st.recursive(
 
 @given(
     path=st.sampled_from(
-        [("lanes", 0), ("lanes", 0, "rounds"), ("lanes", 1, "settings", "prompt"), ("lanes", 1, "rounds", 0, "drafted")]
+        [("lanes", 0), ("lanes", 0, "rounds"), ("lanes", 1, "request", "prompt"), ("lanes", 1, "rounds", 0, "drafted")]
     ),
     value=JSON,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from playground import metrics
-from playground.metrics import PlaceAcceptance, Ranks
+from playground.metrics import PositionAcceptance, Ranks
 from tests.examples import drafted_round, plain_round, trace, tree_round
 
 # 2 of 3 accepted, a correction | all 2 accepted, a bonus | plain | first of 3 rejected
@@ -41,18 +41,18 @@ def test_a_lane_without_rounds_has_no_speed():
     assert m.ttft_s is None and m.tokens_per_s is None and m.mean_accepted_length is None
 
 
-def test_acceptance_by_place_tells_reached_from_drafted():
-    assert metrics.acceptance_by_place(ROUNDS) == [
-        PlaceAcceptance(place=1, drafted=3, reached=3, accepted=2),
-        PlaceAcceptance(place=2, drafted=3, reached=2, accepted=2),
-        PlaceAcceptance(place=3, drafted=2, reached=1, accepted=0),
+def test_acceptance_by_position_tells_reached_from_drafted():
+    assert metrics.acceptance_by_position(ROUNDS) == [
+        PositionAcceptance(position=1, drafted=3, reached=3, accepted=2),
+        PositionAcceptance(position=2, drafted=3, reached=2, accepted=2),
+        PositionAcceptance(position=3, drafted=2, reached=1, accepted=0),
     ]
 
 
 def test_the_tokens_of_a_tree_that_stand_equally_deep_share_a_place():
-    assert metrics.acceptance_by_place([tree_round()]) == [
-        PlaceAcceptance(place=1, drafted=1, reached=1, accepted=1),
-        PlaceAcceptance(place=2, drafted=1, reached=1, accepted=0),
+    assert metrics.acceptance_by_position([tree_round()]) == [
+        PositionAcceptance(position=1, drafted=1, reached=1, accepted=1),
+        PositionAcceptance(position=2, drafted=1, reached=1, accepted=0),
     ]
 
 

@@ -1,1 +1,1 @@
-"""Who gives rounds: the engine in this process or, later, a server."""
+"""Backends run lanes: a lane and a request go in, rounds come out."""

@@ -1,4 +1,4 @@
-"""The line in front of the device: one run at a time, first come first served, and everyone knows their place."""
+"""The queue for the device: one run at a time, first come first served, and everyone knows their position."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DeviceQueue:
 
     @contextmanager
     def turn(self, stop: threading.Event, tell: Callable[[int], None]) -> Iterator[bool]:
-        """Waits for its turn, telling `tell` how many runs go before whenever that changes, and holds the device until
-        the block ends. Yields False where `stop` was set first: the device is not held then."""
+        """Waits for its turn and holds the device until the block ends. `tell` is given the number of runs ahead
+        whenever it changes. Yields False if `stop` was set first; the device is not held then."""
         ticket = object()
         with self._moved:
             self._tickets.append(ticket)

@@ -7,56 +7,40 @@ faster. A noisy machine slows both sides of a pair alike, so the ratios hold whe
 from __future__ import annotations
 
 import copy
-import dataclasses
 import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
+from transformers import GenerationConfig, PreTrainedModel
 
+from playground import metrics
+from playground.backends.local import LocalBackend
 from playground.bench import page
 from playground.decoding.clock import Clock
-from playground.decoding.text import encode
 from playground.errors import PlaygroundError
-from playground.experiments.compare import LaneRun, room_for
-from playground.experiments.environment import describe
-from playground.lane import Lane, Request, assisted_lane
+from playground.experiments.compare import decode
+from playground.lane import Lane, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_pairs, load_suites
 from playground.progress import Progress
+from playground.results import BenchResult, Measurement
+from playground.trace import Trace
 
+T = TypeVar("T")
 ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layers
 LOOKAHEAD = 5
 LONG_TOKENS = 1000
 LONG_RUNS = 2
 PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
-
-
-@dataclass(frozen=True)
-class Result:
-    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
-    the same tokens; None where that is not compared."""
-
-    what: str
-    values: tuple[float, ...]
-    unit: str = "×"
-    identical: bool | None = None
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def __str__(self) -> str:
-        same = {True: ", same tokens", False: ", NOT the same tokens", None: ""}[self.identical]
-        runs = "interleaved pairs" if self.unit == "×" else "runs"
-        spread = f"{min(self.values):.2f} to {max(self.values):.2f}, {len(self.values)} {runs}{same}"
-        return f"{self.what}: {self.median:.2f} {self.unit} ({spread})"
 
 
 def run(
@@ -68,12 +52,8 @@ def run(
     dtype: str,
     device: str,
     say: Callable[[str], None],
-) -> dict:
-    """Runs the parts named in `only` (all without it) and says each result as it comes.
-
-    Returns:
-        The results and the environment, as JSON takes them.
-    """
+) -> BenchResult:
+    """Runs the parts named in `only`, or all, and passes each result to `say` as it comes."""
     parts = {
         "standard": _standard,
         "ngram": _ngram,
@@ -92,59 +72,76 @@ def run(
         if asked:
             raise PlaygroundError(f"{', '.join(sorted(asked))} takes a preset, by --pair: another process loads it.")
         parts = {name: part for name, part in parts.items() if name not in PRESETS_ALONE}
-    models = ModelStore().get(pair, drafter="ngram", dtype=dtype, device=device, progress=lambda step: say(_line(step)))
-    environment = describe(models, Lane("Standard", pair.target))
+    store = ModelStore()
+    backend = LocalBackend(store, pair, dtype, device)
+    lane = standard_lane(pair)
+    backend.load(replace(lane, drafter="ngram"), lambda step: say(_line(step)))
+    models = backend.models(lane)
+    environment = backend.describe(lane)
     say(f"{environment.device_name}, {environment.device}, {environment.dtype}, {environment.threads} threads")
     results = []
     for name, part in parts.items():
         if not only or name in only:
             for result in part(models, runs, max_new_tokens):
-                say(str(result))
-                results.append({**dataclasses.asdict(result), "median": result.median})
-    return {"environment": dataclasses.asdict(environment), "results": results}
+                say(describe(result))
+                results.append(result)
+    return BenchResult(environment, tuple(results))
 
 
-def _standard(models: LoadedPair, runs: int, n: int) -> list[Result]:
-    lane = Lane("Standard", models.pair.target)
-    return [_against_generate("standard lane against generate()", models, lane, runs, n, {})]
+def describe(result: Measurement) -> str:
+    """One line: the median, the range and whether the outputs were the same."""
+    same = {True: ", same tokens", False: ", NOT the same tokens", None: ""}[result.identical]
+    runs = "interleaved pairs" if result.unit == "×" else "runs"
+    low, high = min(result.values), max(result.values)
+    return (
+        f"{result.what}: {result.median:.2f} {result.unit} ({low:.2f} to {high:.2f}, {len(result.values)} {runs}{same})"
+    )
 
 
-def _ngram(models: LoadedPair, runs: int, n: int) -> list[Result]:
-    lane = assisted_lane(models.pair, "ngram", LOOKAHEAD)
+def measured(what: str, values: Sequence[float], **more: Any) -> Measurement:
+    return Measurement(what, tuple(values), metrics.spread(values).median, **more)
+
+
+def _standard(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+    lane = standard_lane(models.pair)
+    return _against_generate("standard lane against generate()", models, lane, runs, n, {})
+
+
+def _ngram(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+    lane = assisted_lane(models.pair, "ngram", LOOKAHEAD, policy="constant")
     options = {"prompt_lookup_num_tokens": LOOKAHEAD}
-    return [_against_generate("n-gram lane against generate(prompt_lookup_num_tokens)", models, lane, runs, n, options)]
+    return _against_generate("n-gram lane against generate(prompt_lookup_num_tokens)", models, lane, runs, n, options)
 
 
-def _assistant(models: LoadedPair, runs: int, n: int) -> list[Result]:
-    """With an assistant cut from the target: how much is accepted is beside the point here, both sides draft the
-    same."""
+def _assistant(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+    """With an assistant cut from the target: acceptance does not matter here, since both sides draft the same."""
     assistant = _cut_from(models.target)
-    models = dataclasses.replace(models, drafting=assistant, pair=dataclasses.replace(models.pair, assistant="x"))
+    models = replace(models, drafting=assistant, pair=replace(models.pair, assistant="x"))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD
     config.num_assistant_tokens_schedule = "constant"
     config.assistant_confidence_threshold = 0.0
-    lane = assisted_lane(models.pair, "assistant", LOOKAHEAD)
+    lane = assisted_lane(models.pair, "assistant", LOOKAHEAD, policy="constant")
     what = f"assistant lane against generate(assistant_model), assistant {assistant.name}"
-    return [_against_generate(what, models, lane, runs, n, {"assistant_model": assistant.model})]
+    return _against_generate(what, models, lane, runs, n, {"assistant_model": assistant.model})
 
 
-def _page(models: LoadedPair, runs: int, n: int) -> list[Result]:
+def _page(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     ratios = page.page_against_headless(models.pair, runs, n)
-    return [Result(f"{name} against headless", tuple(values)) for name, values in ratios.items()]
+    return [measured(f"{name} against headless", values) for name, values in ratios.items()]
 
 
-def _long(models: LoadedPair, runs: int, n: int) -> list[Result]:
+def _long(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     ratios = page.page_against_headless(models.pair, min(runs, LONG_RUNS), LONG_TOKENS)
-    return [Result(f"{LONG_TOKENS} tokens: {name} against headless", tuple(v)) for name, v in ratios.items()]
+    return [measured(f"{LONG_TOKENS} tokens: {name} against headless", v) for name, v in ratios.items()]
 
 
-def _start(models: LoadedPair, runs: int, n: int) -> list[Result]:
+def _start(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     seconds = [page.seconds_to_answer(models.pair) for _ in range(runs)]
-    return [Result("`python app.py` until the page answers, weights cached", tuple(seconds), "s")]
+    return [measured("`python app.py` until the page answers, weights cached", seconds, unit="s")]
 
 
-def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
+def _memory(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     """The largest resident set of a whole `compare` process, libraries included."""
     command = [sys.executable, "-m", "playground", "compare", "--pair", models.pair.name, "--dtype", "bfloat16"]
     command += ["--max-new-tokens", str(n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
@@ -157,7 +154,7 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Result]:
                 f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. Run it by itself to see why."
             )
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
-    return [Result("peak memory of `compare` in bfloat16", tuple(peaks), "GB")]
+    return [measured("peak memory of `compare` in bfloat16", peaks, unit="GB")]
 
 
 def _cut_from(target: LoadedModel) -> LoadedModel:
@@ -171,44 +168,65 @@ def _cut_from(target: LoadedModel) -> LoadedModel:
     return LoadedModel(model, target.tokenizer, name, name)
 
 
-def _against_generate(what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict) -> Result:
-    """One example prompt after the other, greedy; the first pair of runs warms up and is not counted."""
+def _against_generate(
+    what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict[str, Any]
+) -> list[Measurement]:
+    """The ratio, and the share of our time that annotating the trace takes. One example prompt after the other, greedy;
+    the first pair of runs warms up and is not counted."""
     suites, _ = load_suites()
-    prompts = suites["examples"].prompts
-    requests = [Request(prompt.text, system=prompt.system) for prompt in prompts]
-    ratios, identical = [], True
+    requests = [Request(p.text, system=p.system, max_new_tokens=n) for p in suites["examples"].prompts]
+    backend = LocalBackend(Holding(models), models.pair)
+    ratios, traces, identical = [], [], True
     for i in range(runs + 1):
-        prompt_ids = encode(models.target.tokenizer, requests[i % len(requests)])
-        room = room_for(models.target, prompt_ids)
-        request = dataclasses.replace(requests[i % len(requests)], max_new_tokens=min(n, room))
-        ours_s, ours = _timed(models, partial(_ours, models, lane, request, prompt_ids))
-        theirs_s, theirs = _timed(models, partial(_generate, models, request, prompt_ids, options))
+        ours_s, ours = _timed(models, partial(_ours, backend, lane, requests[i % len(requests)]))
+        theirs_s, theirs = _timed(models, partial(_generate, models, ours, options))
         if i:
-            # Where outputs part at a near-tie their lengths may differ too: it is the time a token that compares.
-            ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours)))
-            identical &= ours == theirs
-    return Result(what, tuple(ratios), identical=identical)
+            # Where outputs differ after a near-tie their lengths may differ too, so the time per token is compared.
+            ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours.tokens)))
+            identical &= list(ours.token_ids) == theirs
+            traces.append(ours)
+    annotation = [100 * (m.annotate_s or 0.0) / m.total_s for m in map(metrics.measure, traces)]
+    return [
+        measured(what, ratios, identical=identical, traces=tuple(traces)),
+        measured(f"annotating the trace of the {lane.drafter} lane, share of its time", annotation, unit="%"),
+    ]
 
 
-def _ours(models: LoadedPair, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> list[int]:
-    rounds = LaneRun(models, lane, request, prompt_ids, request.max_new_tokens).rounds
-    return [token.id for round_ in rounds for token in round_.tokens]
+@dataclass(frozen=True)
+class Holding:
+    """A store of one loaded pair."""
+
+    models: LoadedPair
+
+    def get(self, pair: Pair, **_: Any) -> LoadedPair:
+        return self.models
 
 
-def _generate(models: LoadedPair, request: Request, prompt_ids: Sequence[int], options: dict) -> list[int]:
-    ids = torch.tensor([prompt_ids], device=models.target.model.device)
-    out = models.target.model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=request.max_new_tokens,
-        do_sample=False,
-        eos_token_id=sorted(models.target.eos_ids),
-        **options,
-    )
-    return out[0, len(prompt_ids) :].tolist()
+def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
+    return decode(backend, lane, request, threading.Event(), lambda round_: None)
 
 
-def _timed(models: LoadedPair, work: Callable[[], list[int]]) -> tuple[float, list[int]]:
+def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[int]:
+    """The same request through transformers."""
+    model, ends = models.target.model, sorted(models.target.eos_ids)
+    ids = torch.tensor([ours.prompt_ids], device=model.device)
+    limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens
+    with _without_defaults(model, GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None)):
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False, **options)
+    return out[0, ids.shape[1] :].tolist()
+
+
+@contextmanager
+def _without_defaults(model: PreTrainedModel, bare: GenerationConfig) -> Iterator[None]:
+    """Without the checkpoint's own settings, such as a repetition penalty, which greedy `generate()` applies too."""
+    theirs, model.generation_config = model.generation_config, bare
+    try:
+        yield
+    finally:
+        model.generation_config = theirs
+
+
+def _timed(models: LoadedPair, work: Callable[[], T]) -> tuple[float, T]:
     clock = Clock(models.target.model.device)
     start = clock()
     result = work()

@@ -38,8 +38,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from playground import export
+    from playground.backends.local import LocalBackend
     from playground.experiments.compare import run
-    from playground.lane import Request, assisted_lane
+    from playground.lane import LOCAL, Request, assisted_lane, standard_lane
     from playground.models.store import ModelStore
     from playground.views import report
 
@@ -66,16 +67,8 @@ def _compare(options: argparse.Namespace) -> None:
         options.keep_free,
     )
     with progress_bar(options.max_new_tokens) as emit:
-        comparison = run(
-            ModelStore(),
-            pair,
-            lane,
-            request,
-            stop=threading.Event(),
-            emit=emit,
-            dtype=options.dtype,
-            device=options.device,
-        )
+        backends = {LOCAL: LocalBackend(ModelStore(), pair, options.dtype, options.device)}
+        comparison = run([standard_lane(pair), lane], request, backends, stop=threading.Event(), emit=emit)
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.json == Path("-"):
         print(document)

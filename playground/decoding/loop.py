@@ -97,7 +97,7 @@ def _tokens(
                 q=draft.q[i],
                 p=verdict.p[i],
                 margin=verdict.margins[i],
-                decision="accepted" if i in path else "unused" if verdict.p[i] is None else "rejected",
+                decision="accepted" if i in path else "unverified" if verdict.p[i] is None else "rejected",
                 parent=None if draft.branches is None else parent,
             )
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from playground import metrics
 from playground.distil.answers import Answer
 from playground.distil.data import batches
 from playground.distil.optimizer import MuonAndAdamW
@@ -110,10 +111,10 @@ def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
         tokens += int(batch.counts.sum())
         if tokens >= HELD_OUT_TOKENS:
             break
-    stands = torch.cat(agreed).int().cumprod(dim=1).float().mean(dim=0)
+    accepted = metrics.accepted_up_to(torch.cat(agreed).cpu().numpy())
     return {
-        "accepted": [round(x, 4) for x in stands.tolist()],
-        "mean_accepted_length": round(1 + float(stands.sum()), 3),
+        "accepted": [round(share, 4) for share in accepted],
+        "mean_accepted_length": round(metrics.expected_length(accepted), 3),
     }
 
 

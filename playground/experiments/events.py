@@ -1,4 +1,4 @@
-"""What a running comparison tells whoever watches it."""
+"""What a running experiment reports to whoever watches it."""
 
 from __future__ import annotations
 
@@ -32,4 +32,14 @@ class Finished:
     comparison: Comparison
 
 
-Event = Progress | LaneStarted | RoundDone | LaneFinished | Finished
+@dataclass(frozen=True)
+class PromptDone:
+    """A prompt of a suite has gone through all lanes. `speedups`: by the lane's label."""
+
+    number: int
+    total: int
+    category: str
+    speedups: dict[str, float]
+
+
+Event = Progress | LaneStarted | RoundDone | LaneFinished | Finished | PromptDone

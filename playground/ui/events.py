@@ -1,7 +1,7 @@
 """What happens when someone presses something. Handlers drain a run and never touch a tensor.
 
-A run waits for its turn, decodes in a thread of its own and is stopped by its session's Stop, by an error, by its
-session's end or by that of its handler's generator, which Gradio closes when the tab is closed.
+A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by the
+end of its session, or when Gradio closes the handler's generator because the tab was closed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
 from playground import export
+from playground.backends.base import Backend
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
+from playground.experiments import compare
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
+from playground.lane import LOCAL, standard_lane
 from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison
@@ -34,20 +37,22 @@ logger = logging.getLogger(__name__)
 
 DRAIN_HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
-Compare = Callable[..., Comparison | None]  # the signature of experiments.compare.run
+BackendFor = Callable[[Pair], Backend]
 
 
 class Events:
-    """Handlers that share a model store, the line in front of the device, and who is running what.
+    """Handlers that share the queue for the device and know who is running what.
 
     What they return is in the order of the page's outputs: the stage, `results` and the saved file, the buttons.
+
+    Args:
+        backend_for: the backend that runs a pair's lanes.
     """
 
-    def __init__(self, store: Any, pairs: dict[str, Pair], compare: Compare) -> None:
-        self._store = store
+    def __init__(self, pairs: dict[str, Pair], backend_for: BackendFor) -> None:
         self._pairs = pairs
-        self._compare = compare
-        self._line = DeviceQueue()
+        self._backend_for = backend_for
+        self._queue = DeviceQueue()
         self._runs: dict[BackgroundRun, str] = {}  # whose it is
         self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
 
@@ -144,16 +149,18 @@ class Events:
         pair, lane, request = asked.resolve(self._pairs)
 
         def work(stop: threading.Event, emit: Callable[[Event], None]) -> None:
-            with self._line.turn(stop, lambda ahead: emit(Progress(_place(ahead)))) as mine:
+            with self._queue.turn(stop, lambda ahead: emit(Progress(_waiting(ahead)))) as mine:
                 if mine:
-                    self._compare(self._store, pair, lane, request, stop=stop, emit=emit)
+                    backends = {LOCAL: self._backend_for(pair)}
+                    compare.run([standard_lane(pair), lane], request, backends, stop=stop, emit=emit)
 
         return BackgroundRun(work)
 
 
-def _place(ahead: int) -> str:
-    runs = "one run goes" if ahead == 1 else f"{ahead} runs go"
-    return f"Waiting for the device: you are number {ahead + 1} in the line, {runs} before yours."
+def _waiting(ahead: int) -> str:
+    place = ahead + 1
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
+    return f"You are {place}{ending} in the queue."
 
 
 def _buttons(*, running: bool) -> tuple[Any, ...]:
@@ -166,7 +173,7 @@ def _outcome(comparison: Comparison | None) -> tuple[Any, ...]:
     """The results, and the trace as a file to save."""
     if comparison is None:
         return (*results(None), gr.update(value=None, interactive=False))
-    lane = comparison.lanes[1].lane
+    lane = comparison.others[0].lane
     name = re.sub(r"[^\w.-]+", "-", f"trace-{lane.target[-60:]}-{lane.drafter[:20]}.json")
     path = save_bytes_to_cache(json.dumps(export.to_json(comparison)).encode(), name, get_upload_folder())
     return (*results(comparison), gr.update(value=path, interactive=True))

@@ -10,11 +10,11 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from playground.experiments import compare
+from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, panels
 from playground.ui.endpoint import endpoint
-from playground.ui.events import Compare, Events
+from playground.ui.events import BackendFor, Events
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
@@ -37,10 +37,11 @@ def build(
     examples: Sequence[Prompt],
     *,
     problems: list[str] | None = None,
-    run: Compare = compare.run,
+    backend_for: BackendFor | None = None,
 ) -> gr.Blocks:
-    """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top."""
-    events = Events(store, pairs, run)
+    """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
+    `backend_for` replaces the local backend, for tests."""
+    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)))
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         with gr.Row(elem_id="header"):

@@ -25,7 +25,7 @@ LEGEND = """
     <li><span class="tok plain">plain</span> the target's own</li>
     <li><span class="tok accepted">accepted</span> draft token kept</li>
     <li><span class="tok rejected">rejected</span> draft token dropped</li>
-    <li><span class="tok unused">unused</span> dropped behind it, never judged</li>
+    <li><span class="tok unverified">unverified</span> after a rejection, not checked</li>
     <li><span class="tok correction">correction</span> the target's, in its place</li>
     <li><span class="tok bonus">bonus</span> after a fully accepted draft</li>
     <li><span class="tok fork">16</span> draft tree of so many tokens: press to unfold</li>
@@ -73,11 +73,11 @@ def status(sentence: str = "", kind: str = "", fraction: float | None = None) ->
 
 
 def details(rows: list[tuple[str, str]]) -> str:
-    """What was asked and where it ran, as a folded table."""
+    """The run's settings and where it ran, as a folded table."""
     if not rows:
         return ""
     cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
-    return f"<details><summary>What was asked, and where it ran</summary><dl>{cells}</dl></details>"
+    return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
 
 
 def memory(rows: list[list[str]]) -> str:
@@ -89,7 +89,7 @@ def memory(rows: list[list[str]]) -> str:
     lines = "".join(
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{size}</td>" for size in sizes)}</tr>' for name, *sizes in parts
     )
-    return f"<table><caption>In memory, at the lane's end</caption><tr>{columns}</tr>{lines}</table>"
+    return f"<table><caption>Memory at the end</caption><tr>{columns}</tr>{lines}</table>"
 
 
 def plot(figure: go.Figure, name: str) -> PlotData:

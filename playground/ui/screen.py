@@ -16,13 +16,12 @@ from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
 from playground.views import charts, report, tokens
 
-SENTENCES = (report.sameness, report.passes, report.shortage, report.caveat)
 NAMES = ("Standard", "Assisted")
 
 
 @dataclass
 class Status:
-    """`kind` is "", "busy" (with a bar, whose end is unknown where `fraction` is None) or "error"."""
+    """`kind` is "", "busy" (with a bar; its end is unknown if `fraction` is None) or "error"."""
 
     text: str = ""
     kind: str = ""
@@ -45,7 +44,7 @@ class LaneView:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
 
     def measure(self) -> metrics.Metrics:
-        """Measured once a number of rounds: a long lane measured at every update would take time from the decoding."""
+        """Measured again only if rounds came: measuring a long lane at every update would slow the decoding."""
         if len(self.rounds) != self._measured_rounds:
             self._measured = metrics.measure_rounds(self.rounds)
             self._measured_rounds = len(self.rounds)
@@ -57,10 +56,10 @@ class LaneView:
 
 
 class Screen:
-    """The stage's value while a run streams, and after it."""
+    """The stage's value while a run streams, and after it. It shows the baseline and the first other lane."""
 
     def __init__(self, state: str = "", limit: int = 0) -> None:
-        """`limit`: the new tokens that a lane may have at most, for its progress bar."""
+        """`limit`: the largest number of new tokens of a lane, for its progress bar."""
         self.lanes = [LaneView(name, state) for name in NAMES]
         self.comparison: Comparison | None = None
         self._limit = limit
@@ -90,7 +89,7 @@ class Screen:
 
     def load(self, comparison: Comparison) -> None:
         """Shows a comparison that was run elsewhere."""
-        for view, trace in zip(self.lanes, comparison.lanes, strict=False):
+        for view, trace in zip(self.lanes, (comparison.standard, comparison.others[0]), strict=True):
             view.start(trace.lane)
             view.rounds = list(trace.rounds)
             view.log = tokens.log(trace.rounds)
@@ -105,24 +104,20 @@ class Screen:
         if error:
             self._status = Status(error, "error")
         elif self.comparison is None:
-            self._status = Status("Stopped before a lane had a round: there is nothing to compare or to save.")
+            self._status = Status("Stopped before a lane had output: nothing to compare or save.")
 
     def _running(self) -> Status | None:
         for number, view in enumerate(self.lanes, 1):
             if view.state == "running":
                 fraction = view.measure().tokens / self._limit if self._limit else None
-                return Status(f"Lane {number} of {len(self.lanes)} is running: {view.name}", "busy", fraction)
+                return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
         return None
 
     def _finish(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        stopped = any(trace.finish == "stopped" for trace in comparison.lanes[:2])
-        more = f" The first two of its {len(comparison.lanes)} lanes are shown." if len(comparison.lanes) > 2 else ""
-        environment = comparison.lanes[1].environment
-        self._status = Status(
-            f"{'Stopped' if stopped else 'Done'}: {report.environment_line(environment)} · "
-            f"{'; '.join(environment.weights)}.{more}"
-        )
+        hidden = len(comparison.lanes) - len(self.lanes)
+        more = f" {hidden} more of its lanes are not shown." if hidden else ""
+        self._status = Status(report.done(comparison) + more)
 
 
 def _state(trace: Trace) -> str:
@@ -132,13 +127,13 @@ def _state(trace: Trace) -> str:
 
 
 def _verdict(comparison: Comparison | None) -> dict[str, Any]:
-    """The large figure, what it compares, and what else can be said of both lanes."""
+    """The headline, what it compares, and what else there is to say of both lanes."""
     if comparison is None:
         return {"figure": "–", "meaning": "speed-up: assisted ÷ standard", "sentences": []}
     return {
         "figure": report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
-        "sentences": [sentence for tell in SENTENCES if (sentence := tell(comparison))],
+        "sentences": report.sentences(comparison),
     }
 
 
@@ -146,12 +141,12 @@ def results(comparison: Comparison | None) -> tuple[Any, ...]:
     """Details, memory and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
     if comparison is None:
         return "", "", None, None, None, None
-    assisted = comparison.lanes[1]
+    assisted = comparison.others[0]
     return (
         panels.details(report.details(comparison)),
         panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
-        panels.plot(charts.acceptance(assisted), "acceptance-by-place"),
+        panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
         panels.plot(charts.rounds(assisted), "time-per-round"),
         panels.plot(charts.gaps(comparison), "time-between-tokens"),
     )

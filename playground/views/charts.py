@@ -1,12 +1,13 @@
 """A comparison as Plotly figures. Each figure is computed from the rounds alone.
 
-Figures carry dark text on white, so that a saved image stands by itself; on the page the style sheet lends them the
-theme's own colours. The standard lane is grey everywhere. Plotly reads tags in any text, and a trace may come from
-anywhere.
+Figures have dark text on white, so that a saved image can be read anywhere; on the page the style sheet gives them the
+theme's colours. The baseline lane is grey everywhere. Plotly reads tags in any text, and a trace may come from
+anywhere, so all names are escaped.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -17,14 +18,14 @@ from playground import metrics
 from playground.trace import Comparison, Round, Trace
 
 STANDARD = "#808080"
-ASSISTED = "#0072B2"  # this and the next: Okabe and Ito's set
-DRAFTING = "#D55E00"
+ASSISTED, DRAFTING = "#0072B2", "#D55E00"  # from Okabe and Ito's set, as the next
+OTHERS = (ASSISTED, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of the lanes beside the baseline, in turn
 INK = "#1f2328"
 GRID = "#d0d7de"
 
 
 def config(name: str) -> dict[str, Any]:
-    """Plotly's settings beside a figure: a camera alone in the bar, which saves `name`.png."""
+    """Plotly's settings beside a figure: one button, which saves `name`.png."""
     return {
         "displaylogo": False,
         "displayModeBar": True,
@@ -33,10 +34,16 @@ def config(name: str) -> dict[str, Any]:
     }
 
 
+def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
+    """The baseline first, then the other lanes, each with its colour."""
+    others = zip(comparison.others, itertools.cycle(OTHERS), strict=False)
+    return [(comparison.standard, STANDARD), *others]
+
+
 def race(comparison: Comparison) -> go.Figure:
-    """Tokens over time, one step line a lane: flat while a pass runs, up by what it brought."""
-    figure = _figure("The race", "tokens over the time since the prompt went in", "seconds", "tokens")
-    for trace, color in zip(comparison.lanes[:2], (STANDARD, ASSISTED), strict=True):
+    """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
+    figure = _figure("The race", "tokens over time since the prompt was handed over", "seconds", "tokens")
+    for trace, color in _colored(comparison):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]
         for round_ in trace.rounds:
@@ -57,6 +64,8 @@ def rounds(trace: Trace) -> go.Figure:
     figure = _figure("Time per round", "assisted lane; round 1 includes the prefill", "round", "milliseconds")
     if not trace.rounds:
         return _empty(figure, "No round was run.")
+    if any(None in (round_.draft_s, round_.verify_s) for round_ in trace.rounds):
+        return _empty(figure, "The server does not report the time of each round.")
     kept = [f"{len(r.accepted)} of {len(r.drafted)} draft tokens accepted" for r in trace.rounds]
     for name, seconds, color in (
         ("verifying (target)", [r.verify_s for r in trace.rounds], ASSISTED),
@@ -75,12 +84,12 @@ def rounds(trace: Trace) -> go.Figure:
 
 
 def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
-    """A long prompt's first round would flatten all others: it may leave the picture, and says so."""
+    """A long prompt's first round would flatten all others: it is clipped, with a note."""
     first, *others = [1000 * (r.draft_s + r.verify_s) for r in rounds]
     if others and first > 3 * max(others):
         figure.update_yaxes(range=[0, 1.5 * max(others)])
         figure.add_annotation(
-            x=1.5,  # behind its bar
+            x=1.5,  # right of its bar
             y=1,
             xref="x",
             yref="paper",
@@ -94,48 +103,57 @@ def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
 
 def gaps(comparison: Comparison) -> go.Figure:
     """The distribution of the time between tokens."""
-    lanes = [[1000 * s for s in metrics.inter_token_latencies(trace.rounds)] for trace in comparison.lanes[:2]]
-    together = sum(gap == 0 for gap in lanes[1])
-    subtitle = f"one round's tokens come together: {together} of {len(lanes[1])}"
-    figure = _figure("Time between tokens", subtitle, "milliseconds since the token before", "% of tokens")
-    longest = max((max(gaps) for gaps in lanes if gaps), default=0.0)
+    lanes = [
+        (trace, color, [1000 * s for s in metrics.inter_token_latencies(trace.rounds)])
+        for trace, color in _colored(comparison)
+    ]
+    first_gaps = lanes[1][2]
+    together = sum(gap == 0 for gap in first_gaps)
+    subtitle = f"{together} of {len(first_gaps)} tokens arrived with the one before"
+    figure = _figure("Time between tokens", subtitle, "milliseconds since the previous token", "% of tokens")
+    longest = max((max(values) for _, _, values in lanes if values), default=0.0)
     if not longest:
-        return _empty(figure, "It takes two rounds to have a time between them.")
+        return _empty(figure, "Two rounds are needed for a time between them.")
     width = longest / 24
-    for trace, values, color, shape in zip(comparison.lanes[:2], lanes, (STANDARD, ASSISTED), ("", "/"), strict=True):
+    for trace, color, values in lanes:
         figure.add_histogram(
             x=values,
             name=escape(trace.lane.name),
             xbins={"start": 0, "end": longest + width, "size": width},
             histnorm="percent",
-            marker={"color": color, "pattern": {"shape": shape, "size": 5, "fillmode": "overlay"}},
-            hovertemplate="%{y:.1f} % of tokens came %{x} ms after the one before",
+            marker={
+                "color": color,
+                "pattern": {"shape": "" if color == STANDARD else "/", "size": 5, "fillmode": "overlay"},
+            },
+            hovertemplate="%{y:.1f} % of tokens came %{x} ms after the previous one",
         )
     return figure.update_layout(barmode="group", bargap=0.12, bargroupgap=0)
 
 
 def acceptance(trace: Trace) -> go.Figure:
-    """Acceptance by place in the draft, conditional and unconditional."""
-    figure = _figure("Acceptance by place", "of draft tokens in the assisted lane", "place in the draft", "% accepted")
-    places = metrics.acceptance_by_place(trace.rounds)
-    if not places:
+    """Acceptance by position in the draft, conditional and unconditional."""
+    figure = _figure(
+        "Acceptance by position", "draft tokens of the assisted lane", "position in the draft", "% accepted"
+    )
+    positions = metrics.acceptance_by_position(trace.rounds)
+    if not positions:
         return _empty(figure, "Nothing was drafted.")
     for name, totals, opacity, shape, meaning in (
-        ("once reached", [p.reached for p in places], 1.0, "", "rounds that accepted every place before it"),
-        ("of all drafts", [p.drafted for p in places], 0.55, "/", "rounds that drafted this place"),
+        ("if reached", [p.reached for p in positions], 1.0, "", "rounds that accepted every position before it"),
+        ("of all drafts", [p.drafted for p in positions], 0.55, "/", "rounds that drafted this position"),
     ):
         figure.add_bar(
-            x=[p.place for p in places],
-            y=[100 * p.accepted / total if total else None for p, total in zip(places, totals, strict=True)],
+            x=[p.position for p in positions],
+            y=[100 * p.accepted / total if total else None for p, total in zip(positions, totals, strict=True)],
             name=name,
             marker={"color": ASSISTED, "opacity": opacity, "pattern": {"shape": shape, "size": 5}},
-            customdata=[[p.accepted, total] for p, total in zip(places, totals, strict=True)],
+            customdata=[[p.accepted, total] for p, total in zip(positions, totals, strict=True)],
             hovertemplate="%{y:.0f} %: accepted in %{customdata[0]} of %{customdata[1]} "
             + meaning
-            + "<extra>place %{x}</extra>",
+            + "<extra>position %{x}</extra>",
         )
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.06)
-    return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(places) <= 16 else None)
+    return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(positions) <= 16 else None)
 
 
 def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:

@@ -8,11 +8,10 @@ from playground import metrics
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 
-# How many times as long as the quick tenth of passes the slow tenth may take.
+# The p90 ÷ p10 of same-size passes from which timing counts as noisy.
 UNSTEADY = 2.0
-# Two logits this close can change places when the same pass is computed over more tokens at once. bf16 keeps 8 bits:
-# logits between 16 and 32 lie 0.125 apart.
-# int8 rounds what goes into each layer, and a difference in the last place can turn that: seen up to 1.25 in bfloat16.
+# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
+# 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
 NEAR_TIE = {
     "bfloat16": 0.5,
     "float16": 0.1,
@@ -33,10 +32,10 @@ class Figure:
 
 
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
-    """The line of figures over a lane; those about drafts only where the lane drafts."""
+    """The line of figures over a lane; those about drafts only if the lane drafts."""
     line = [
-        Figure("TTFT", *_ms(m.ttft_s), "measured time to first token: prompt handed over to first round done"),
-        Figure("Speed", _number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, the prompt's prefill included"),
+        Figure("TTFT", *_ms(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
+        Figure("Speed", _number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
         Figure("Tokens", f"{m.tokens:,}", "", "new tokens in the output"),
         Figure("Total", _number(m.total_s, 2), "s", "prompt handed over to last round done"),
     ]
@@ -47,87 +46,93 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
                 "Accepted length",
                 _number(m.mean_accepted_length, 2),
                 "tok/pass",
-                "mean accepted length: tokens out per target pass, the target's own token counted",
+                "mean accepted length: tokens per verify pass, the target's own token included",
             ),
             Figure(
                 "Passes saved",
                 f"{m.passes_saved:,}",
                 f"of {m.tokens:,}",
-                "target passes that standard decoding would have needed for these tokens, and this lane did not",
+                "tokens − target passes: standard decoding needs one pass a token",
             ),
         ]
     return line
 
 
 def speedup(comparison: Comparison) -> str:
-    """The one large figure, such as "1.87×"; a dash where a lane has no speed."""
-    ratio = metrics.compare(*comparison.lanes[:2]).speedup
-    return f"{ratio:.2f}×" if ratio else "–"
+    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
+    return _ratio(metrics.compare(comparison.standard, comparison.others[0]).speedup)
 
 
 def speedup_meaning(comparison: Comparison) -> str:
-    """What the large figure compares."""
-    if comparison.lanes[1].lane.drafter == "none":
-        return "second ÷ first standard run, tokens per second: how far two equal measurements lie apart"
-    return "times as fast: assisted ÷ standard, tokens per second, one run each, this prompt"
+    """What the headline compares."""
+    if comparison.others[0].lane.drafter == "none":
+        return "second ÷ first standard run, tokens/s: the noise of the measurement"
+    return "speed-up: tokens/s, one run each"
 
 
-def sameness(comparison: Comparison) -> str:
-    """Whether the two outputs are the same and, if not, where they part and why they may."""
-    baseline, other = comparison.lanes[:2]
+def sameness(baseline: Trace, other: Trace) -> str:
+    """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
     n = min(len(baseline.tokens), len(other.tokens))
     difference = metrics.first_difference(baseline, other)
     if difference is None:
-        return f"The same {_count(n, 'token')}."
+        return f"Identical output: {_count(n, 'token')}."
     if "stopped" in (baseline.finish, other.finish) and difference.index == n:
-        far = f"The same {_count(n, 'token')} as far as both go" if n else "There is nothing to compare"
-        return f"{far}: the run was stopped."
+        if not n:
+            return "Stopped before both lanes had output."
+        return f"Identical output as far as both lanes got: {_count(n, 'token')}."
     if not baseline.request.greedy:
         return (
-            f"Sampled outputs need not be the same: both follow the target's distribution. "
-            f"They part at token {difference.index + 1}."
+            f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
+            "distribution."
         )
     return _greedy_difference(difference, baseline.environment.dtype)
 
 
-def _greedy_difference(difference: FirstDifference, dtype: str) -> str:
-    place = f"They part at token {difference.index + 1}"
-    if difference.margin is None or None in difference.token_ids:
-        return f"{place}, where one of them ends."
-    where = f"{place}, where the target's two best tokens were {difference.margin:.3f} logits apart"
+def _greedy_difference(difference: FirstDifference, dtype: str | None) -> str:
+    at = f"Outputs differ from token {difference.index + 1}"
+    if None in difference.token_ids:
+        return f"{at}, where one of them ends."
+    if difference.margin is None or dtype is None:
+        return f"{at}."
     tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
-    dtype = dtype.replace(" weights, ", " and ")
+    rounding = f"{dtype.replace(' weights, ', ' and ')} rounding"
+    margin = f"The target's two best logits are {difference.margin:.3f} apart there"
     if difference.margin <= tie:
-        return f"{where}: a near-tie that {dtype} rounding can turn."
-    return f"{where}: more than {dtype} rounding explains."
+        return f"{at}. {margin}: a near-tie, which {rounding} can flip."
+    return f"{at}. {margin}: more than {rounding} explains."
 
 
-def passes(comparison: Comparison) -> str:
-    """How many target passes the two lanes took; "" where one took none."""
-    baseline, other = map(len, metrics.compared_rounds(*comparison.lanes[:2]))
-    if not (baseline and other):
+def passes(baseline: Trace, other: Trace) -> str:
+    """How many target passes the lane took for its tokens; "" if one of the two took none."""
+    if not (baseline.rounds and other.rounds):
         return ""
-    if other == baseline:
-        return f"{other:,} target {'pass' if other == 1 else 'passes'} in both lanes."
-    return f"{other:,} target {'pass' if other == 1 else 'passes'} instead of {baseline:,}."
+    m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
+    per_token = m.target_passes / m.tokens
+    return f"{_count(m.target_passes, 'pass', 'passes')} for {_count(m.tokens, 'token')} ({per_token:.2f} per token)."
 
 
-def caveat(comparison: Comparison) -> str:
-    """A warning where the machine was too busy for the figures to mean much; else ""."""
-    spreads = [metrics.unsteadiness(lane.rounds) for lane in comparison.lanes[:2]]
+def caveat(*lanes: Trace) -> str:
+    """A warning if timing was too noisy for the figures to mean much, else ""."""
+    spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
     worst = max((spread for spread in spreads if spread), default=0.0)
     if worst < UNSTEADY:
         return ""
     return (
-        f"Unsteady: passes of one size differed {worst:.1f}-fold, the slow tenth to the quick. "
-        "Something else was using this machine: run again before you trust the speed-up."
+        f"Timing is noisy: slow passes took {worst:.1f}x as long as fast ones (p90 ÷ p10, same size). "
+        "Something else is using this machine. Run again before you trust the speed-up."
     )
 
 
+def sentences(comparison: Comparison) -> list[str]:
+    """What there is to say of the first lane beside the baseline."""
+    baseline, other = comparison.standard, comparison.others[0]
+    said = (sameness(baseline, other), passes(baseline, other), shortage(other), caveat(baseline, other))
+    return [sentence for sentence in said if sentence]
+
+
 def memory_rows(comparison: Comparison) -> list[list[str]]:
-    """What each lane held in memory: a head line, then a line for each part; empty where it was not measured."""
-    lanes = comparison.lanes[:2]
-    held = [trace.memory for trace in lanes]
+    """What each lane held in memory: a head, then a row for each part; empty if a lane does not report it."""
+    held = [trace.memory for trace in comparison.lanes]
     if None in held:
         return []
     parts = [
@@ -135,34 +140,44 @@ def memory_rows(comparison: Comparison) -> list[list[str]]:
         ("Target's KV cache", [m.target_cache for m in held]),
         ("Drafter's weights", [m.drafter_weights for m in held]),
         ("Drafter's KV cache", [m.drafter_cache for m in held]),
-        ("Together", [m.total for m in held]),
+        ("Total", [m.total for m in held]),
     ]
-    return [["", *(trace.lane.name for trace in lanes)]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
+    names = [trace.lane.name for trace in comparison.lanes]
+    return [["", *names]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
 
 
-def shortage(comparison: Comparison) -> str:
-    """Where drafts were cut to keep memory free; else ""."""
-    assisted = comparison.lanes[1]
-    capped = sum(round_.capped for round_ in assisted.rounds)
+def shortage(lane: Trace) -> str:
+    """Whether drafts were cut to keep memory free; "" if not."""
+    capped = sum(round_.capped for round_ in lane.rounds)
     if not capped:
         return ""
     return (
-        f"Memory was short: drafts were cut in {capped:,} of {_count(len(assisted.rounds), 'round')}, to keep "
-        f"{assisted.lane.keep_free_gb:g} GB free."
+        f"Memory was short: drafts were cut in {capped:,} of {_count(len(lane.rounds), 'round')} to keep "
+        f"{lane.lane.keep_free_gb:g} GB free."
     )
+
+
+def done(comparison: Comparison) -> str:
+    """The status line of a finished comparison."""
+    stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
+    seconds = sum(metrics.measure(trace).total_s for trace in comparison.lanes)
+    where = comparison.others[0].environment.device_name or "an unknown device"
+    return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
 
 
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
-    threads = f" · {_count(environment.threads, 'thread')}" if environment.device == "cpu" else ""
-    return f"{environment.device_name} · {environment.dtype}{threads}"
+    threads = f"{_count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
+    known = [part for part in (environment.device_name, environment.dtype, threads) if part]
+    return " · ".join(known) or "unknown device"
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
-    """What the run was asked and where it ran: labels and values, for whoever wants to repeat it."""
-    first, second = comparison.lanes[:2]
+    """The run's settings and where it ran, for whoever wants to repeat it: labels and values."""
+    first, second = comparison.standard, comparison.others[0]
     request, lane, environment = first.request, second.lane, second.environment
-    rows = [
+    prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
+    return [
         ("Target", lane.target),
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
@@ -170,47 +185,42 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
-        ("Ended by", f"{first.finish} (standard), {second.finish} (assisted)"),
-        ("Prompt", f"{len(first.prompt_ids):,} tokens{', chat template' if request.chat_template else ', as it is'}"),
+        ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
+        ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         ("", request.prompt),
         ("System prompt", request.system or "none"),
-        ("Ran on", f"{environment_line(environment)} ({environment.platform})"),
+        ("Ran on", f"{environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         ("Weights", "; ".join(environment.weights)),
-        (
-            "Versions",
-            f"playground {environment.playground}, python {environment.python}, torch {environment.torch}, "
-            f"transformers {environment.transformers}",
-        ),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
         ("Run at", environment.created),
     ]
-    return rows
 
 
 def verify_passes(environment: Environment) -> str:
-    """What one over several tokens takes."""
+    """The measured cost of a pass by its width."""
     one, *more = environment.pass_times
-    told = ", ".join(f"over {time.tokens} tokens {time.seconds / one.seconds:.2f}" for time in more)
-    return f"{told} times one over a single token, which took {1000 * one.seconds:.1f} ms"
+    wider = "; ".join(f"{time.tokens} tokens: {time.seconds / one.seconds:.2f}x" for time in more)
+    return f"{wider} a single-token pass ({1000 * one.seconds:.1f} ms)"
 
 
 def rejections(trace: Trace) -> str:
-    """Whether a wider draft would have helped."""
+    """Where the target's choice ranked among the drafter's: would a wider draft have helped?"""
     ranks = metrics.ranks(trace.rounds)
     if not ranks.rejections:
-        return "none whose place the drafter had other candidates for"
+        return "none at a position where the drafter scored candidates"
     counts = [
-        (ranks.best, "the drafter's best (something else was drawn)"),
-        (ranks.second, "its second"),
-        (ranks.third_to_eighth, "its third to eighth"),
-        (ranks.further, "further down"),
-        (ranks.never, "a token that it never drafts"),
+        ("1st choice (another was sampled)", ranks.best),
+        ("2nd choice", ranks.second),
+        ("3rd to 8th", ranks.third_to_eighth),
+        ("lower", ranks.further),
+        ("none of its tokens", ranks.never),
     ]
-    told = "; ".join(f"{_count(n, 'time')} {what}" for n, what in counts if n)
-    return f"of {_count(ranks.rejections, 'rejection')}, the target's choice was {told}"
+    found = "; ".join(f"{name}: {n}" for name, n in counts if n)
+    return f"{ranks.rejections:,}; the target's token was the drafter's {found}"
 
 
 def table(comparison: Comparison) -> str:
-    """The comparison as a short plain-text table for a terminal, ended by the sentences and the weights' origin."""
+    """The comparison as a short plain-text table for a terminal, then a line for each lane beside the baseline."""
     columns = [metrics.measure(lane) for lane in comparison.lanes]
     names = [lane.lane.name for lane in comparison.lanes]
     rows = [[figure.label, figure.unit] for figure in figures(columns[-1], drafting=True)]
@@ -222,18 +232,22 @@ def table(comparison: Comparison) -> str:
             row.append(value)
     widths = [max(len(row[i]) for row in [["", "", *names], *rows]) for i in range(len(names) + 2)]
     lines = ["  ".join(_cells(row, widths)).rstrip() for row in [["", "", *names], *rows]]
-    environment = comparison.lanes[-1].environment
+    environment = comparison.others[-1].environment
     return "\n".join(
         [
             *lines,
             "",
-            f"{speedup(comparison)} {speedup_meaning(comparison)}".replace("× times", " times"),
-            f"{sameness(comparison)} {passes(comparison)}",
-            *filter(None, [shortage(comparison), caveat(comparison)]),
+            *(_against(comparison, other) for other in comparison.others),
+            *filter(None, [*map(shortage, comparison.others), caveat(*comparison.lanes)]),
             *_memory_line(comparison),
             f"{environment_line(environment)}, {'; '.join(environment.weights)}",
         ]
     )
+
+
+def _against(comparison: Comparison, other: Trace) -> str:
+    ratio = _ratio(metrics.compare(comparison.standard, other).speedup)
+    return f"{other.lane.name}: {ratio}. {sameness(comparison.standard, other)} {passes(comparison.standard, other)}"
 
 
 def _memory_line(comparison: Comparison) -> list[str]:
@@ -241,9 +255,8 @@ def _memory_line(comparison: Comparison) -> list[str]:
     rows = memory_rows(comparison)
     if not rows:
         return []
-    *parts, together = rows[1:]
-    told = ", ".join(f"{name.lower()} {sizes[-1]}" for name, *sizes in parts if sizes[-1] != "–")
-    return [f"In memory: {together[1]} standard, {together[2]} assisted ({told})"]
+    names, *_, total = rows
+    return ["Memory: " + ", ".join(f"{size} {name}" for name, size in zip(names[1:], total[1:], strict=True))]
 
 
 def _cells(row: list[str], widths: list[int]) -> list[str]:
@@ -258,7 +271,7 @@ def _lookahead(trace: Trace) -> str:
         return "none"
     threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     trees = any(round_.is_tree for round_ in trace.rounds)
-    tree = f", in trees of at most {_count(lane.nodes, 'token')}" if trees else ""
+    tree = f", trees of at most {_count(lane.nodes, 'token')}" if trees else ""
     return f"{_count(lane.lookahead, 'token')}, {lane.policy}{threshold}{tree}"
 
 
@@ -281,7 +294,7 @@ def _ms(seconds: float | None) -> tuple[str, str]:
 
 
 def _megabytes(size: int) -> str:
-    """Bytes in MB of 1e6; what the target's weights already hold takes no more."""
+    """Bytes in MB of 1e6; a dash for nothing of its own."""
     return f"{size / 1e6:,.1f} MB" if size else "–"
 
 
@@ -293,28 +306,9 @@ def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.0f}"
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+def _ratio(value: float | None) -> str:
+    return f"{value:.2f}×" if value else "–"
 
 
-def suite_table(result: dict) -> str:
-    """A suite's result as a Markdown table: a line for each lane and category."""
-    where, asked = result["environment"], result["request"]
-    quickest = f"the quickest of {result['runs']} runs; " if result["runs"] > 1 else ""
-    lines = [
-        f"{where['device_name']}, {where['device']}, {where['dtype']}, {where['threads']} threads, "
-        f"torch {where['torch']}, transformers {where['transformers']}; {asked['max_new_tokens']} new tokens, "
-        f"temperature {asked['temperature']:g}; {quickest}speed-up: median (quartiles)",
-        "",
-        "| drafter, lookahead | category | prompts | tokens a pass | accepted | speed-up | all together |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    for line in result["summaries"]:
-        speedup = f"{line['speedup']:.2f} ({line['low']:.2f} to {line['high']:.2f})"
-        together = f"{line['overall']:.2f}"
-        if line["interval"]:
-            together += " ({:.2f} to {:.2f})".format(*line["interval"])
-        cells = [line["lane"], line["category"], line["prompts"], f"{line['mean_accepted_length']:.2f}"]
-        cells += [f"{line['acceptance_rate']:.0%}", speedup, together]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+def _count(n: int, noun: str, plural: str = "") -> str:
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

@@ -1,36 +1,53 @@
-"""The token panel's log: one JSON line a round, in an append-only text that `assets/tokens.js` draws.
+"""The token panel's log: one JSON object a round, a line each, in an append-only text that `assets/tokens.js` draws.
 
-The text only ever grows while a lane runs, so that each update sends and draws the new rounds alone. Lines are lean,
-because the browser holds the whole log: a round is [draft tokens, target token or null] and, where the draft is a tree,
-the list of its parents; a token is [id, text, kind, p, q, margin, special], a correction with its rank behind that. The
-kind is the decision or the reason; how it looks is the script's affair.
+The log only grows while a lane runs, so each update sends and draws only the new rounds. What is unknown, false or at
+its default is left out, because the browser holds the whole log.
+
+A round is {"drafted": [token, …], "own": token, "tree": true}. A token is {"id", "text", "kind", "p", "q", "margin",
+"special", "position", "parent", "rank"}: `kind` is its decision or reason, `position` its position in the draft or its
+depth in the tree, `rank` that of the target's own choice among the drafter's, also on the rejected token it replaces.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
+from playground import metrics
 from playground.trace import DraftToken, Round, TargetToken
 
 
 def line(round_: Round) -> str:
     """A round as one line of JSON, in ASCII, ended by a newline."""
-    drafted = [_token(token, token.decision, token.q) for token in round_.drafted]
-    target = _token(round_.target, round_.target.reason, None) if round_.target else None
-    if target and round_.target.rank is not None:
-        target.append(round_.target.rank)
-    tree = [[token.parent for token in round_.drafted]] if round_.is_tree else []
-    return json.dumps([drafted, target, *tree], separators=(",", ":")) + "\n"
+    own = round_.target
+    drafted = [
+        _token(token, token.decision, q=_rounded(token.q), position=position, parent=token.parent)
+        for token, position in zip(round_.drafted, metrics.positions(round_.drafted), strict=True)
+    ]
+    if own:
+        last = max((i for i, token in enumerate(round_.drafted) if token.decision == "accepted"), default=-1)
+        for i, token in enumerate(round_.drafted):
+            parent = i - 1 if token.parent is None else token.parent
+            if token.decision == "rejected" and parent == last and own.rank is not None:
+                drafted[i]["rank"] = own.rank
+    data = {
+        "drafted": drafted,
+        **({"own": _token(own, own.reason, rank=own.rank)} if own else {}),
+        **({"tree": True} if round_.is_tree else {}),
+    }
+    return json.dumps(data, separators=(",", ":")) + "\n"
 
 
 def log(rounds: Iterable[Round]) -> str:
-    """The whole log of a lane: what streaming the rounds would have left."""
+    """The whole log of a lane: the same as streaming its rounds gives."""
     return "".join(line(round_) for round_ in rounds)
 
 
-def _token(token: DraftToken | TargetToken, kind: str, q: float | None) -> list:
-    return [token.id, token.text, kind, _rounded(token.p), _rounded(q), _rounded(token.margin), int(token.special)]
+def _token(token: DraftToken | TargetToken, kind: str, **more: Any) -> dict[str, Any]:
+    known = {"id": token.id, "p": _rounded(token.p), "margin": _rounded(token.margin), **more}
+    special = {"special": True} if token.special else {}
+    return {"text": token.text, "kind": kind, **special} | {k: v for k, v in known.items() if v is not None}
 
 
 def _rounded(value: float | None) -> float | None:

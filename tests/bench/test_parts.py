@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from playground import results
 from playground.bench import parts
 from playground.errors import PlaygroundError
 from playground.models.store import LoadedPair
@@ -23,10 +26,21 @@ def run(folder, only, dtype="float32", max_new_tokens=8):
 @pytest.mark.parametrize("dtype", ["float32", packed])
 def test_each_side_makes_the_same_tokens_in_float32(tiny_folder, dtype):
     result, said = run(tiny_folder, ["standard", "ngram", "assistant"], dtype)
-    assert [part["identical"] for part in result["results"]] == [True] * 3
-    assert all(part["median"] > 0 for part in result["results"])
-    assert result["environment"]["device"] == "cpu"
+    ratios = [part for part in result.results if part.unit == "×"]
+    assert [part.identical for part in ratios] == [True] * 3
+    assert all(part.median > 0 for part in ratios)
+    assert [trace.finish for part in ratios for trace in part.traces] == ["length"] * 3
+    assert result.environment.device == "cpu"
+    assert results.load(json.dumps(results.to_json(result))).results[0].median == ratios[0].median
     assert any("against generate(assistant_model)" in line and "same tokens" in line for line in said)
+
+
+def test_generate_is_asked_the_same_whatever_the_checkpoints_own_defaults_are(tiny_folder):
+    config = json.loads((tiny_folder / "generation_config.json").read_text())
+    config |= {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2}
+    (tiny_folder / "generation_config.json").write_text(json.dumps(config))
+    result, _ = run(tiny_folder, ["standard", "ngram"], max_new_tokens=24)
+    assert [part.identical for part in result.results if part.unit == "×"] == [True] * 2
 
 
 def test_an_unknown_part_is_named(tiny_folder):
@@ -47,4 +61,4 @@ def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder):
 
 def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):
     result, _ = run(tiny_folder, ["ngram"], max_new_tokens=400)
-    assert result["results"][0]["identical"]
+    assert result.results[0].identical

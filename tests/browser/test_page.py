@@ -79,12 +79,12 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
         assert shown(page, index) == recorded(lane)
     kept = page.evaluate(
         "label => [...document.querySelector(`[aria-label='${label}']`).querySelectorAll('.tok')]"
-        ".filter(t => !t.matches('.rejected, .unused')).map(t => t.textContent).join('')",
+        ".filter(t => !t.matches('.rejected, .unverified')).map(t => t.textContent).join('')",
         PANELS[1],
     )
     assert kept == comparison.lanes[1].text
     assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
-    assert "The same 64 tokens." in page.locator("#verdict").inner_text()
+    assert "Identical output: 64 tokens." in page.locator("#verdict").inner_text()
     page.locator("#charts .main-svg").first.wait_for()
     assert page.locator("#charts [data-testid=plotly]").count() == 4
 
@@ -103,7 +103,7 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     rejected = panel(page, 1).locator(".tok.rejected").first
     rejected.hover()
     told = tip.inner_text()
-    for fact in ("rejected", "round", "place in draft", "p (target)", "0.020", "q (drafter)", "1.000", "3.50 logits"):
+    for fact in ("rejected", "round", "position", "p (target)", "0.020", "q (drafter)", "1.000", "3.50 logits"):
         assert fact in told
     assert rejected.get_attribute("data-round") in told
 
@@ -190,8 +190,9 @@ def test_words_of_an_opened_trace_are_never_tags(visit):
     open_trace(page, json.dumps({"schema_version": tags, "lanes": []}))
     page.get_by_text(tags).wait_for()
     comparison = fakes.comparison(tokens=48)
-    named = [dataclasses.replace(it, lane=dataclasses.replace(it.lane, name=tags)) for it in comparison.lanes]
-    open_trace(page, json.dumps(export.to_json(Comparison(tuple(named)))))
+    standard, assisted = comparison.lanes
+    named = dataclasses.replace(assisted, lane=dataclasses.replace(assisted.lane, name=tags))
+    open_trace(page, json.dumps(export.to_json(Comparison((standard, named)))))
     finish(page)
     page.locator(".legendtext", has_text=tags).first.wait_for()
     assert page.locator("#bad, [*|href='/x']").count() == 0
@@ -208,11 +209,11 @@ def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visi
     fork.click()
     assert assisted.locator(".tree .tok").all_inner_texts() == ["4 ", "5 ", "6 ", "7 ", "8 "]
     assert assisted.locator(".tree .accepted").all_inner_texts() == ["6 "]
-    assert assisted.locator(".branch").nth(1).inner_text().endswith("p not judged")
+    assert assisted.locator(".branch").nth(1).inner_text().endswith("p not checked")
     tip = page.locator("#token-tip")
-    for place, told in ((3, True), (0, False)):  # of the two places with rejected tokens, one held what was chosen
-        assisted.locator(".tree .tok").nth(place).hover()
-        assert ("no. 3 of the drafter's candidates" in tip.inner_text()) == told
+    for i, ranked in ((3, True), (0, False)):  # only one of the two follows what was accepted
+        assisted.locator(".tree .tok").nth(i).hover()
+        assert ("drafter's 3rd choice" in tip.inner_text()) == ranked
     assert fork.get_attribute("aria-expanded") == "true"
     page.keyboard.press("Enter")
     assert assisted.locator(".tree").count() == 0
@@ -233,7 +234,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
     held = [dataclasses.replace(lane, memory=Memory(3_000_000, 2_000_000, 0, 0)) for lane in lanes]
     open_trace(page, json.dumps(export.to_json(Comparison(tuple(held)))))
     finish(page)
-    assert page.locator("#memory tr").last.inner_text().split() == ["Together", "5.0", "MB", "5.0", "MB"]
+    assert page.locator("#memory tr").last.inner_text().split() == ["Total", "5.0", "MB", "5.0", "MB"]
 
 
 def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visit):
@@ -243,7 +244,7 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     first.locator("#run").click()
     panel(first, 0).locator(".tok").first.wait_for()
     second.locator("#run").click()
-    second.locator("#status", has_text="you are number 2 in the line").wait_for()
+    second.locator("#status", has_text="You are 2nd in the queue").wait_for()
     first.context.close()
     panel(second, 0).locator(".tok").first.wait_for(timeout=4_000)
     finish(second)
@@ -259,7 +260,7 @@ def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
     panel(first, 0).locator(".tok").nth(20).wait_for()
     ask(second, "Compare TCP and UDP.", 8)
     second.locator("#run").click()
-    second.locator("#status", has_text="you are number 2 in the line").wait_for()
+    second.locator("#status", has_text="You are 2nd in the queue").wait_for()
     first.reload()
     panel(second, 0).locator(".tok").first.wait_for(timeout=4_000)
     finish(second)

@@ -69,7 +69,7 @@ def test_a_drafter_that_never_agrees_costs_passes_but_no_correctness():
     assert ids_of(rounds) == [2, 3, 4, 5, 6, 7]
     assert target.passes == 6
     first = rounds[0]
-    assert [token.decision for token in first.drafted] == ["rejected", "unused", "unused", "unused"]
+    assert [token.decision for token in first.drafted] == ["rejected", "unverified", "unverified", "unverified"]
     assert first.target.reason == "correction"
     assert first.drafted[0].p < 0.1 and first.drafted[1].p is None and first.drafted[1].margin is None
 

@@ -188,7 +188,7 @@ def test_a_round_tells_of_every_branch_what_became_of_it():
     assert [token.decision for token in first.accepted] == ["accepted"] * len(first.accepted)
     kept = {-1} | {i for i, token in enumerate(first.drafted) if token.decision == "accepted"}
     for token in first.drafted:
-        assert (token.decision == "unused") == (token.parent not in kept) == (token.p is None)
+        assert (token.decision == "unverified") == (token.parent not in kept) == (token.p is None)
     assert target.passes == len(rounds) < 8
 
 

@@ -11,11 +11,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground import metrics
+from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
 from playground.export import load, to_json
-from playground.lane import Request, assisted_lane
+from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
@@ -46,11 +47,20 @@ def store(tiny_llama, tiny_tokenizer):
     )
 
 
+def compare(store, lanes, request, stop=None, emit=lambda event: None, **options):
+    backends = {LOCAL: LocalBackend(store, PAIR)}
+    return run(lanes, request, backends, stop=stop or threading.Event(), emit=emit, **options)
+
+
+def against_standard(lane: Lane) -> list[Lane]:
+    return [standard_lane(PAIR), lane]
+
+
 def compared(store, drafter="ngram", stop=None, lookahead=4, **request):
     events = []
     lane = assisted_lane(PAIR, drafter, lookahead)
     request = Request(**{"prompt": "The lighthouse counts the waves", "max_new_tokens": 24, **request})
-    comparison = run(store, PAIR, lane, request, stop=stop or threading.Event(), emit=events.append)
+    comparison = compare(store, against_standard(lane), request, stop, events.append)
     return comparison, events
 
 
@@ -120,7 +130,7 @@ def test_a_prompt_that_fills_the_context_is_refused_before_anything_runs(store):
 def test_a_tokenizer_of_another_model_is_named(store, tiny_tokenizer):
     small = LlamaForCausalLM(LlamaConfig(**{**store.target.model.config.to_dict(), "vocab_size": 20}))
     other = TinyStore(LoadedModel(small, tiny_tokenizer, "tiny", "random"), store.assistant)
-    with pytest.raises(PlaygroundError, match=r"The tokenizer of tiny gives this prompt the token .* knows 20\."):
+    with pytest.raises(PlaygroundError, match=r"The tokenizer of tiny gives this prompt the token .* only 20\."):
         compared(other)
 
 
@@ -144,7 +154,7 @@ def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
 
     lane = assisted_lane(PAIR, "ngram", 4)
     request = Request("The lighthouse", max_new_tokens=24)
-    comparison = run(store, PAIR, lane, request, stop=stop, emit=emit)
+    comparison = compare(store, against_standard(lane), request, stop, emit)
     assert [lane.finish for lane in comparison.lanes] == ["length", "stopped"]
     assert len(comparison.lanes[1].rounds) == 1
 
@@ -159,7 +169,8 @@ def stopped_at(store, kind):
         if isinstance(event, kind):
             stop.set()
 
-    return run(store, PAIR, assisted_lane(PAIR, "ngram", 4), Request("x"), stop=stop, emit=emit), events
+    lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
+    return compare(store, lanes, Request("x"), stop, emit), events
 
 
 def test_stop_in_the_first_lane_keeps_what_was_decoded(store):
@@ -190,7 +201,7 @@ def test_stop_while_a_model_is_fetched_ends_that_at_the_next_word_of_progress(st
                 stop.set()
 
     lane, request = assisted_lane(PAIR, "ngram", 4), Request("x")
-    assert run(SlowStore(), PAIR, lane, request, stop=stop, emit=lambda event: None) is None
+    assert compare(SlowStore(), against_standard(lane), request, stop) is None
     assert told == ["Fetching: 1 %"]
 
 
@@ -227,10 +238,49 @@ def test_each_lane_tells_what_it_holds_in_memory(store):
 def test_where_memory_is_short_drafts_shrink_and_the_report_says_so(store):
     lane = assisted_lane(PAIR, "ngram", 4, keep_free_gb=1e9)
     request = Request("The lighthouse counts the waves", max_new_tokens=12)
-    comparison = run(store, PAIR, lane, request, stop=threading.Event(), emit=lambda event: None)
+    comparison = compare(store, against_standard(lane), request)
     standard, assisted = comparison.lanes
     assert assisted.token_ids == standard.token_ids
     assert not any(round_.drafted for round_ in assisted.rounds)
-    assert report.shortage(comparison) == (
-        "Memory was short: drafts were cut in 12 of 12 rounds, to keep 1e+09 GB free."
-    )
+    assert report.shortage(assisted) == ("Memory was short: drafts were cut in 12 of 12 rounds to keep 1e+09 GB free.")
+
+
+def test_any_number_of_lanes_run_and_the_baseline_is_named_wherever_it_stands(store):
+    lanes = [assisted_lane(PAIR, "assistant", 3), assisted_lane(PAIR, "ngram", 2), standard_lane(PAIR)]
+    comparison = compare(store, lanes, Request("The lighthouse", max_new_tokens=12))
+    assert [trace.lane.drafter for trace in comparison.lanes] == ["assistant", "ngram", "none"]
+    assert comparison.standard.lane.drafter == "none"
+    assert [d.lane for d in metrics.differences(comparison)] == [lane.name for lane in lanes[:2]]
+    assert all(d.baseline == "Standard" and d.identical for d in metrics.differences(comparison))
+    assert load(json.dumps(to_json(comparison))) == comparison
+    named = compare(store, lanes, Request("The lighthouse", max_new_tokens=12), baseline=lanes[0].name)
+    assert named.standard.lane == lanes[0]
+
+
+def test_two_lanes_of_one_name_and_a_baseline_that_is_not_there_are_refused(store):
+    lanes = against_standard(standard_lane(PAIR))
+    with pytest.raises(PlaygroundError, match="Two lanes of a comparison are named 'Standard'"):
+        compare(store, lanes, Request("x", max_new_tokens=2))
+    with pytest.raises(PlaygroundError, match="No lane is named 'nobody'"):
+        compare(
+            store, against_standard(assisted_lane(PAIR, "ngram")), Request("x", max_new_tokens=2), baseline="nobody"
+        )
+
+
+def test_every_lane_is_warmed_up_with_the_whole_prompt_before_the_first_is_timed(store):
+    prefills, started = [], []
+
+    def note(module, args, kwargs):
+        if kwargs["input_ids"].shape[1] > 100:
+            prefills.append(len(started))
+
+    def emit(event):
+        started.extend([event] if isinstance(event, LaneStarted) else [])
+
+    hook = store.target.model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
+        compare(store, lanes, Request("a" * 150, chat_template=False, max_new_tokens=4), emit=emit)
+    finally:
+        hook.remove()
+    assert prefills == [0, 0, 1, 2]

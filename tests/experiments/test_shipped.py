@@ -9,8 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from playground import metrics
+from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
-from playground.lane import Request, assisted_lane
+from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, load_pairs
 
@@ -38,7 +39,8 @@ def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writ
     lane = assisted_lane(STARTER, drafter, policy="constant", lookahead=3)
     request = Request(TEXT, max_new_tokens=24)
     stop, ignore = threading.Event(), lambda event: None
-    comparison = run(store, STARTER, lane, request, stop=stop, emit=ignore, dtype="float32", device="cpu")
+    backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
+    comparison = run([standard_lane(STARTER), lane], request, backends, stop=stop, emit=ignore)
     standard, assisted = comparison.lanes
     assert assisted.token_ids == standard.token_ids
     assert metrics.measure(assisted).accepted > 0 or drafter in ("ngram", "suffix")

@@ -1,4 +1,4 @@
-"""A comparison without a model: the same events as `playground.experiments.compare.run`, from a fixed text."""
+"""A backend without a model: its lanes decode a fixed text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
-from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
 from playground.lane import Lane, Request
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
+from playground.trace import Comparison, DraftToken, Environment, Round, TargetToken, Trace
 from tests import examples
 
 TEXT = (
@@ -75,7 +74,7 @@ def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Ro
                 q=1.0,
                 p=0.9 if i < good else 0.02 if i == good else None,
                 margin=3.5 if i <= good else None,
-                decision="accepted" if i < good else "rejected" if i == good else "unused",
+                decision="accepted" if i < good else "rejected" if i == good else "unverified",
             )
             for i in range(asked)
         )
@@ -101,43 +100,51 @@ def comparison(tokens: int = 60, **request) -> Comparison:
     )
 
 
-def run(
-    store: object,
-    pair: Pair,
-    assisted: Lane,
-    request: Request,
-    *,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
-    dtype: str = "auto",
-    device: str = "auto",
-) -> Comparison | None:
-    """As `compare.run`, in the rounds' own time. A prompt that says "fail" or "crash" does; `{…}` echoes the prompt."""
-    emit(Progress("Warming up", 0.5))
-    time.sleep(0.2)
-    if "fail" in request.prompt:
-        raise PlaygroundError("The device ran out of memory <b>here</b>. Ask for fewer tokens.")
-    if "crash" in request.prompt:
-        raise ZeroDivisionError("a bug")
-    text = [request.prompt[i : i + 3] for i in range(0, len(request.prompt), 3)] if "echo" in request.prompt else None
-    traces = []
-    for index, lane in enumerate((Lane("Standard", pair.target), assisted)):
-        if stop.is_set():
-            traces.append(Trace(lane, request, ENVIRONMENT, (1, 2, 3), (), "stopped"))
-            break
-        emit(LaneStarted(index, lane))
-        done = []
-        for round_ in rounds(lane, request.max_new_tokens, text):
+class Run:
+    """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text."""
+
+    prompt_ids = (1, 2, 3)
+
+    def __init__(self, lane: Lane, request: Request) -> None:
+        prompt = request.prompt
+        text = [prompt[i : i + 3] for i in range(0, len(prompt), 3)] if "echo" in prompt else None
+        self.finish = "stopped"
+        self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text))
+
+    def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
+        for round_ in rounds:
             time.sleep(round_.end_s - round_.start_s)
-            done.append(round_)
-            emit(RoundDone(index, round_))
-            if stop.is_set():
-                break
-        finish = "stopped" if stop.is_set() else "length"
-        traces.append(Trace(lane, request, ENVIRONMENT, (1, 2, 3), tuple(done), finish))
-        emit(LaneFinished(index, traces[-1]))
-    emit(Finished(Comparison(tuple(traces))))
-    return Comparison(tuple(traces))
+            yield round_
+        self.finish = "length"
+
+    def memory(self) -> None:
+        return None
+
+
+class Backend:
+    """Prompts that say "fail" or "crash" do so while it warms up."""
+
+    def __init__(self, pair: Pair = PAIR) -> None:
+        self.pair = pair
+
+    def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
+        progress(Progress("Loading", 0.5))
+
+    def run(self, lane: Lane, request: Request) -> Run:
+        return Run(lane, request)
+
+    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        time.sleep(0.1)
+        if "fail" in request.prompt:
+            raise PlaygroundError("The device ran out of memory <b>here</b>. Ask for fewer tokens.")
+        if "crash" in request.prompt:
+            raise ZeroDivisionError("a bug")
+
+    def describe(self, lane: Lane) -> Environment:
+        return ENVIRONMENT
+
+    def close(self) -> None:
+        pass
 
 
 class Store:

@@ -20,8 +20,8 @@ def serve(monkeypatch) -> Iterator[Callable[[Callable], str]]:
     monkeypatch.setenv("GRADIO_HEARTBEAT_INTERVAL", "0.1")
     served = []
 
-    def start(run: Callable) -> str:
-        served.append(page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), run=run))
+    def start(backend_for: Callable) -> str:
+        served.append(page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=backend_for))
         return served[0].launch(prevent_thread_lock=True, quiet=True)[1]
 
     yield start
@@ -30,7 +30,7 @@ def serve(monkeypatch) -> Iterator[Callable[[Callable], str]]:
 
 
 def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
-    trace = Client(serve(fakes.run), verbose=False).predict(
+    trace = Client(serve(fakes.Backend), verbose=False).predict(
         "A prompt", pair="fake", lookahead=3, max_new_tokens=5, api_name="/compare"
     )
     lane = export.from_json(trace).lanes[1]

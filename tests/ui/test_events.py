@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import gradio as gr
 import pytest
 
 from playground import export
-from playground.experiments.events import LaneStarted, RoundDone
-from playground.trace import Comparison
+from playground.lane import Lane, Request
+from playground.trace import Comparison, Round
 from playground.ui.controls import Asked
 from playground.ui.events import Events
 from tests.ui import fakes
@@ -35,22 +36,29 @@ def logs(stage: dict) -> list[str]:
     return [lane["log"] for lane in stage["lanes"]]
 
 
-def endless(emitted: threading.Event, stopped: threading.Event):
-    """A comparison whose first lane goes on until it is stopped."""
+def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Backend]:
+    """A backend whose lanes go on until they are stopped."""
 
-    def run(store, pair, lane, request, *, stop, emit) -> None:
-        emit(LaneStarted(0, lane))
-        while not stop.is_set():
-            emit(RoundDone(0, next(fakes.rounds(lane, 8))))
-            emitted.set()
-            stop.wait(0.01)
-        stopped.set()
+    class Endless(fakes.Backend):
+        def run(self, lane: Lane, request: Request) -> fakes.Run:
+            run = fakes.Run(lane, request)
+            run.rounds = self._rounds(lane)
+            return run
 
-    return run
+        def _rounds(self, lane: Lane) -> Iterator[Round]:
+            try:
+                while True:
+                    yield next(fakes.rounds(lane, 8))
+                    emitted.set()
+                    time.sleep(0.01)
+            finally:
+                stopped.set()
+
+    return Endless
 
 
 def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
-    events = Events(None, PAIRS, fakes.run)
+    events = Events(PAIRS, fakes.Backend)
     shown, comparison = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(shown)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
@@ -72,7 +80,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     ],
 )
 def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
-    events = Events(None, PAIRS, fakes.run)
+    events = Events(PAIRS, fakes.Backend)
     shown, comparison = last(events.stream("session", asked(**changes)))
     assert sentence in shown["status"]["text"] and shown["status"]["kind"] == "error"
     *_, save, run, _, _, _ = events.finish(comparison)
@@ -81,7 +89,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
 
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(None, PAIRS, endless(emitted, stopped))
+    events = Events(PAIRS, endless(emitted, stopped))
     updates = events.stream("mine", asked())
     while not emitted.is_set():
         next(updates)
@@ -89,20 +97,20 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
     assert not stopped.is_set()
     events.stop("mine")
     shown, comparison = last(updates)
-    assert stopped.is_set() and comparison is None
+    assert stopped.is_set() and comparison.standard.finish == "stopped"
     assert shown["lanes"][0]["log"] and shown["lanes"][0]["state"] == "stopped"
     assert "Stopped" in shown["status"]["text"]
 
 
 def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
     stopped = threading.Event()
-    events = Events(None, PAIRS, endless(threading.Event(), stopped))
+    events = Events(PAIRS, endless(threading.Event(), stopped))
     events.begin("mine")
     updates = events.stream("mine", asked())
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
-    events = Events(None, PAIRS, fakes.run)
+    events = Events(PAIRS, fakes.Backend)
     events.stop("mine")
     events.begin("mine")
     assert "Done" in last(events.stream("mine", asked()))[0]["status"]["text"]
@@ -110,7 +118,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = Events(None, PAIRS, endless(emitted, stopped)).stream("mine", asked())
+    updates = Events(PAIRS, endless(emitted, stopped)).stream("mine", asked())
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -119,12 +127,12 @@ def test_a_closed_generator_stops_its_run():
 
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(None, PAIRS, endless(emitted, stopped))
+    events = Events(PAIRS, endless(emitted, stopped))
     first, second = (events.stream(name, asked()) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
     status = ""
-    while "number 2 in the line, one run goes before yours" not in status:
+    while "You are 2nd in the queue." not in status:
         status = next(second)[0]["status"]["text"]
     events.stop("second")
     assert "Stopped" in last(second)[0]["status"]["text"]
@@ -133,7 +141,7 @@ def test_a_second_session_waits_and_is_told_its_place():
 
 
 def test_a_trace_is_opened_and_another_file_is_refused():
-    events = Events(None, PAIRS, fakes.run)
+    events = Events(PAIRS, fakes.Backend)
     comparison = fakes.comparison(tokens=10)
     shown, *_ = events.open(json.dumps(export.to_json(comparison)).encode())
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
@@ -143,12 +151,12 @@ def test_a_trace_is_opened_and_another_file_is_refused():
 
 
 def test_clear_empties_everything():
-    shown, *_ = Events(None, PAIRS, fakes.run).clear()
+    shown, *_ = Events(PAIRS, fakes.Backend).clear()
     assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
 
 
 def test_the_endpoint_returns_the_whole_comparison():
-    events = Events(None, PAIRS, fakes.run)
+    events = Events(PAIRS, fakes.Backend)
     data = events.compare("mine", asked(max_new_tokens=5))
     assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):

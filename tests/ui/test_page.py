@@ -10,7 +10,9 @@ from tests.ui import fakes
 @pytest.fixture(scope="module")
 def blocks() -> gr.Blocks:
     problems = ["The preset <b>.yaml: target should be there."]
-    return page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, fakes.EXAMPLES, problems=problems, run=fakes.run)
+    return page.build(
+        fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, fakes.EXAMPLES, problems=problems, backend_for=fakes.Backend
+    )
 
 
 def test_compare_is_the_only_public_endpoint(blocks):
@@ -33,4 +35,4 @@ def test_every_control_has_a_line_of_help(blocks):
 
 
 def test_the_page_does_without_examples():
-    assert page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), run=fakes.run)
+    assert page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=fakes.Backend)

@@ -47,7 +47,7 @@ def test_the_status_says_which_lane_runs_and_how_far_it_is():
     assert screen.value()["status"] == {"text": "Warming up", "kind": "busy", "fraction": None}
     screen.take(LaneStarted(0, fakes.comparison(tokens=2).lanes[0].lane))
     value = screen.value()
-    assert value["status"] == {"text": "Lane 1 of 2 is running: Standard", "kind": "busy", "fraction": 0}
+    assert value["status"] == {"text": "Running lane 1 of 2: Standard", "kind": "busy", "fraction": 0}
     assert [lane["state"] for lane in value["lanes"]] == ["running", "waiting"]
 
 
@@ -69,7 +69,7 @@ def test_a_finished_run_has_a_verdict_details_and_four_charts():
     assert screen.value()["verdict"]["figure"] == "–"
     screen.load(comparison)
     verdict = screen.value()["verdict"]
-    assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "The same 30 tokens."
+    assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "Identical output: 30 tokens."
     details, memory, *charts = results(comparison)
     assert memory == ""
     assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details

@@ -42,59 +42,59 @@ def test_figures_of_nothing_are_dashes():
 
 def test_the_speedup_is_the_ratio_of_tokens_per_second():
     assert report.speedup(Comparison((standard(1, 2), assisted(TWO_AT_ONCE)))) == "1.00×"
-    again = Comparison((standard(1), standard(1)))
+    again = Comparison((standard(1), standard(1, name="Standard again")))
     assert "second ÷ first standard run" in report.speedup_meaning(again)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "sentence"),
     [
-        (standard(1, 2), assisted(TWO_AT_ONCE), "The same 2 tokens."),
-        (standard(1), assisted(plain_round(1)), "The same 1 token."),
+        (standard(1, 2), assisted(TWO_AT_ONCE), "Identical output: 2 tokens."),
+        (standard(1), assisted(plain_round(1)), "Identical output: 1 token."),
         (
             in_dtype(standard(1, 3, margin=0.02), "bfloat16"),
             assisted(TWO_AT_ONCE),
-            "They part at token 2, where the target's two best tokens were 0.020 logits apart: "
-            "a near-tie that bfloat16 rounding can turn.",
+            "Outputs differ from token 2. The target's two best logits are 0.020 apart there: "
+            "a near-tie, which bfloat16 rounding can flip.",
         ),
         (
             in_dtype(standard(1, 3, margin=1.2), "int8 weights, bfloat16"),
             assisted(TWO_AT_ONCE),
-            "They part at token 2, where the target's two best tokens were 1.200 logits apart: "
-            "a near-tie that int8 and bfloat16 rounding can turn.",
+            "Outputs differ from token 2. The target's two best logits are 1.200 apart there: "
+            "a near-tie, which int8 and bfloat16 rounding can flip.",
         ),
         (
             in_dtype(standard(1, 3, margin=1.2), "int4 weights, bfloat16"),
             assisted(TWO_AT_ONCE),
-            "They part at token 2, where the target's two best tokens were 1.200 logits apart: "
+            "Outputs differ from token 2. The target's two best logits are 1.200 apart there: "
             "more than int4 and bfloat16 rounding explains.",
         ),
         (
             standard(1, 3, margin=0.02),
             assisted(TWO_AT_ONCE),
-            "They part at token 2, where the target's two best tokens were 0.020 logits apart: "
+            "Outputs differ from token 2. The target's two best logits are 0.020 apart there: "
             "more than float32 rounding explains.",
         ),
-        (standard(1), assisted(TWO_AT_ONCE), "They part at token 2, where one of them ends."),
+        (standard(1), assisted(TWO_AT_ONCE), "Outputs differ from token 2, where one of them ends."),
         (
             standard(1, 3, temperature=0.7),
             assisted(TWO_AT_ONCE, temperature=0.7),
-            "Sampled outputs need not be the same: both follow the target's distribution. They part at token 2.",
+            "Outputs differ from token 2, as sampled outputs may: both follow the target's distribution.",
         ),
         (
             dataclasses.replace(standard(1), finish="stopped"),
             assisted(TWO_AT_ONCE),
-            "The same 1 token as far as both go: the run was stopped.",
+            "Identical output as far as both lanes got: 1 token.",
         ),
         (
             dataclasses.replace(standard(1), finish="stopped"),
             dataclasses.replace(assisted(), finish="stopped"),
-            "There is nothing to compare: the run was stopped.",
+            "Stopped before both lanes had output.",
         ),
     ],
 )
 def test_one_sentence_says_whether_the_outputs_are_the_same(first, second, sentence):
-    assert report.sameness(Comparison((first, second))) == sentence
+    assert report.sameness(first, second) == sentence
 
 
 def test_the_table_aligns_both_lanes_and_names_the_weights():
@@ -103,7 +103,7 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
     speed = next(line for line in lines if line.startswith("Speed"))
     assert speed.split() == ["Speed", "10.0", "10.0", "tok/s"]
     assert "made by hand" in lines[-1]
-    assert "1 target pass instead of 2." in lines[-2]
+    assert "1 pass for 2 tokens (0.50 per token)." in lines[-2]
 
 
 def test_details_repeat_what_was_asked():
@@ -120,21 +120,21 @@ def test_details_tell_what_verify_passes_take_where_it_was_measured():
     environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
     timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
     told = dict(report.details(timed))["Verify passes"]
-    assert told == "over 4 tokens 1.25, over 16 tokens 2.50 times one over a single token, which took 40.0 ms"
+    assert told == "4 tokens: 1.25x; 16 tokens: 2.50x a single-token pass (40.0 ms)"
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():
     steady = [plain_round(i, start_s=i, verify_s=0.1) for i in range(30)]
     busy = [plain_round(i, start_s=i, verify_s=0.9 if i % 3 == 0 else 0.1) for i in range(30)]
-    assert report.caveat(Comparison((trace(steady), trace(steady)))) == ""
-    assert "9.0-fold" in report.caveat(Comparison((trace(steady), trace(busy))))
-    assert "Unsteady" in report.table(Comparison((trace(steady), trace(busy))))
+    assert report.caveat(trace(steady), trace(steady)) == ""
+    assert "slow passes took 9.0x as long" in report.caveat(trace(steady), trace(busy))
+    assert "Timing is noisy" in report.table(Comparison((trace(steady), trace(busy, name="Standard again"))))
 
 
 def test_rejections_say_what_a_wider_draft_would_have_held():
     round_ = drafted_round([1, 2], accepted=1, own=9)
     ranked = [dataclasses.replace(round_, target=dataclasses.replace(round_.target, rank=n)) for n in (2, 2, 0)]
     assert report.rejections(assisted(*ranked)) == (
-        "of 3 rejections, the target's choice was 2 times its second; 1 time a token that it never drafts"
+        "3; the target's token was the drafter's 2nd choice: 2; none of its tokens: 1"
     )
     assert report.rejections(assisted(round_)).startswith("none")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 
@@ -14,34 +13,38 @@ from tests.examples import drafted_round, plain_round, tree_round
 
 def test_a_line_holds_the_whole_round():
     round_ = drafted_round([1, 2, 3], accepted=1, own=9)
-    drafted, target = json.loads(tokens.line(round_))
-    assert drafted == [
-        [1, "1 ", "accepted", 0.7, 0.8, 0.5, 0],
-        [2, "2 ", "rejected", 0.7, 0.8, 0.5, 0],
-        [3, "3 ", "unused", None, 0.8, None, 0],
+    data = json.loads(tokens.line(round_))
+    judged = {"p": 0.7, "q": 0.8, "margin": 0.5}
+    assert data["drafted"] == [
+        {"id": 1, "text": "1 ", "kind": "accepted", "position": 1, **judged},
+        {"id": 2, "text": "2 ", "kind": "rejected", "position": 2, **judged},
+        {"id": 3, "text": "3 ", "kind": "unverified", "position": 3, "q": 0.8},
     ]
-    assert target == [9, "9 ", "correction", 0.9, None, 0.5, 0]
+    assert data["own"] == {"id": 9, "text": "9 ", "kind": "correction", "p": 0.9, "margin": 0.5}
 
 
-def test_the_line_of_a_tree_tells_what_each_token_stands_behind():
-    drafted, target, parents = json.loads(tokens.line(tree_round()))
-    assert parents == [-1, 0, -1, 2, 2]
-    assert [kind for _, _, kind, *_ in drafted] == ["rejected", "unused", "accepted", "rejected", "rejected"]
-    assert target[2] == "correction"
+def test_the_line_of_a_tree_has_depths_and_parents():
+    data = json.loads(tokens.line(tree_round()))
+    assert data["tree"] is True
+    assert [token["parent"] for token in data["drafted"]] == [-1, 0, -1, 2, 2]
+    assert [token["position"] for token in data["drafted"]] == [1, 2, 1, 2, 2]
+    kinds = [token["kind"] for token in data["drafted"]]
+    assert kinds == ["rejected", "unverified", "accepted", "rejected", "rejected"]
+    assert [token.get("rank") for token in data["drafted"]] == [None, None, None, 3, 3], "those it could have replaced"
+    assert data["own"]["kind"] == "correction" and data["own"]["rank"] == 3
 
 
-def test_a_correction_tells_how_the_drafter_ranked_it():
-    round_ = drafted_round([1, 2], accepted=1, own=9)
-    ranked = dataclasses.replace(round_, target=dataclasses.replace(round_.target, rank=3))
-    assert json.loads(tokens.line(ranked))[1] == [9, "9 ", "correction", 0.9, None, 0.5, 0, 3]
+def test_what_is_unknown_is_left_out():
+    own = TargetToken(None, "a", False, None, None, "plain")
+    assert json.loads(tokens.line(Round(None, (), own, 0.0, None, None, 0.1)))["own"] == {"text": "a", "kind": "plain"}
 
 
 def test_a_round_may_end_in_a_draft_token_and_small_probabilities_stay_above_zero():
     own = TargetToken(1, "<end>", True, 1.23456e-9, 0.5, "plain")
-    assert json.loads(tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1)))[1] == [
-        1, "<end>", "plain", 1.235e-9, None, 0.5, 1,
-    ]  # fmt: skip
-    assert json.loads(tokens.line(Round(0, (), None, 0.0, 0.0, 0.1, 0.1))) == [[], None]
+    assert json.loads(tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1)))["own"] == {
+        "id": 1, "text": "<end>", "kind": "plain", "special": True, "p": 1.235e-9, "margin": 0.5,
+    }  # fmt: skip
+    assert json.loads(tokens.line(Round(0, (), None, 0.0, 0.0, 0.1, 0.1))) == {"drafted": []}
 
 
 def test_a_log_is_its_rounds_in_order_and_only_grows():
@@ -56,4 +59,4 @@ def test_any_text_stays_on_its_line_and_comes_back_the_same(text):
     own = TargetToken(1, text, False, 0.5, 0.5, "plain")
     line = tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1))
     assert line.isascii() and line.count("\n") == 1 and line.endswith("\n")
-    assert json.loads(line)[1][1] == text
+    assert json.loads(line)["own"]["text"] == text

@@ -1,0 +1,57 @@
+"""What the experiments ask of a backend: the engine in this process (local.py), or a server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from playground.lane import Lane, Request
+from playground.progress import Progress
+from playground.trace import Environment, Finish, Memory, Round
+
+
+class LaneRun(Protocol):
+    """One lane on one request.
+
+    `prompt_ids`: the token ids that the target is given; None if the backend does not report them. `rounds` decodes as
+    it is iterated; closing it ends the run.
+    """
+
+    prompt_ids: tuple[int, ...] | None
+    rounds: Generator[Round, None, None]
+
+    @property
+    def finish(self) -> Finish:
+        """Why the run ended; "stopped" as long as it has not ended by itself."""
+
+    def memory(self) -> Memory | None:
+        """What the lane holds now; None if the backend does not report it."""
+
+
+class Backend(Protocol):
+    """Runs lanes, one at a time."""
+
+    def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
+        """Brings everything that the lane needs. May take minutes; whatever `progress` raises ends it.
+
+        Raises:
+            PlaygroundError: a model or a server cannot be had, or does not fit the lane.
+        """
+
+    def run(self, lane: Lane, request: Request) -> LaneRun:
+        """Prepares a run; nothing is decoded yet.
+
+        Raises:
+            PlaygroundError: the request does not fit this target.
+        """
+
+    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        """Decodes a few rounds of the request, so that the timed run meets a warm device. Ends early once `stop` is
+        set."""
+
+    def describe(self, lane: Lane) -> Environment:
+        """Where the lane runs. Read after a run."""
+
+    def close(self) -> None:
+        """Gives back what the backend holds."""

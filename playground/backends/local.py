@@ -1,0 +1,179 @@
+"""The backend in this process: the decode loop over models of one pair."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import itertools
+import platform
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import transformers
+
+from playground import __version__
+from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.build import build_drafter
+from playground.decoding.lookahead import lookahead_for
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer, encode
+from playground.errors import PlaygroundError
+from playground.lane import Lane, Request
+from playground.models.device import device_name
+from playground.models.footprint import weights_bytes
+from playground.models.load import LoadedModel
+from playground.models.quantised import precision
+from playground.models.store import LoadedPair
+from playground.presets import Pair
+from playground.progress import Progress
+from playground.trace import Environment, Finish, Memory, Round
+
+WARM_UP_ROUNDS = 4
+
+
+class LocalBackend:
+    """Runs lanes of one pair with the models of a store.
+
+    Args:
+        store: a `ModelStore`, shared with other backends.
+        dtype: as `resolve_dtype` takes it; "auto" is the pair's.
+        device: as `resolve_device` takes it.
+    """
+
+    def __init__(self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto") -> None:
+        self._store, self._pair = store, pair
+        self._format = {"dtype": dtype, "device": device}
+
+    def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
+        self._store.get(self._pair, drafter=lane.drafter, progress=progress, **self._format)
+
+    def run(self, lane: Lane, request: Request) -> LocalRun:
+        """Raises:
+        PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
+            for this target.
+        """
+        return LocalRun(self.models(lane), lane, request)
+
+    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        # With the whole prompt: the first prefill of a length is slower, and must not fall to one lane alone.
+        short = replace(request, max_new_tokens=min(request.max_new_tokens, 4 * WARM_UP_ROUNDS))
+        for _ in itertools.islice(self.run(lane, short).rounds, WARM_UP_ROUNDS):
+            if stop.is_set():
+                break
+
+    def describe(self, lane: Lane) -> Environment:
+        models = self.models(lane)
+        device = models.target.model.device
+        drafting = models.drafting if lane.drafter != "none" else None
+        return Environment(
+            versions={
+                "playground": __version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+            platform=platform.platform(),
+            device=device.type,
+            device_name=device_name(device),
+            dtype=precision(models.target.model),
+            threads=torch.get_num_threads(),
+            weights=(models.target.weights, *([drafting.weights] if drafting else [])),
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            pass_times=models.target.pass_times,
+        )
+
+    def models(self, lane: Lane) -> LoadedPair:
+        """The lane's models, from memory."""
+        return self._store.get(self._pair, drafter=lane.drafter, progress=lambda step: None, **self._format)
+
+    def close(self) -> None:
+        """The store keeps the models for the next run."""
+
+
+class LocalRun:
+    """One lane on one request. The KV caches are those of this run alone."""
+
+    def __init__(self, models: LoadedPair, lane: Lane, request: Request) -> None:
+        self._models, self._lane, self._request = models, lane, request
+        prompt_ids = encode(models.target.tokenizer, request)
+        self._target = CachedModel(models.target.model)
+        self._room = _room(models.target, self._target, prompt_ids)
+        sampler = Sampler(request, self._target.device)
+        self._drafter = build_drafter(models, lane, self._target, sampler)
+        self._tokens: list[int] = []
+        self.prompt_ids = tuple(prompt_ids)
+        self.rounds: Generator[Round, None, None] = self._decoded(sampler)
+
+    @property
+    def finish(self) -> Finish:
+        if self._tokens and self._tokens[-1] in self._models.target.eos_ids:
+            return "eos"
+        if len(self._tokens) == self._request.max_new_tokens:
+            return "length"
+        return "context" if len(self._tokens) == self._room else "stopped"
+
+    def memory(self) -> Memory:
+        target, drafting = self._models.target.model, self._models.drafting
+        drafts = drafting is not None and self._lane.drafter != "none"
+        return Memory(
+            target_weights=weights_bytes(target),
+            target_cache=self._target.cache_bytes,
+            drafter_weights=weights_bytes(drafting.module, beside=target) if drafts else 0,
+            drafter_cache=self._drafter.cache_bytes,
+        )
+
+    def _decoded(self, sampler: Sampler) -> Generator[Round, None, None]:
+        """Raises:
+        PlaygroundError: the device ran out of memory.
+        """
+        rounds = decode(
+            self._target,
+            self._drafter,
+            lookahead_for(self._lane, self._target.device),
+            sampler,
+            Detokenizer(self._models.target.tokenizer, self.prompt_ids),
+            self.prompt_ids,
+            min(self._room, self._request.max_new_tokens),
+            self._models.target.eos_ids,
+        )
+        try:
+            for round_ in rounds:
+                self._tokens += [token.id for token in round_.tokens]
+                yield round_
+            return
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
+        # Out of the handler, where the error no longer holds the frames that hold the caches.
+        del rounds, self._target, self._drafter
+        gc.collect()
+        torch.cuda.empty_cache()
+        raise PlaygroundError(
+            f"The device ran out of memory with a prompt of {len(self.prompt_ids):,} tokens and up to "
+            f"{self._request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller "
+            "pair."
+        )
+
+
+def _room(target: LoadedModel, cached: CachedModel, prompt_ids: Sequence[int]) -> int:
+    """The number of new tokens that fit into the target's context after the prompt.
+
+    Raises:
+        PlaygroundError: none fits, or the prompt has token ids that the target does not know.
+    """
+    limit, known = cached.context_limit, cached.vocab_size
+    if max(prompt_ids) >= known:
+        raise PlaygroundError(
+            f"The tokenizer of {target.name} gives this prompt the token {max(prompt_ids):,}, but the model knows only "
+            f"{known:,}. They do not belong together: save the tokenizer that the model was trained with beside it."
+        )
+    if len(prompt_ids) >= limit:
+        raise PlaygroundError(
+            f"The prompt has {len(prompt_ids):,} tokens, and the context of {target.name} holds {limit:,}. "
+            "Shorten the prompt to leave room for an answer."
+        )
+    return limit - len(prompt_ids)

@@ -1,0 +1,134 @@
+"""Results that are computed from many traces: a suite's rows and summaries, and what the benchmark measured.
+Dataclasses,
+and the JSON files that keep them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from playground import validation
+from playground.errors import PlaygroundError, check
+from playground.export import LANE, SCHEMA_VERSION, environment_from_1
+from playground.lane import Lane, Request
+from playground.trace import Environment, Trace
+
+STANDARD = "standard"  # the label of the baseline's rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt through one lane: its fastest run. `speedup`: of its tokens per second over the standard lane's.
+    `identical`: every run gave the same tokens as every run of the standard lane."""
+
+    question: int
+    category: str
+    lane: str
+    tokens: int
+    passes: int
+    seconds: float
+    drafting_s: float | None
+    accepted: int
+    drafted: int
+    speedup: float
+    identical: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The prompts of a category. `speedup`: the median over prompts, `low` and `high` its quartiles. `overall`: pooled
+    over all prompts, with its bootstrap `interval` if there are enough (see `metrics.pooled`)."""
+
+    lane: str
+    category: str
+    prompts: int
+    mean_accepted_length: float
+    acceptance_rate: float | None
+    speedup: float
+    low: float
+    high: float
+    overall: float
+    interval: tuple[float, float] | None
+    identical: int
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """`request`: the settings all prompts share; its prompt is the first. `runs`: how often each prompt went through
+    each lane. `traces`: every run, in the order in which they ran; files leave them out."""
+
+    environment: Environment
+    request: Request
+    runs: int
+    lanes: tuple[Lane, ...]
+    rows: tuple[Row, ...]
+    summaries: tuple[Summary, ...]
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
+    the same tokens; None if that is not compared. `traces`: our runs; files leave them out."""
+
+    what: str
+    values: tuple[float, ...]
+    median: float
+    unit: str = "×"
+    identical: bool | None = None
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    environment: Environment
+    results: tuple[Measurement, ...]
+
+
+def to_json(result: SuiteResult | BenchResult) -> dict[str, Any]:
+    """As JSON takes it, without the traces."""
+    kind = "suite" if isinstance(result, SuiteResult) else "bench"
+    return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
+
+
+def load(text: str | bytes) -> SuiteResult | BenchResult:
+    """Reads a file of results, now or from an earlier release.
+
+    Raises:
+        PlaygroundError: it is not JSON, not such a file, or of a newer schema version.
+    """
+    try:
+        data = json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        raise PlaygroundError("This file is not JSON. Choose a file that `bench --json` wrote.") from None
+    known = (
+        isinstance(data, dict) and isinstance(data.get("environment"), dict) and ("rows" in data or "results" in data)
+    )
+    check(known, "This file holds no results of the benchmark. Choose a file that `bench --json` wrote.")
+    if "schema_version" not in data:
+        data = _from_version_1(data)
+    check(
+        data["schema_version"] == SCHEMA_VERSION,
+        f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
+        f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
+    )
+    return validation.read(SuiteResult if "rows" in data else BenchResult, data, extra="ignore")
+
+
+def _without_traces(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_traces(value) for key, value in data.items() if key != "traces"}
+    return [_without_traces(item) for item in data] if isinstance(data, (list, tuple)) else data
+
+
+def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The first files of suites lack `runs`, and some settings of the lane that have defaults."""
+    migrated = {"runs": 1, **data, "schema_version": SCHEMA_VERSION}
+    migrated["environment"] = environment_from_1(data["environment"])
+    if isinstance(data.get("lanes"), list):
+        migrated["lanes"] = [
+            {key: lane[key] for key in LANE if key in lane} if isinstance(lane, dict) else lane
+            for lane in data["lanes"]
+        ]
+    return migrated

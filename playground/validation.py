@@ -1,0 +1,119 @@
+"""Reads plain data (YAML, JSON, the arguments of an endpoint) into dataclasses, and says in a sentence what is wrong.
+
+pydantic does the checking, in its strict JSON mode: text is not read as a number, nor a number as true or false. Lists
+become tuples, whole numbers become floats where a float is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from playground.errors import PlaygroundError
+
+T = TypeVar("T")
+Step = str | int  # a key, or an index of a list
+OBJECT = "keys with values"
+WHOLE = "the file"
+
+# What was expected, by pydantic's name for the error; of the others, its own words are shown.
+EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": OBJECT,
+    "mapping_type": OBJECT,
+    "dataclass_type": OBJECT,
+    "none_required": "empty",
+}
+
+
+def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ignore"] = "forbid") -> T:
+    """Builds `kind` from data as `json.loads` or `yaml.safe_load` returns it.
+
+    Args:
+        kind: a dataclass, or any other type that pydantic knows, such as `tuple[Round, ...]`.
+        where: the path of `data` in the file, such as "lanes[0]", which error messages then begin with.
+        extra: whether keys that a dataclass lacks are errors or are ignored.
+
+    Raises:
+        PlaygroundError: "key should be …; it is …." for the first value that does not fit. An error that a dataclass
+            raises itself, in `__post_init__`, is passed on as it is.
+    """
+    try:
+        text = json.dumps(data, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:  # a date, an infinite number, a list that holds itself
+        expected = "made of text, finite numbers, true and false, in lists and under keys"
+        raise PlaygroundError(f"{where or WHOLE} should be {expected} ({error}).") from None
+    try:
+        return TypeAdapter(kind).validate_json(text, strict=True, extra=extra)
+    except ValidationError as error:
+        raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
+
+
+def sentence(error: ValidationError, kind: Any, data: Any, where: str = "") -> str:
+    """What is wrong with the first value in `data` that is not what `kind` asks for, as "key should be …; it is …."."""
+    problems = error.errors(include_url=False)
+    first, path = problems[0], _path(problems[0]["loc"], data)
+    if first["type"] == "missing":
+        return f"{_name([*path, str(first['loc'][-1])], where)} should be there, and is missing."
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{_name(path, where)} should be one of the known keys: {', '.join(_known(kind, path))}."
+    if first["type"] == "json_invalid":  # json.dumps wrote it, so all that it can be is half of a surrogate pair
+        return f"{where or WHOLE} should be valid Unicode, without unpaired surrogates."
+    # The branches of a union each have an error; a reader wants to know all that would do.
+    expected = [_expected(problem) for problem in problems if _path(problem["loc"], data) == path]
+    return f"{_name(path, where)} should be {' or '.join(dict.fromkeys(expected))}; it is {_shown(first['input'])}."
+
+
+def _path(loc: Sequence[Step], data: Any) -> list[Step]:
+    """The steps that lead into the data. pydantic's own path also names the branch of a union and a missing key."""
+    path: list[Step] = []
+    for step in loc:
+        if not (isinstance(data, list) if isinstance(step, int) else isinstance(data, dict) and step in data):
+            break
+        data = data[step]
+        path.append(step)
+    return path
+
+
+def _name(path: Sequence[Step], where: str) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return (where + "".join(steps)).removeprefix(".") or WHOLE
+
+
+def _expected(problem: Any) -> str:
+    if problem["type"] == "literal_error":
+        return f"one of {problem['ctx']['expected']}".replace("'", "").replace(" or ", ", ")
+    return EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Input should be ")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return OBJECT if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "empty", True: "true", False: "false"}[value]
+    return reprlib.repr(value)
+
+
+def _known(kind: Any, path: Sequence[Step]) -> list[str]:
+    """The keys of the dataclass that holds the last key of the path."""
+    kind = _dataclass_in(kind)
+    for step in path[:-1]:
+        hints = get_type_hints(kind)
+        kind = (step in hints and _dataclass_in(hints[step])) or kind
+    return [field.name for field in fields(kind)]
+
+
+def _dataclass_in(hint: Any) -> Any:
+    """The first dataclass of a type hint such as `tuple[Round, ...] | None`."""
+    return hint if is_dataclass(hint) else next(filter(None, map(_dataclass_in, get_args(hint))), None)
