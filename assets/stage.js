@@ -34,7 +34,7 @@ function lane(label) {
   return { section, show };
 }
 
-function figure([label, value, unit, meaning]) {
+function figure({ label, value, unit, meaning }) {
   const cell = make("div", "", make("dt", "", label), make("dd", "", value, make("small", "", unit)));
   cell.title = meaning;
   return cell;

@@ -5,7 +5,7 @@ Streamed runs and uploaded traces end in the same picture, because both are draw
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from playground import metrics
@@ -52,7 +52,7 @@ class LaneView:
 
     def value(self) -> dict[str, Any]:
         figures = report.figures(self.measure(), drafting=self.drafting) if self.rounds else []
-        return {"name": self.name, "state": self.state, "figures": [astuple(f) for f in figures], "log": self.log}
+        return {"name": self.name, "state": self.state, "figures": [asdict(f) for f in figures], "log": self.log}
 
 
 class Screen:
