@@ -154,6 +154,45 @@ def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
     return ours / theirs if ours and theirs else None
 
 
+@dataclass(frozen=True)
+class Equation:
+    """A speed-up taken apart: speedup = tokens_per_pass / cost.
+
+    `tokens_per_pass`: tokens per round of the lane, over those of the baseline (1 for standard decoding). `cost`: the
+    mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline. `verify`, `draft`
+    and `other` (commit, annotation, the loop itself) add up to the cost; None if a round does not report its times. The
+    prefill is part of both lanes' first round.
+    """
+
+    speedup: float
+    tokens_per_pass: float
+    cost: float
+    verify: float | None
+    draft: float | None
+    other: float | None
+
+
+def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | None:
+    """None if one of them has no tokens."""
+    theirs, ours = measure_rounds(baseline), measure_rounds(other)
+    if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
+        return None
+    plain_s = theirs.total_s / theirs.verify_passes
+    tokens_per_pass = (ours.tokens / ours.verify_passes) / (theirs.tokens / theirs.verify_passes)
+    cost = ours.total_s / ours.verify_passes / plain_s
+    known = ours.verify_s is not None and ours.draft_s is not None
+    verify = ours.verify_s / ours.verify_passes / plain_s if known else None
+    draft = ours.draft_s / ours.verify_passes / plain_s if known else None
+    return Equation(
+        speedup=tokens_per_pass / cost,
+        tokens_per_pass=tokens_per_pass,
+        cost=cost,
+        verify=verify,
+        draft=draft,
+        other=cost - verify - draft if known else None,
+    )
+
+
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
     """The rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
     have."""

@@ -113,3 +113,15 @@ def test_ranks_tell_whether_a_wider_draft_would_have_held_the_targets_choice():
     given = [1, 2, 8, 9, 0, None]
     ranked = [replace(r, target=replace(r.target, rank=rank)) for r, rank in zip(rounds, given, strict=True)]
     assert metrics.ranks(ranked) == Ranks(rejections=5, best=1, second=1, third_to_eighth=1, further=1, never=1)
+
+
+def test_a_speedup_is_tokens_per_pass_over_the_cost_of_a_round_and_its_parts_add_up():
+    standard = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(8)])
+    equation = metrics.equation(standard.rounds, ROUNDS)
+    assert equation.tokens_per_pass == pytest.approx(8 / 4)
+    assert equation.cost == pytest.approx((2.0 / 4) / 0.1)
+    assert equation.speedup == pytest.approx(metrics.speedup(standard.rounds, ROUNDS))
+    assert equation.verify + equation.draft + equation.other == pytest.approx(equation.cost)
+    untimed = replace(ROUNDS[0], draft_s=None)
+    assert metrics.equation(standard.rounds, [untimed]).verify is None
+    assert metrics.equation(standard.rounds, []) is None

@@ -19,6 +19,8 @@ from playground.views import charts
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
+SCRIPTS = ("core", "verdict", "tokens", "lanes", "timeline", "replay", "stage")  # of assets/stage, in this order
+
 LEGEND = """
 <div class="legend">
   <ul aria-label="Legend of the token marks">
@@ -45,7 +47,7 @@ def stage(value: dict[str, Any]) -> gr.HTML:
 
     One, because each component that streams costs Gradio time on both ends, and the decoding may share the machine.
     """
-    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.js", "stage.js")]
+    scripts = [(ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     return gr.HTML(
         value,
         html_template='<div class="stage"></div>',

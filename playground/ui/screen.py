@@ -30,15 +30,20 @@ class Status:
 
 @dataclass
 class LaneView:
-    """One lane as shown. `state` is "", "waiting", "running", "done" or "stopped"."""
+    """One lane as shown. `title`: what it is called before it runs. `state`: "", "waiting", "running", "done" or
+    "stopped"."""
 
-    name: str
+    title: str
     state: str = ""
+    name: str = ""
     drafting: bool = False
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
     _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
     _measured_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.name = self.title
 
     def start(self, lane: Lane) -> None:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
@@ -52,7 +57,13 @@ class LaneView:
 
     def value(self) -> dict[str, Any]:
         figures = report.figures(self.measure(), drafting=self.drafting) if self.rounds else []
-        return {"name": self.name, "state": self.state, "figures": [asdict(f) for f in figures], "log": self.log}
+        return {
+            "name": self.name,
+            "label": f"{self.title}, output",
+            "state": self.state,
+            "figures": [asdict(f) for f in figures],
+            "log": self.log,
+        }
 
 
 class Screen:
@@ -62,15 +73,20 @@ class Screen:
         """`limit`: the largest number of new tokens of a lane, for its progress bar."""
         self.lanes = [LaneView(name, state) for name in NAMES]
         self.comparison: Comparison | None = None
+        self.banner = ""  # where the comparison comes from, if not from a run on this page
+        self.replay = False  # whether the page begins to replay by itself
         self._limit = limit
         self._status = Status()
 
     def value(self) -> dict[str, Any]:
-        """JSON for `assets/stage.js`."""
+        """JSON for `assets/stage`."""
         return {
             "status": asdict(self._running() or self._status),
             "lanes": [view.value() for view in self.lanes],
             "verdict": _verdict(self.comparison),
+            "difference": _difference(self.comparison),
+            "banner": self.banner,
+            "replay": self.replay,
         }
 
     def take(self, event: Event) -> None:
@@ -127,14 +143,33 @@ def _state(trace: Trace) -> str:
 
 
 def _verdict(comparison: Comparison | None) -> dict[str, Any]:
-    """The headline, what it compares, and what else there is to say of both lanes."""
+    """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
     if comparison is None:
-        return {"figure": "–", "meaning": "speed-up: assisted ÷ standard", "sentences": []}
+        meaning = "speed-up: assisted ÷ standard"
+        return {"figure": "–", "meaning": meaning, "terms": None, "trust": "", "badges": [], "sentences": []}
+    baseline, other = comparison.standard, comparison.others[0]
+    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
+    doubts = report.doubts(baseline, other)
     return {
-        "figure": report.speedup(comparison),
+        "figure": ("≈ " if doubts else "") + report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
+        "terms": asdict(equation) if equation else None,
+        "trust": "doubtful" if doubts else "holds",
+        "badges": doubts,
         "sentences": report.sentences(comparison),
     }
+
+
+def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
+    """Where the outputs of the two lanes differ: the index of the first token, counted over output tokens from 0."""
+    if comparison is None:
+        return None
+    baseline, other = comparison.standard, comparison.others[0]
+    found = metrics.first_difference(baseline, other)
+    if found is None or found.index >= min(len(baseline.tokens), len(other.tokens)):
+        return None
+    texts = [lane.tokens[found.index].text for lane in (baseline, other)]
+    return {"index": found.index, "margin": found.margin, "texts": texts, "total": len(baseline.tokens)}
 
 
 def results(comparison: Comparison | None) -> tuple[Any, ...]:

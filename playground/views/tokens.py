@@ -1,9 +1,10 @@
-"""The token panel's log: one JSON object a round, a line each, in an append-only text that `assets/tokens.js` draws.
+"""The token panel's log: one JSON object a round, a line each, in an append-only text that `assets/stage` draws.
 
 The log only grows while a lane runs, so each update sends and draws only the new rounds. What is unknown, false or at
 its default is left out, because the browser holds the whole log.
 
-A round is {"drafted": [token, …], "own": token, "tree": true}. A token is {"id", "text", "kind", "p", "q", "margin",
+A round is {"drafted": [token, …], "own": token, "tree": true, "times": {"start", "draft", "verify", "end"}}, times in
+seconds. A token is {"id", "text", "kind", "p", "q", "margin",
 "special", "position", "parent", "rank"}: `kind` is its decision or reason, `position` its position in the draft or its
 depth in the tree, `rank` that of the target's own choice among the drafter's, also on the rejected token it replaces.
 """
@@ -35,6 +36,7 @@ def line(round_: Round) -> str:
         "drafted": drafted,
         **({"own": _token(own, own.reason, rank=own.rank)} if own else {}),
         **({"tree": True} if round_.is_tree else {}),
+        "times": _times(round_),
     }
     return json.dumps(data, separators=(",", ":")) + "\n"
 
@@ -48,6 +50,12 @@ def _token(token: DraftToken | TargetToken, kind: str, **more: Any) -> dict[str,
     known = {"id": token.id, "p": _rounded(token.p), "margin": _rounded(token.margin), **more}
     special = {"special": True} if token.special else {}
     return {"text": token.text, "kind": kind, **special} | {k: v for k, v in known.items() if v is not None}
+
+
+def _times(round_: Round) -> dict[str, float]:
+    """To the microsecond."""
+    times = {"start": round_.start_s, "draft": round_.draft_s, "verify": round_.verify_s, "end": round_.end_s}
+    return {name: round(time, 6) for name, time in times.items() if time is not None}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from playground.experiments.environment import describe
 
 from playground.decoding import pass_cost
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters import build
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.sampling import Sampler
-from playground.experiments.environment import describe
 from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer

@@ -138,3 +138,12 @@ def test_rejections_say_what_a_wider_draft_would_have_held():
         "3; the target's token was the drafter's 2nd choice: 2; none of its tokens: 1"
     )
     assert report.rejections(assisted(round_)).startswith("none")
+
+
+def test_a_speedup_that_its_parts_cannot_explain_is_doubted():
+    slow = trace([plain_round(i, start_s=0.2 * i, verify_s=0.2) for i in range(4)])
+    quick = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(4)], drafter="ngram")
+    assert "0.50 plain passes" in report.doubts(slow, quick)[0]
+    assert report.doubts(quick, quick) == []
+    other = trace([plain_round(9 - i, start_s=0.2 * i, verify_s=0.2) for i in range(4)], drafter="ngram")
+    assert report.doubts(slow, other) == ["The lanes wrote different text from token 1 on."]

@@ -44,7 +44,9 @@ def test_a_round_may_end_in_a_draft_token_and_small_probabilities_stay_above_zer
     assert json.loads(tokens.line(Round(0, (), own, 0.0, 0.0, 0.1, 0.1)))["own"] == {
         "id": 1, "text": "<end>", "kind": "plain", "special": True, "p": 1.235e-9, "margin": 0.5,
     }  # fmt: skip
-    assert json.loads(tokens.line(Round(0, (), None, 0.0, 0.0, 0.1, 0.1))) == {"drafted": []}
+    assert json.loads(tokens.line(Round(0, (), None, 0.0, 0.0, 0.1, 0.1))) == {
+        "drafted": [], "times": {"start": 0.0, "draft": 0.0, "verify": 0.1, "end": 0.1},
+    }  # fmt: skip
 
 
 def test_a_log_is_its_rounds_in_order_and_only_grows():

@@ -11,29 +11,26 @@ const kinds = {
   fork: "Draft tree: several candidates per position. Click to expand.",
 };
 
-// Makes `panel` a token panel and returns the function that draws a log into it.
-function tokenPanel(panel) {
-  let drawn = "";
+// Makes `panel` the token panel of the lane with this index. `draw(rounds, restarted)` appends new rounds, or starts
+// again; `mark(difference)` shows where the outputs of the lanes differ.
+function tokenPanel(panel, lane) {
   let rounds = 0;
 
-  function draw(log) {
-    if (log === drawn) return;
-    if (!log.startsWith(drawn)) {
+  function draw(fresh, restarted) {
+    if (restarted) {
       panel.replaceChildren();
       hideTip();
-      drawn = "";
       rounds = 0;
     }
+    if (!fresh.length) return;
     const atEnd = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
-    const fresh = document.createDocumentFragment();
-    for (const line of log.slice(drawn.length).split("\n")) {
-      if (line) fresh.append(roundOf(JSON.parse(line), ++rounds));
-    }
-    panel.append(fresh);
-    if (!drawn && panel.firstChild) panel.querySelector(".tok").tabIndex = 0;
-    drawn = log;
+    const first = !panel.firstChild;
+    panel.append(...fresh.map((round) => roundOf(round, ++rounds)));
+    if (first) panel.querySelector(".tok").tabIndex = 0;
     if (atEnd) panel.scrollTop = panel.scrollHeight;
   }
+
+  function mark(difference) {}
 
   // One tab stop a panel; arrow keys move from token to token.
   function moveTo(span) {
@@ -72,7 +69,7 @@ function tokenPanel(panel) {
     moveTo(next);
   });
   document.addEventListener("show-space", () => panel.querySelectorAll(".tok").forEach(write));
-  return draw;
+  return { draw, mark };
 }
 
 function roundOf({ drafted, own, tree }, number) {

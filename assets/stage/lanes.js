@@ -1,0 +1,90 @@
+// The lanes side by side; on a phone one at a time, behind tabs. A lane is its head (name, state, figures) and a token
+// panel (tokens.js).
+
+function lanesPart() {
+  const tabs = make("div", "tabs");
+  tabs.setAttribute("role", "tablist");
+  tabs.setAttribute("aria-label", "Lanes");
+  const row = make("div", "lanes");
+  const node = make("div", "lanes-part", tabs, row);
+  let views = [];
+  let chosen = 0;
+
+  function choose(index) {
+    chosen = index;
+    views.forEach(({ tab, section }, i) => {
+      tab.setAttribute("aria-selected", String(i === index));
+      tab.tabIndex = i === index ? 0 : -1;
+      section.classList.toggle("chosen", i === index);
+    });
+  }
+
+  tabs.addEventListener("click", (event) => {
+    const index = views.findIndex(({ tab }) => tab === event.target);
+    if (index >= 0) choose(index);
+  });
+  tabs.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    choose((chosen + step + views.length) % views.length);
+    views[chosen].tab.focus();
+  });
+
+  // Draws the lanes and returns each one's rounds.
+  function show(values, difference) {
+    if (values.length !== views.length) {
+      views = values.map((_, index) => lane(index));
+      tabs.replaceChildren(...views.map(({ tab }) => tab));
+      row.replaceChildren(...views.map(({ section }) => section));
+      row.style.setProperty("--lanes", values.length);
+      choose(Math.min(chosen, views.length - 1));
+    }
+    const running = values.findIndex(({ state }) => state === "running");
+    if (running >= 0 && !views[running].ran) choose(running); // the phone follows the lane that runs
+    values.forEach((value, index) => {
+      views[index].ran = value.state === "running";
+      views[index].show(value, difference);
+    });
+    return views.map(({ rounds }) => rounds);
+  }
+  return { node, show };
+}
+
+function lane(index) {
+  const title = make("h2");
+  const chip = make("span", "chip");
+  const figures = make("dl", "figures");
+  const panel = make("div", "tokens");
+  panel.setAttribute("role", "log");
+  panel.setAttribute("aria-live", "off");
+  const tab = make("button", "tab");
+  tab.type = "button";
+  tab.setAttribute("role", "tab");
+  const section = make("section", "lane", make("div", "lane-head", make("div", "title", title, chip), figures), panel);
+  const rounds = new Rounds();
+  const tokens = tokenPanel(panel, index);
+  let drawnFigures = "";
+
+  function show({ name, label, state, figures: values, log }, difference) {
+    title.textContent = name;
+    tab.textContent = name;
+    panel.setAttribute("aria-label", label);
+    chip.textContent = state;
+    chip.className = "chip " + state;
+    const text = JSON.stringify(values);
+    if (text !== drawnFigures) {
+      drawnFigures = text;
+      figures.replaceChildren(...values.map(figure));
+    }
+    const fresh = rounds.update(log);
+    tokens.draw(fresh, rounds.restarted);
+    tokens.mark(difference);
+  }
+  return { section, tab, rounds, show, ran: false };
+}
+
+function figure({ label, value, unit, meaning }) {
+  const cell = make("div", "", make("dt", "", label), make("dd", "", value, make("small", "", unit)));
+  cell.title = meaning;
+  return cell;
+}
