@@ -73,7 +73,7 @@ def look() -> dict[str, Any]:
             font=("ui-sans-serif", "system-ui", "sans-serif"),
             font_mono=("ui-monospace", "monospace"),
         ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
-        "css_paths": panels.ASSETS / "page.css",
+        "css_paths": [panels.ASSETS / "page.css", *sorted((panels.ASSETS / "css").glob("*.css"))],
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
     }
