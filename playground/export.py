@@ -24,6 +24,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "baseline": comparison.baseline,
         "lanes": [trace_to_json(trace) for trace in comparison.lanes],
+        "repeats": [[trace_to_json(trace) for trace in traces] for traces in comparison.repeats],
         "differences": [asdict(difference) for difference in metrics.differences(comparison)],
     }
 
@@ -71,7 +72,11 @@ def from_json(data: Any) -> Comparison:
     try:
         data = _from_version_1(data) if version == 1 else data
         lanes = tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"]))
-        return Comparison(lanes, validation.read(str, data.get("baseline"), "baseline"))
+        repeats = tuple(
+            tuple(_read_lane(lane, f"repeats[{i}][{j}]") for j, lane in enumerate(traces))
+            for i, traces in enumerate(validation.read(list[list[dict]], data.get("repeats", []), "repeats"))
+        )
+        return Comparison(lanes, validation.read(str, data.get("baseline"), "baseline"), repeats)
     except PlaygroundError as error:
         raise PlaygroundError(f"The trace is damaged: {error}") from None
 

@@ -155,6 +155,28 @@ def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """The speed-up of a lane over several runs of the whole comparison: how many, the median, the lowest and the
+    highest."""
+
+    runs: int
+    median: float
+    low: float
+    high: float
+
+
+def repeated(comparison: Comparison, other: Trace) -> Repeated | None:
+    """None if the comparison was not repeated, or a lane has no tokens."""
+    base = comparison.lanes.index(comparison.standard)
+    at = comparison.lanes.index(other)
+    pairs = [(lanes[base], lanes[at]) for lanes in (comparison.lanes, *comparison.repeats)]
+    speedups = [speedup(*compared_rounds(*pair)) for pair in pairs]
+    if len(pairs) < 2 or None in speedups:
+        return None
+    return Repeated(len(pairs), statistics.median(speedups), min(speedups), max(speedups))
+
+
+@dataclass(frozen=True)
 class Equation:
     """A speed-up taken apart: speedup = tokens_per_pass / cost.
 

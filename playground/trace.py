@@ -186,13 +186,21 @@ class Trace:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two or more lanes on one request. `baseline` is the name of the lane that the others are compared with."""
+    """Two or more lanes on one request.
+
+    `baseline` is the name of the lane that the others are compared with. `repeats`: further runs of all lanes, each in
+    the order of `lanes`, which show how far the speed-up varies.
+    """
 
     lanes: tuple[Trace, ...]
     baseline: str = STANDARD
+    repeats: tuple[tuple[Trace, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        check_lanes([trace.lane for trace in self.lanes], self.baseline)
+        lanes = [trace.lane for trace in self.lanes]
+        check_lanes(lanes, self.baseline)
+        same = all([trace.lane for trace in traces] == lanes for traces in self.repeats)
+        check(same, "A repeat of a comparison has other lanes.")
 
     @property
     def standard(self) -> Trace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from playground.backends.base import Backend
 from playground.errors import Stopped
@@ -70,6 +71,38 @@ def run(
     comparison = Comparison(tuple(traces), baseline)
     emit(Finished(comparison))
     return comparison
+
+
+def repeat(
+    comparison: Comparison,
+    backends: Mapping[str, Backend],
+    times: int,
+    *,
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+) -> Comparison:
+    """Runs all lanes again, `times` times, interleaved: each pass through the lanes begins with another lane. Once
+    `stop` is set, the passes that were finished count.
+
+    Raises:
+        PlaygroundError: as `run`.
+    """
+    lanes, request = [trace.lane for trace in comparison.lanes], comparison.standard.request
+    for lane in lanes:
+        backends[lane.backend].load(lane, emit)
+        backends[lane.backend].warm_up(lane, request, stop)
+    repeats = list(comparison.repeats)
+    for number in range(times):
+        traces: dict[str, Trace] = {}
+        for i in range(len(lanes)):
+            lane = lanes[(number + 1 + i) % len(lanes)]
+            done = (number * len(lanes) + i) / (times * len(lanes))
+            emit(Progress(f"Repeat {number + 1} of {times}: {lane.name}", done))
+            traces[lane.name] = decode(backends[lane.backend], lane, request, stop, lambda round_: None)
+            if stop.is_set():
+                return replace(comparison, repeats=tuple(repeats))
+        repeats.append(tuple(traces[lane.name] for lane in lanes))
+    return replace(comparison, repeats=tuple(repeats))
 
 
 def decode(

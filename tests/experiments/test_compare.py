@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments.compare import run
+from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
 from playground.export import load, to_json
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
@@ -284,3 +284,31 @@ def test_every_lane_is_warmed_up_with_the_whole_prompt_before_the_first_is_timed
     finally:
         hook.remove()
     assert prefills == [0, 0, 1, 2]
+
+
+def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
+    comparison = compare(store, against_standard(assisted_lane(PAIR, "ngram", 4)), Request("waves", max_new_tokens=8))
+    backends = {LOCAL: LocalBackend(store, PAIR)}
+    events = []
+    again = repeat(comparison, backends, 3, stop=threading.Event(), emit=events.append)
+    assert again.lanes == comparison.lanes and len(again.repeats) == 3
+    assert all([t.lane for t in traces] == [t.lane for t in comparison.lanes] for traces in again.repeats)
+    spread = metrics.repeated(again, again.others[0])
+    assert spread.runs == 4 and spread.low <= spread.median <= spread.high
+    assert metrics.repeated(comparison, comparison.others[0]) is None
+    assert load(json.dumps(to_json(again))) == again
+    firsts = [event.label for event in events if isinstance(event, Progress) and event.label.startswith("Repeat")][::2]
+    assert firsts == [
+        "Repeat 1 of 3: Assisted: prompt lookup", "Repeat 2 of 3: Standard", "Repeat 3 of 3: Assisted: prompt lookup",
+    ]  # fmt: skip
+
+
+def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
+    comparison = compare(store, against_standard(assisted_lane(PAIR, "ngram", 4)), Request("waves", max_new_tokens=8))
+    stop = threading.Event()
+
+    def emit(event):
+        if isinstance(event, Progress) and event.label.startswith("Repeat 2"):
+            stop.set()
+
+    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, stop=stop, emit=emit).repeats) == 1
