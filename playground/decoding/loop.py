@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.lookahead import Lookahead
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.decoding.verify import Verdict, verify
@@ -23,7 +23,7 @@ from playground.trace import DraftToken, Round, TargetToken
 
 
 def decode(
-    target: CachedModel,
+    target: Runner,
     drafter: Drafter,
     lookahead: Lookahead,
     sampler: Sampler,
@@ -47,13 +47,13 @@ def decode(
         drafted_s = clock()
 
         # 2. Verify: one pass over what the cache lacks, which is the prompt or the last token, and the draft.
-        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, branches=draft.branches)
+        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.branches)
         verdict = verify(draft, sampler.scores(logits, partial(_text_before, ids, draft)), sampler)
         accepted = [draft.ids[i] for i in verdict.path]
         end_s = clock()
 
         # 3. Commit: both caches keep the text and the accepted draft, and lack the target's own token.
-        target.keep_branch(len(ids), verdict.path)
+        target.commit(len(ids), verdict.path)
         drafter.commit(len(ids) + len(accepted))
         lookahead.update(draft.depth, len(accepted), drafted_s - start_s, end_s - drafted_s)
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedModel
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
+from playground.decoding.runners.eager import EagerRunner
 from playground.trace import PassTime
 
 # Tokens; kernels take rows in blocks, so that what a pass takes grows in steps.
@@ -41,7 +41,7 @@ class PassCost:
 def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
     """Passes of the sizes in turn, over tokens at random, which go to many of a mixture's experts; by size. Of each the
     quickest counts: whatever else uses the machine makes passes slower, and never quicker."""
-    target, clock = CachedModel(model), Clock(model.device)
+    target, clock = EagerRunner(model), Clock(model.device)
     ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
     least, sizes = ([size for size in of if TEXT + size <= target.context_limit] for of in (LEAST, SIZES))
 
@@ -49,11 +49,11 @@ def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
         start = clock()
         target.forward(ids[:size], keep=size)
         passed = clock() - start
-        target.keep(TEXT)
+        target.commit(TEXT)
         return passed
 
     target.forward(ids[:TEXT], keep=1)
-    target.keep(TEXT)
+    target.commit(TEXT)
     quickest: dict[int, float] = {}
     for done, size in enumerate(least + sizes * ROUNDS):
         if done >= len(least) and clock() > SECONDS:

@@ -17,7 +17,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Drafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import BRANCHES, build_drafter
@@ -25,6 +24,7 @@ from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
@@ -32,7 +32,7 @@ from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
 
-NewDrafter = Callable[[CachedModel, Sampler], Drafter]
+NewDrafter = Callable[[EagerRunner, Sampler], Drafter]
 
 V = 40
 SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
@@ -109,7 +109,7 @@ def rounds_of(
     ends: Collection[int] = frozenset({V - 1}),
     **sampling: float,
 ) -> list[Round]:
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
+    target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
     drafter, detokenizer = new_drafter(target, sampler), Detokenizer(NumberTokenizer(), prompt)
     return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
 
@@ -121,7 +121,7 @@ def ids_of(rounds: Sequence[Round]) -> list[int]:
 def over(network: nn.Module, way: str = "chain") -> NewDrafter:
     """A chain or a tree of what the network grows."""
 
-    def new_drafter(target: CachedModel, sampler: Sampler) -> Drafter:
+    def new_drafter(target: EagerRunner, sampler: Sampler) -> Drafter:
         branches = BRANCHES[type(network)](network, target)
         if way == "tree":
             return TreeDrafter(branches, 12, {V - 1})
@@ -150,11 +150,11 @@ def leaves_nothing_behind(
         first: the length of the prompt.
     """
 
-    def begun(length: int) -> tuple[CachedModel, Drafter]:
-        target = CachedModel(model)
+    def begun(length: int) -> tuple[EagerRunner, Drafter]:
+        target = EagerRunner(model)
         drafter = new_drafter(target, Sampler(Request("x"), model.device))
         target.forward(text[:length], keep=1)
-        target.keep(length)
+        target.commit(length)
         drafter.commit(length)
         return target, drafter
 
@@ -166,6 +166,6 @@ def leaves_nothing_behind(
             assert draft.ids == wanted.ids
             assert draft.q == pytest.approx(wanted.q, rel=1e-3)
         logits = target.forward(text[known - 1 : known + 5], keep=1)
-        torch.testing.assert_close(logits, CachedModel(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
-        target.keep(stands)
+        torch.testing.assert_close(logits, EagerRunner(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
+        target.commit(stands)
         drafter.commit(stands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.runners.eager import EagerRunner
 from tests.decoding.real import generated, ids_of, prompts
 from tests.decoding.test_transformers_models import run
 from tests.native import qwen
@@ -25,32 +25,32 @@ def model():
 @pytest.mark.parametrize("first", [1, 9])
 def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(model, first):
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    cached = CachedModel(model)
+    cached = EagerRunner(model)
     cached.watch([-1])
-    cached.forward([*text[:first], 7, 7], keep=1)  # a draft before the first pass
-    cached.keep(first)
+    cached.forward([*text[:first], 7, 7], keep=3)  # a draft before the first pass
+    cached.commit(first)
     cached.forward([*text[first : first + 2], 7, 7, 7], keep=4)
-    cached.keep(first + 2)
+    cached.commit(first + 2)
     cached.forward([text[first + 2]], keep=1)
     cached.forward([7], keep=1)
-    cached.keep(first + 3)
+    cached.commit(first + 3)
     hidden = []
     for start, kept in ((first + 3, 1), (first + 4, 4)):
         cached.forward([*text[start : start + kept], 5], keep=1)
-        cached.keep(start + kept)
+        cached.commit(start + kept)
         hidden.append(cached.hidden)
     end = first + 8
     logits = cached.forward(text[end:], keep=3)
-    alone = CachedModel(model)
+    alone = EagerRunner(model)
     alone.watch([-1])
     torch.testing.assert_close(logits, alone.forward(text, keep=3), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.cat(hidden), alone.hidden[end - 5 : end], rtol=1e-4, atol=1e-4)
 
 
 def test_the_states_count_as_held_memory(model):
-    cached = CachedModel(model)
+    cached = EagerRunner(model)
     cached.forward([1, 2, 3], keep=1)
-    recurrent, full = cached._cache.layers
+    recurrent, full = cached._cache.states.layers
     states = [*recurrent.conv_states.values(), *recurrent.recurrent_states.values(), full.keys, full.values]
     assert cached.cache_bytes == sum(state.untyped_storage().nbytes() for state in states) > 0
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 
 
@@ -25,7 +25,7 @@ class AssistantDrafter(Drafter):
         eos_ids: tokens behind which drafting is pointless.
     """
 
-    def __init__(self, assistant: CachedModel, vocab_size: int, sampler: Sampler, eos_ids: Collection[int]) -> None:
+    def __init__(self, assistant: Runner, vocab_size: int, sampler: Sampler, eos_ids: Collection[int]) -> None:
         self._assistant = assistant
         self._vocab_size = vocab_size
         self._sampler = sampler
@@ -54,4 +54,4 @@ class AssistantDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         # The last draft token never went through the assistant, so its cache may be shorter than what stands.
-        self._assistant.keep(min(self._assistant.length, length))
+        self._assistant.commit(min(self._assistant.length, length))

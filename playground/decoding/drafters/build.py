@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Drafter, NoDrafter
@@ -27,6 +26,8 @@ from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.drafters.universal import UniversalDrafter
 from playground.decoding.pass_cost import PassCost, time_passes
+from playground.decoding.runners.base import Runner
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane
@@ -42,7 +43,7 @@ from playground.models.store import LoadedPair
 SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 
 # What grows drafts with a network that reads the target's hidden states; each takes the kind of network it stands at.
-BRANCHES: dict[type[nn.Module], Callable[[Any, CachedModel], Branches]] = {
+BRANCHES: dict[type[nn.Module], Callable[[Any, Runner], Branches]] = {
     MtpLayer: TrainedBranches,
     NativeLayer: MtpBranches,
     NativeLayers: NativeBranches,
@@ -54,7 +55,7 @@ BRANCHES: dict[type[nn.Module], Callable[[Any, CachedModel], Branches]] = {
 }
 
 
-def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler) -> Drafter:
+def build_drafter(models: LoadedPair, lane: Lane, target: Runner, sampler: Sampler) -> Drafter:
     """The drafter of a lane, for one run.
 
     Raises:
@@ -69,9 +70,9 @@ def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: 
         case "suffix":
             return SuffixDrafter()
         case "assistant":
-            return AssistantDrafter(CachedModel(models.drafting.model), target.vocab_size, sampler, ends)
+            return AssistantDrafter(EagerRunner(models.drafting.model), target.vocab_size, sampler, ends)
         case "universal":
-            _refuse_recurrent(CachedModel(models.drafting.model), models.drafting.name)
+            _refuse_recurrent(EagerRunner(models.drafting.model), models.drafting.name)
             return UniversalDrafter(models.drafting, models.target.tokenizer)
         case "early-exit":
             _refuse_recurrent(target, models.target.name)
@@ -86,27 +87,33 @@ def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: 
     return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), ends)
 
 
-def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
+def _tree(models: LoadedPair, lane: Lane, target: Runner) -> TreeDrafter:
     if type(models.drafting.network) is NativeLayers:
         raise PlaygroundError(
             f"{models.target.name} drafts with several MTP layers of its own, each of which drafts one place, and no "
             "trees are grown over them. Choose the drafter mtp, which drafts a chain."
         )
     _refuse_recurrent(target, models.target.name)
+    if not target.takes_trees:
+        raise PlaygroundError(
+            f"{models.target.name} has attention layers in which the branches of a draft tree cannot be kept apart: "
+            "chunked attention, as in Llama 4, or attention to selected tokens. Choose a drafter that drafts a chain, "
+            "such as mtp or ngram."
+        )
     if not models.target.pass_times:
         models.target.pass_times = time_passes(models.target.model)
     cost = PassCost(models.target.pass_times)
     return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead, cost)
 
 
-def _branches(models: LoadedPair, target: CachedModel) -> Branches:
+def _branches(models: LoadedPair, target: Runner) -> Branches:
     network = models.drafting.network
     return BRANCHES[type(network)](network, target)
 
 
-def _refuse_recurrent(model: CachedModel, name: str) -> None:
-    if not model.takes_trees:
+def _refuse_recurrent(model: Runner, name: str) -> None:
+    if model.recurrent:
         raise PlaygroundError(
-            f"{name} has recurrent layers, which cannot forget what they have seen, such as the other branches of a "
-            "draft tree, or what was drafted and does not stand. Choose another way of drafting."
+            f"{name} has recurrent layers, which cannot drop rejected tokens or the other branches of a draft tree. "
+            "Choose another way of drafting."
         )

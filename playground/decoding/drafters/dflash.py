@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.runners.base import Runner
 from playground.models.footprint import cache_bytes
 from playground.models.networks.dflash import DFlash
 
@@ -20,7 +20,7 @@ from playground.models.networks.dflash import DFlash
 class DFlashBranches(ParallelBranches):
     """Keeps the entries of the text across rounds, and drops a block's own when its draft is done."""
 
-    def __init__(self, network: DFlash, target: CachedModel) -> None:
+    def __init__(self, network: DFlash, target: Runner) -> None:
         super().__init__(network.draft_ids, network.block_size - 1, target, network.layers)
         self._network = network
         self._cache = network.new_cache()

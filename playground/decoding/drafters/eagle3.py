@@ -6,11 +6,11 @@ an MTP layer: only what is read of the target differs.
 
 from __future__ import annotations
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.mtp import MtpBranches
+from playground.decoding.runners.base import Runner
 from playground.models.networks.eagle3 import Eagle3Head
 
 
 class Eagle3Branches(MtpBranches):
-    def __init__(self, head: Eagle3Head, target: CachedModel) -> None:
+    def __init__(self, head: Eagle3Head, target: Runner) -> None:
         super().__init__(head, target, head.layers)

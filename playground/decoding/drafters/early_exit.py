@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 
 from transformers import PreTrainedModel
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 
 
@@ -24,16 +24,14 @@ class EarlyExitDrafter(AssistantDrafter):
 
     cache_bytes = 0  # it drafts on the target's
 
-    def __init__(
-        self, layers: PreTrainedModel, target: CachedModel, sampler: Sampler, eos_ids: Collection[int]
-    ) -> None:
+    def __init__(self, layers: PreTrainedModel, target: Runner, sampler: Sampler, eos_ids: Collection[int]) -> None:
         super().__init__(target.first_layers(layers), target.vocab_size, sampler, eos_ids)
         self._target = target
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         self._assistant.length = self._target.length
         draft = super().propose(ids, k, stop_below)
-        self._assistant.keep(self._target.length)
+        self._assistant.commit(self._target.length)
         return draft
 
     def commit(self, length: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.runners.base import Runner
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 
@@ -27,7 +27,7 @@ class Gemma4Branches:
     deepest = sys.maxsize
     cache_bytes = 0  # it reads the target's
 
-    def __init__(self, assistant: Gemma4Assistant, target: CachedModel) -> None:
+    def __init__(self, assistant: Gemma4Assistant, target: Runner) -> None:
         target.watch([-1])
         target.share_kv()
         self.draft_ids = torch.arange(assistant.vocab_size, device=target.device)

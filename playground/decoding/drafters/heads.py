@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import TextVocabulary
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.runners.base import Runner
 from playground.models.networks.heads import ParallelHeads
 
 
 class HeadsBranches(ParallelBranches):
-    def __init__(self, heads: ParallelHeads, target: CachedModel) -> None:
+    def __init__(self, heads: ParallelHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
         self._vocabulary = TextVocabulary(heads)

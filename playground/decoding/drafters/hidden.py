@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Choice
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.models.networks.shared_head import SharedHead
 
@@ -15,8 +15,8 @@ from playground.models.networks.shared_head import SharedHead
 class HiddenStates:
     """Collects the hidden states of the text that stands, pass by pass, until they are taken."""
 
-    def __init__(self, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
-        """`layers`: as `CachedModel.watch` takes them."""
+    def __init__(self, target: Runner, layers: Sequence[int] = (-1,)) -> None:
+        """`layers`: as `Runner.watch` takes them."""
         target.watch(layers)
         self._target = target
         self._waiting: list[torch.Tensor] = []

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.runners.base import Runner
 from playground.models.networks.medusa import MedusaHeads
 
 
 class MedusaBranches(ParallelBranches):
-    def __init__(self, heads: MedusaHeads, target: CachedModel) -> None:
+    def __init__(self, heads: MedusaHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
 

@@ -14,8 +14,9 @@ from typing import Protocol
 import torch
 from transformers import DynamicCache
 
-from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
+from playground.decoding.runners.base import Runner
+from playground.decoding.runners.masks import additive
 from playground.models.footprint import cache_bytes
 from playground.models.networks.mtp import MtpLayer
 
@@ -46,12 +47,12 @@ class MtpBranches:
 
     Args:
         target: the target that the loop runs; it is told to keep its hidden states.
-        layers: of the target, whose hidden states the layer reads, as `CachedModel.watch` takes them.
+        layers: of the target, whose hidden states the layer reads, as `Runner.watch` takes them.
     """
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: RecursiveLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)
@@ -104,7 +105,7 @@ class MtpBranches:
 class TrainedBranches(MtpBranches):
     """Over a layer that was trained for the target, with a draft vocabulary of its own."""
 
-    def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
+    def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target)
         self._vocabulary = TextVocabulary(layer)
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.runners.base import Runner
 from playground.models.footprint import cache_bytes
 from playground.models.networks.native_mtp import NativeLayers
 
@@ -28,7 +28,7 @@ class NativeBranches:
 
     deepest = sys.maxsize
 
-    def __init__(self, layers: NativeLayers, target: CachedModel) -> None:
+    def __init__(self, layers: NativeLayers, target: Runner) -> None:
         self.draft_ids = layers.draft_ids
         self._layers = layers
         self._hidden = HiddenStates(target)

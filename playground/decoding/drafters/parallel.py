@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.runners.base import Runner
 
 
 class ParallelBranches(ABC):
@@ -16,14 +16,12 @@ class ParallelBranches(ABC):
 
     Args:
         target: the target that the loop runs; it is told to keep its hidden states.
-        layers: of the target, whose hidden states are read, as `CachedModel.watch` takes them.
+        layers: of the target, whose hidden states are read, as `Runner.watch` takes them.
     """
 
     cache_bytes = 0
 
-    def __init__(
-        self, draft_ids: torch.Tensor, deepest: int, target: CachedModel, layers: Sequence[int] = (-1,)
-    ) -> None:
+    def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = draft_ids
         self.deepest = deepest
         self._hidden = HiddenStates(target, layers)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, special_ids
 from playground.models.load import LoadedModel
 
@@ -28,7 +28,7 @@ class UniversalDrafter(Drafter):
     """
 
     def __init__(self, assistant: LoadedModel, target: PreTrainedTokenizerBase) -> None:
-        self._model, self._tokenizer, self._target = CachedModel(assistant.model), assistant.tokenizer, target
+        self._model, self._tokenizer, self._target = EagerRunner(assistant.model), assistant.tokenizer, target
         own = special_ids(self._tokenizer)
         self._ends = assistant.eos_ids | own
         names = set(self._tokenizer.convert_ids_to_tokens(sorted(own)))
@@ -58,10 +58,10 @@ class UniversalDrafter(Drafter):
         """The cache keeps what it has of the text in common, but for the text's last token."""
         both = zip(self._held, text[:-1], strict=False)
         common = next((i for i, (a, b) in enumerate(both) if a != b), min(len(self._held), len(text) - 1))
-        if common < self._kept and self._model.sheds:
-            self._model, common = CachedModel(self._model.model), 0
+        if common < self._kept and self._model.discards_old:
+            self._model, common = EagerRunner(self._model.model), 0
         elif common < self._model.length:
-            self._model.keep(common)
+            self._model.commit(common)
         self._kept = min(common, self._model.length)
         del self._held[common:]
 

@@ -82,7 +82,7 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(nn.Module):
-    """`layers`: of the target, whose hidden states it reads, as `CachedModel.watch` takes them. `draft_ids`: (draft
+    """`layers`: of the target, whose hidden states it reads, as `Runner.watch` takes them. `draft_ids`: (draft
     vocabulary,), the token ids that the columns of its logits stand for.
 
     Args:

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
+from playground.models.decoder import decoder_of, layers_of
 from playground.models.load import LoadedModel
 
 
@@ -21,8 +22,8 @@ def first_layers(target: LoadedModel, count: int) -> LoadedModel:
     Raises:
         PlaygroundError: the target does not have so many layers, or has none that can be told apart.
     """
-    layers = getattr(target.model.get_decoder(), "layers", None)
-    if not isinstance(layers, nn.ModuleList):
+    layers = layers_of(target.model)
+    if layers is None:
         raise PlaygroundError(
             f"{target.name} ({type(target.model).__name__}) cannot be left early: where its layers are kept is not "
             "known here. Choose another way of drafting, or a target such as Llama or Qwen."
@@ -36,7 +37,7 @@ def first_layers(target: LoadedModel, count: int) -> LoadedModel:
 
 
 def _left_behind(model: PreTrainedModel, count: int) -> PreTrainedModel:
-    decoder = model.get_decoder()
+    decoder = decoder_of(model)
     path = next(name for name, module in model.named_modules() if module is decoder)
     shallow = at = _own_children(model)
     for name in path.split("."):

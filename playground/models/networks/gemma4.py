@@ -48,7 +48,7 @@ class Gemma4Assistant(nn.Module):
         Args:
             ids: (branches,), the last token of each.
             hidden: (branches, width), the target's hidden state before that token, or what came out of here.
-            shared_kv: as `CachedModel.shared_kv` gives them.
+            shared_kv: as `Runner.shared_kv` gives them.
             place: of the last token of the text, at every step of a draft.
 
         Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.runners.eager import EagerRunner
 from playground.models.cpu.attention import GROUPED, attend_by_groups
 from playground.models.load import load
 from tests.decoding.real import FAMILIES
@@ -26,12 +26,12 @@ def test_logits_are_those_of_transformers_own_attention(family, kind):
     ids, branches = PASSES[kind]
 
     def logits() -> torch.Tensor:
-        target = CachedModel(model)
+        target = EagerRunner(model)
         if kind != "prompt":
             target.forward(TEXT, keep=1)
-            target.keep(len(TEXT))
+            target.commit(len(TEXT))
         if branches:
-            return target.forward([1, *ids], keep=4, branches=branches)
+            return target.forward([1, *ids], keep=4, tree=branches)
         return target.forward(ids, keep=len(ids))
 
     assert model.config._attn_implementation == "sdpa"
@@ -45,13 +45,13 @@ def test_trees_of_one_size_do_not_see_through_each_others_masks():
     def logits(implementation: str) -> list[torch.Tensor]:
         model = FAMILIES["llama"](0, 3)
         model.set_attn_implementation(implementation)
-        target = CachedModel(model)
+        target = EagerRunner(model)
         target.forward(TEXT, keep=1)
-        target.keep(len(TEXT))
+        target.commit(len(TEXT))
         seen = []
         for branches in ([-1, 0, 0], [-1, -1, 1], [-1, 0, 1]):
-            seen.append(target.forward([1, 5, 6, 7], keep=4, branches=branches))
-            target.keep(len(TEXT))
+            seen.append(target.forward([1, 5, 6, 7], keep=4, tree=branches))
+            target.commit(len(TEXT))
         return seen
 
     torch.testing.assert_close(logits(GROUPED), logits("sdpa"), rtol=1e-4, atol=1e-5)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import Gemma4TextConfig
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -53,12 +53,12 @@ def test_a_folder_is_recognised_loads_and_drafts(folders):
     ordering = models.drafting.network.model.masked_embedding.token_ordering
     assert sorted(ordering.tolist()) == list(range(len(ordering)))
     for way, kind in (("gemma4", ChainDrafter), ("tree", TreeDrafter)):
-        target, request = CachedModel(models.target.model), Request("x")
+        target, request = EagerRunner(models.target.model), Request("x")
         lane = Lane("drafted", "target", way)
         drafter = build_drafter(models, lane, target, Sampler(request, target.device))
         assert isinstance(drafter, kind)
         target.forward([1, 2, 3], keep=1)
-        target.keep(3)
+        target.commit(3)
         drafter.commit(3)
         assert drafter.propose([1, 2, 3, 4], 4, 0.0).ids
 

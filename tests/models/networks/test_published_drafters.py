@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -178,4 +178,4 @@ def test_a_typed_folder_is_known_by_its_config_and_drafts_in_a_chain_or_a_tree(t
     for drafter, kind in ((way, ChainDrafter), ("tree", TreeDrafter)):
         loaded = models.get(pair, drafter=drafter, dtype="float32", device="cpu", progress=lambda step: None)
         lane = Lane("assisted", "tiny", drafter)
-        assert type(build_drafter(loaded, lane, CachedModel(loaded.target.model), sampler)) is kind
+        assert type(build_drafter(loaded, lane, EagerRunner(loaded.target.model), sampler)) is kind
