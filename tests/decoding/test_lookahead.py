@@ -85,6 +85,7 @@ def test_the_cost_model_agrees_with_a_simulation(alpha, c):
 def test_the_cost_model_leaves_the_prefill_out():
     lookahead = policy("cost", 8)
     lookahead.update(0, 0, 0.0, 100.0)  # were it counted, drafting would seem free
+    lookahead.update(1, 1, 9.0, 0.05)  # a drafter that reads hidden states reads the prompt's in the second round
     for i in range(10):
         lookahead.update(1, i % 2, 0.05, 0.05)
     assert lookahead.tokens == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.runners.eager import EagerRunner
-from tests.decoding.real import generated, ids_of, prompts
+from tests.decoding.fakes import ScriptedDrafter
+from tests.decoding.real import V, generated, ids_of, llama, prompts, rounds_of
 from tests.decoding.test_transformers_models import run
 from tests.native import qwen
 
@@ -59,3 +61,47 @@ def test_the_states_count_as_held_memory(model):
 def test_greedy_equals_generate_token_for_token(model, drafter):
     for prompt in prompts(20):
         assert ids_of(run((model, model), drafter, prompt)) == generated(model, prompt)
+
+
+class Fed:
+    """Counts the passes of a model, and how often each text position was fed to it."""
+
+    def __init__(self, model) -> None:
+        self.passes: list[int] = []
+        self._hook = model.register_forward_pre_hook(
+            lambda module, args, kwargs: self.passes.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        )
+
+    def __enter__(self) -> Fed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hook.remove()
+
+
+PROMPT = list(range(1, 31))
+
+
+def wrong(ids, k):
+    """No greedy text of this model repeats a token so."""
+    return [ids[0]] * k
+
+
+def test_every_pass_is_counted_and_the_prompt_is_fed_once(model):
+    with Fed(model) as fed:
+        rounds = rounds_of(model, lambda target, sampler: ScriptedDrafter(wrong), PROMPT, max_new_tokens=8)
+    assert ids_of(rounds) == generated(model, PROMPT, max_new_tokens=8)
+    assert sum(round_.passes for round_ in rounds) == len(fed.passes) > len(rounds)
+    assert [tokens for tokens in fed.passes if tokens >= len(PROMPT)] == [len(PROMPT)]
+    assert not rounds[0].drafted and rounds[0].passes == 1
+    assert {round_.passes for round_ in rounds[1:-1]} == {2}, "each rejection costs one more pass"
+
+
+def test_a_recurrent_assistant_is_fed_the_prompt_once(model):
+    assistant = qwen(2).eval()
+    with Fed(assistant) as fed:
+        rounds = rounds_of(
+            llama(0, 2), lambda target, sampler: AssistantDrafter(EagerRunner(assistant), V, sampler, {V - 1}), PROMPT
+        )
+    assert any(token.decision == "rejected" for token in rounds[0].drafted)
+    assert [tokens for tokens in fed.passes if tokens >= len(PROMPT)] == [len(PROMPT)]

@@ -99,6 +99,8 @@ class EagerRunner:
 
     @torch.inference_mode()
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
+        if not self.length:  # an assistant that has not drafted yet
+            return
         tail = self.length - length
         dropped = tail - len(path)
         if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
