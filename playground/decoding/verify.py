@@ -66,7 +66,8 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
         The indices of the accepted draft tokens, and the choice that follows them.
     """
     drafted = {(parent, id_): i for i, (parent, id_) in enumerate(zip(draft.parents, draft.ids, strict=True))}
-    path, at = [], -1
+    path: list[int] = []
+    at = -1
     while True:
         token = choose(at + 1)
         if (at, token) not in drafted:

@@ -10,7 +10,6 @@ from playground.decoding.drafters import build
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
-from playground.experiments.environment import describe
 from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer
@@ -78,6 +77,6 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
     def told_after(way: str):
         target, lane = EagerRunner(tiny_llama), Lane("drafted", "tiny", way)
         build.build_drafter(models, lane, target, Sampler(Request("x"), target.device))
-        return describe(models, lane).pass_times
+        return models.target.pass_times
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

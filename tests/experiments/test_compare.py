@@ -139,7 +139,7 @@ def test_a_target_that_gives_no_numbers_is_named(store, tiny_tokenizer, temperat
     broken = copy.deepcopy(store.target.model)
     broken.get_output_embeddings().weight.data.fill_(torch.nan)
     other = TinyStore(LoadedModel(broken, tiny_tokenizer, "tiny", "random"), store.assistant)
-    with pytest.raises(PlaygroundError, match="comes out of LlamaForCausalLM is not numbers"):
+    with pytest.raises(PlaygroundError, match="logits of LlamaForCausalLM are not numbers"):
         compared(other, temperature=temperature)
 
 

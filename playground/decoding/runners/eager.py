@@ -86,9 +86,9 @@ class EagerRunner:
             logits = self._pass(ids, keep, **self._tree_inputs(len(ids), tree) if tree else {})
         if logits[-1].isnan().any():
             raise PlaygroundError(
-                f"What comes out of {type(self.model).__name__} is not numbers: its weights are damaged, or its values "
-                f"do not fit into {precision(self.model)}. Fetch it again, or choose a dtype of "
-                "wider range: bfloat16 or float32."
+                f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its "
+                f"values overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: "
+                "bfloat16 or float32."
             )
         prompt = self.length == 0 and keep == 1
         self.length += len(ids)
