@@ -19,6 +19,7 @@ from playground.models.decoder import decoder_of
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.real import ENDS, SIZES, V, generated, ids_of, llama, over, prompts, rounds_of
@@ -56,12 +57,19 @@ def heads(target) -> ParallelHeads:
     return ParallelHeads(target, torch.arange(V), 2).eval()
 
 
+def mtp(target) -> MtpLayer:
+    layer = MtpLayer(target, torch.arange(V)).eval()
+    layer.start_from(target)
+    return layer
+
+
 DRAFTERS = {
     "none": lambda target: lambda runner, sampler: NoDrafter(),
     "ngram": lambda target: lambda runner, sampler: NgramDrafter(),
     "assistant": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(llama(1, 1)), V, sampler, {V - 1}),
     "itself": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(target), V, sampler, {V - 1}),
     "heads": lambda target: over(heads(target)),
+    "mtp": lambda target: over(mtp(target)),
     "early exit": lambda target: (
         lambda runner, sampler: EarlyExitDrafter(first_layers(loaded(target), 2).model, runner, sampler, {V - 1})
     ),

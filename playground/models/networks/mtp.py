@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
+from playground.models.decoder import decoder_of
 from playground.models.networks.shared_head import SharedHead
 
 
@@ -32,7 +33,7 @@ class MtpLayer(SharedHead):
     def start_from(self, target: PreTrainedModel) -> None:
         """Sets the weights that training starts from: h passed on as it is, through a new layer, to the target's final
         norm. Not a copy of the target's last layer, which expects what is not normed."""
-        self.base.norm.load_state_dict(target.base_model.norm.state_dict())
+        self.base.norm.load_state_dict(decoder_of(target).norm.state_dict())
         width = self.proj.out_features
         self.proj.weight.normal_(std=0.02)
         self.proj.weight[:, width:] += torch.eye(width, dtype=self.proj.weight.dtype, device=self.proj.weight.device)
