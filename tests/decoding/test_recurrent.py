@@ -64,7 +64,7 @@ def test_greedy_equals_generate_token_for_token(model, drafter):
 
 
 class Fed:
-    """Counts the passes of a model, and how often each text position was fed to it."""
+    """`passes`: the number of tokens of each forward pass of a model, while the context lasts."""
 
     def __init__(self, model) -> None:
         self.passes: list[int] = []
