@@ -47,7 +47,7 @@ def decode(
         drafted_s = clock()
 
         # 2. Verify: one pass over what the cache lacks, which is the prompt or the last token, and the draft.
-        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, branches=draft.branches)
+        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, branches=draft.tree)
         verdict = verify(draft, sampler.scores(logits, partial(_text_before, ids, draft)), sampler)
         accepted = [draft.ids[i] for i in verdict.path]
         end_s = clock()
@@ -69,7 +69,7 @@ def decode(
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
     """What a lookup finds may run past an end of text; nothing behind one can be used."""
     at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
-    if draft.branches is not None or at == len(draft.ids) - 1:
+    if draft.tree is not None or at == len(draft.ids) - 1:
         return draft
     probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
     return replace(draft, ids=draft.ids[: at + 1], q=draft.q[: at + 1], probabilities=probabilities)
@@ -98,7 +98,7 @@ def _tokens(
                 p=verdict.p[i],
                 margin=verdict.margins[i],
                 decision="accepted" if i in path else "unverified" if verdict.p[i] is None else "rejected",
-                parent=None if draft.branches is None else parent,
+                parent=None if draft.tree is None else parent,
             )
         )
     if own_id is None:

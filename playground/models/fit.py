@@ -49,7 +49,7 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
         raise PlaygroundError("No model pair could be read. Put back the files in presets/pairs.")
     device = resolve_device("auto")
     if device.type == "cuda":
-        simple = [pair for pair in pairs.values() if not pair.gated and pair.mtp != NATIVE]
+        simple = [pair for pair in pairs.values() if not pair.gated and pair.weights.get("mtp") != NATIVE]
         able = [pair for pair in simple if pair.size_gb <= FIRST_GB and fits(pair, device)[0]]
         if able:
             return max(able, key=lambda pair: pair.size_gb)

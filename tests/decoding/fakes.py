@@ -60,7 +60,7 @@ class FakeModel:
         self.text += ids
         self.length += len(ids)
         if branches is not None:
-            draft = Draft(list(ids[-len(branches) :]), [1.0] * len(branches), branches=list(branches))
+            draft = Draft(list(ids[-len(branches) :]), [1.0] * len(branches), tree=list(branches))
             text = self.text[: -len(branches)]
             paths = [draft.path(i) for i in range(-1, len(branches))]
             return torch.stack([self.law(text + [draft.ids[i] for i in path]) for path in paths])

@@ -12,7 +12,7 @@ from playground.lane import Request
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
-from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
+from tests.models.networks.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 
 METHODS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))

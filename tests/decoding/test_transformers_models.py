@@ -123,7 +123,7 @@ BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches behind the text; the first
 def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were(models, path):
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, branches=BRANCHES)
+    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, tree=BRANCHES)
     cached = CachedModel(target)
     cached.watch([-1])
     cached.forward(text[:-2], keep=1)

@@ -22,7 +22,8 @@ from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.views import report
 
-PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")
+WEIGHTS = {"assistant": "tinier"}
+PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, weights=WEIGHTS)
 
 
 class TinyStore:

@@ -11,9 +11,9 @@ from playground.models.fetch import hub
 from playground.presets import Pair, load_pairs
 
 CPU = torch.device("cpu")
-PAIR = Pair("p", "P", "owner/big", ("assistant",), "assistant", 5, size_gb=10, assistant="owner/small")
+PAIR = Pair("p", "P", "owner/big", ("assistant",), "assistant", 5, size_gb=10, weights={"assistant": "owner/small"})
 STARTER = dataclasses.replace(
-    PAIR, name="starter", target="starter", assistant=None, drafters=("ngram",), drafter="ngram", size_gb=0.3
+    PAIR, name="starter", target="starter", weights={}, drafters=("ngram",), drafter="ngram", size_gb=0.3
 )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
+from playground.decoding.drafters.build import Setup
 from playground.decoding.sampling import Sampler
 
 
@@ -55,3 +56,8 @@ class AssistantDrafter(Drafter):
     def commit(self, length: int) -> None:
         # The last draft token never went through the assistant, so its cache may be shorter than what stands.
         self._assistant.keep(min(self._assistant.length, length))
+
+
+def build(setup: Setup) -> AssistantDrafter:
+    assistant = CachedModel(setup.assistant.model)
+    return AssistantDrafter(assistant, setup.target.vocab_size, setup.sampler, setup.eos_ids)

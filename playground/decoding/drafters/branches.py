@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from pkgutil import resolve_name
 from typing import Protocol
 
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
+from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.drafting_methods import METHODS
 
 
 class Branches(Protocol):
@@ -81,3 +84,15 @@ class ChainDrafter(BranchesDrafter):
             return self._choose(text, logits[0], self._branches.draft_ids)
 
         return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)
+
+
+def branches_of(setup: Setup) -> Branches:
+    """What grows drafts with the network that was loaded for the lane."""
+    kind = setup.models.pair.drafts_by(setup.lane.drafter)
+    assert kind, "a network is loaded for a kind of weights that the pair names"
+    return resolve_name(METHODS[kind].branches)(setup.network, setup.target)
+
+
+def build_chain(setup: Setup) -> ChainDrafter:
+    choose = DraftChoice(setup.target.vocab_size, setup.sampler)
+    return ChainDrafter(branches_of(setup), choose, setup.eos_ids)

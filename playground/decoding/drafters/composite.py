@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.build import Setup
+from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
 
 class CompositeDrafter(Drafter):
@@ -25,3 +28,7 @@ class CompositeDrafter(Drafter):
     def commit(self, length: int) -> None:
         for drafter in self._drafters:
             drafter.commit(length)
+
+
+def build(setup: Setup) -> CompositeDrafter:
+    return CompositeDrafter(NgramDrafter(*SURE), tree.build(setup))

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
+from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.sampling import Sampler
 
 
@@ -38,3 +39,8 @@ class EarlyExitDrafter(AssistantDrafter):
 
     def commit(self, length: int) -> None:
         pass  # the target rolls back the cache that is theirs, too
+
+
+def build(setup: Setup) -> EarlyExitDrafter:
+    refuse_recurrent(setup.target, setup.models.target.name)
+    return EarlyExitDrafter(setup.assistant.model, setup.target, setup.sampler, setup.eos_ids)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
+from playground.decoding.drafters.build import Setup
+
+SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is at hand
 
 
 class NgramDrafter(Drafter):
@@ -42,3 +45,7 @@ class NgramDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         pass  # only committed text is ever indexed
+
+
+def build(setup: Setup) -> NgramDrafter:
+    return NgramDrafter()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
+from playground.decoding.drafters.build import Setup
 
 
 class SuffixDrafter(Drafter):
@@ -29,6 +30,10 @@ class SuffixDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         pass  # only committed text is ever entered
+
+
+def build(setup: Setup) -> SuffixDrafter:
+    return SuffixDrafter()
 
 
 @dataclass

@@ -19,7 +19,11 @@ from itertools import accumulate
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Draft
-from playground.decoding.drafters.branches import Branches, BranchesDrafter
+from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
+from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.pass_cost import PassCost, time_passes
+from playground.errors import PlaygroundError
+from playground.models.networks.native_mtp import NativeLayers
 
 WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
 
@@ -90,6 +94,20 @@ class TreeDrafter(BranchesDrafter):
         ]
 
 
+def build(setup: Setup) -> TreeDrafter:
+    model = setup.models.target
+    if type(setup.network) is NativeLayers:
+        raise PlaygroundError(
+            f"{model.name} has several MTP layers, each of which drafts one position. They grow no trees. Choose the "
+            "drafter mtp, which drafts a chain."
+        )
+    refuse_recurrent(setup.target, model.name)
+    if not model.pass_times:
+        model.pass_times = time_passes(model.model)
+    cost = PassCost(model.pass_times)
+    return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)
+
+
 def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
     """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
     the likeliest branch of all lies in the cache as a chain would."""
@@ -106,7 +124,7 @@ def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) 
     return Draft(
         [nodes[i].id for i in order],
         [nodes[i].q for i in order],
-        branches=[place[nodes[i].parent] for i in order],
+        tree=[place[nodes[i].parent] for i in order],
         candidates=[nodes[i].candidates for i in order],
         draft_ids=draft_ids,
     )

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, special_ids
 from playground.models.load import LoadedModel
 
@@ -122,3 +123,8 @@ class TextEnd:
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def build(setup: Setup) -> UniversalDrafter:
+    refuse_recurrent(CachedModel(setup.assistant.model), setup.assistant.name)
+    return UniversalDrafter(setup.assistant, setup.models.target.tokenizer)

@@ -14,10 +14,10 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
 from playground.models.networks.made_for import check_made_for
-from playground.presets import PUBLISHED
 from playground.progress import Progress
 
 TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
@@ -96,7 +96,7 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
         PlaygroundError: it is no assistant, was made for another target, or this transformers cannot build it.
     """
     remedy = f"Choose the assistant made for {target_name}; Google's are named like their targets, -assistant behind."
-    if PUBLISHED.get(config.model_type) != "gemma4":
+    if not METHODS["gemma4"].recognises({"model_type": config.model_type}):
         raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
     sizes = [

@@ -17,6 +17,8 @@ from transformers.modeling_layers import MtpModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.networks.trained import load_trained
+from playground.presets import NATIVE
 from playground.progress import Progress
 
 # What publishers call the number of layers: DeepSeek and GLM, Qwen; the first is transformers' own word.
@@ -74,6 +76,11 @@ class NativeLayer(NativeLayers):
             position_ids=positions,
             past_key_values=cache,
         )
+
+
+def load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """The target's own layers, or a layer that was trained for it. Raises as `load_native` and `load_trained`."""
+    return (load_native if name == NATIVE else load_trained)(name, target, progress)
 
 
 def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:

@@ -229,7 +229,7 @@ def test_the_store_loads_a_typed_folder_once_for_chain_and_tree(tmp_path, tiny_t
     layout = {**LAYOUTS["speculators-ids"], "eagle_aux_hidden_state_layer_ids": [1, 2]}
     folder = write_head(tmp_path / "head", target, [0, 2, 4], **layout)
     pair = custom_pair(str(tmp_path / "target"), folder)
-    assert pair.eagle3 == folder and {"eagle3", "tree", "composite"} <= set(pair.drafters)
+    assert pair.weights["eagle3"] == folder and {"eagle3", "tree", "composite"} <= set(pair.drafters)
     models = ModelStore()
     chain, tree = (
         models.get(pair, drafter=way, dtype="bfloat16", device="cpu", progress=lambda step: None)

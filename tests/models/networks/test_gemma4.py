@@ -46,7 +46,7 @@ def get(folders: Path):
 
 def test_a_folder_is_recognised_loads_and_drafts(folders):
     pair = pair_of(folders)
-    assert (pair.gemma4, pair.drafter) == (str(folders / "target-assistant"), "gemma4")
+    assert (pair.weights["gemma4"], pair.drafter) == (str(folders / "target-assistant"), "gemma4")
     assert {"gemma4", "tree", "composite"} <= set(pair.drafters)
     models = get(folders)
     assert (models.drafting.name, models.drafting.weights) == ("target-assistant", "folder target-assistant")

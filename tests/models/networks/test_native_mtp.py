@@ -42,7 +42,7 @@ def test_a_typed_target_drafts_with_its_own_layers_and_they_are_read_once(tmp_pa
     first, second = (
         models.get(pair, drafter=way, dtype="float32", device="cpu", progress=lambda step: None) for _ in range(2)
     )
-    assert pair.mtp == NATIVE
+    assert pair.weights == {"mtp": NATIVE}
     assert second.drafting is first.drafting and len(reads) == 1
     assert first.drafting.name == "tiny's own MTP"
     assert first.drafting.network.mtp.embed_tokens is first.target.model.get_input_embeddings()
