@@ -11,7 +11,6 @@ from playground.decoding.drafters import tree
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.sampling import Sampler
-from playground.experiments.environment import describe
 from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer
@@ -82,6 +81,6 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
     def told_after(way: str):
         target, lane = CachedModel(tiny_llama), Lane("drafted", "tiny", way)
         build_drafter(models, lane, target, Sampler(Request("x"), target.device))
-        return describe(models, lane).pass_times
+        return models.target.pass_times
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

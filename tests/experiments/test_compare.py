@@ -221,7 +221,7 @@ def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     with pytest.raises(PlaygroundError, match="'hydra'"):
         assisted_lane(PAIR, "hydra", 4)
     alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
-    with pytest.raises(PlaygroundError, match="nothing for the drafter assistant"):
+    with pytest.raises(PlaygroundError, match="no weights for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)
 
 

@@ -32,10 +32,6 @@ class SuffixDrafter(Drafter):
         pass  # only committed text is ever entered
 
 
-def build(setup: Setup) -> SuffixDrafter:
-    return SuffixDrafter()
-
-
 @dataclass
 class State:
     """Substrings that end at the same places: the longest has `length` tokens, the first of the places is before
@@ -81,3 +77,7 @@ class SuffixAutomaton:
         went on behind its first occurrence."""
         match = self._states[max(0, self._states[self._last].link)]
         return match.length, match.goes_on
+
+
+def build(setup: Setup) -> SuffixDrafter:
+    return SuffixDrafter()

@@ -94,20 +94,6 @@ class TreeDrafter(BranchesDrafter):
         ]
 
 
-def build(setup: Setup) -> TreeDrafter:
-    model = setup.models.target
-    if type(setup.network) is NativeLayers:
-        raise PlaygroundError(
-            f"{model.name} has several MTP layers, each of which drafts one position. They grow no trees. Choose the "
-            "drafter mtp, which drafts a chain."
-        )
-    refuse_recurrent(setup.target, model.name)
-    if not model.pass_times:
-        model.pass_times = time_passes(model.model)
-    cost = PassCost(model.pass_times)
-    return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)
-
-
 def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
     """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
     the likeliest branch of all lies in the cache as a chain would."""
@@ -128,3 +114,17 @@ def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) 
         candidates=[nodes[i].candidates for i in order],
         draft_ids=draft_ids,
     )
+
+
+def build(setup: Setup) -> TreeDrafter:
+    model = setup.models.target
+    if type(setup.network) is NativeLayers:
+        raise PlaygroundError(
+            f"{model.name} has several MTP layers, each of which drafts one position. They grow no trees. Choose the "
+            "drafter mtp, which drafts a chain."
+        )
+    refuse_recurrent(setup.target, model.name)
+    if not model.pass_times:
+        model.pass_times = time_passes(model.model)
+    cost = PassCost(model.pass_times)
+    return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)
