@@ -38,7 +38,8 @@ class AssistantDrafter(Drafter):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         k = min(k, self._assistant.context_limit - len(ids))
-        if k < 1:
+        # An id beyond the assistant's embedding can never be fed, so nothing is drafted after it for the whole run.
+        if k < 1 or max(ids[self._assistant.length :]) >= self._assistant.vocab_size:
             return NOTHING
         return draft_tokens(ids, k, stop_below, self._eos_ids, self._next)
 

@@ -45,7 +45,7 @@ class UniversalDrafter(Drafter):
         end = TextEnd(self._target, ids)
         text = self._encode([id_ for id_ in end.whole if id_ not in self._hidden])
         most = min(MOST * k, self._model.context_limit - len(text))
-        if k < 1 or most < 1 or not text:
+        if k < 1 or most < 1 or not text or max(text) >= self._model.vocab_size:  # ids that its embedding lacks
             return NOTHING
         self._roll_back(text)
         return self._draft(text, end, k, most, stop_below)
