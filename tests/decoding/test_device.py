@@ -23,7 +23,7 @@ from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, V, gemma, ids_of, llama, over, rounds_of
 from tests.far import FAR, FarDevice, move
-from tests.models.test_eagle3 import LAYOUTS, load, loaded, write_head
+from tests.models.networks.test_eagle3 import LAYOUTS, load, loaded, write_head
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 from tests.published import dflash_base, medusa_heads
 
