@@ -13,7 +13,7 @@ draft id to make the target's.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedC
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_made_for, fetch
+from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, fetch
 from playground.progress import Progress
 
 KINDS = ("llama", "qwen3")  # of decoder layers that heads are built of
@@ -182,22 +182,47 @@ def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
     """Raises:
-    KeyError: an entry is missing whose default is not agreed upon.
+    KeyError: an entry without an agreed default is missing.
     """
     if "speculators_model_type" in raw:
         layer, norm_before_residual = raw["transformer_layer_config"], raw["norm_before_residual"]
     else:
         layer, norm_before_residual = raw, raw.get("norm_before_residual", False)
-    # vLLM and speculators count what goes into a layer, SGLang and SpecForge what comes out of one.
-    inputs = raw.get("eagle_aux_hidden_state_layer_ids")
-    outputs = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    layers = [i - 1 for i in inputs] if inputs else outputs
+    nested = raw.get("eagle_config") or {}
+    ids = raw.get("eagle_aux_hidden_state_layer_ids") or nested.get("eagle_aux_hidden_state_layer_ids")
     return Eagle3Config(
-        AutoConfig.for_model(**layer),
-        tuple(layers) if layers else None,
+        AutoConfig.for_model(**_with_one_window(_with_plain_rope(layer))),
+        _outputs(ids) if ids else None,
         norm_before_residual,
         raw.get("norm_output", False),
     )
+
+
+def _outputs(ids: Sequence[int]) -> tuple[int, ...]:
+    """Layer ids as indices of layer outputs. Both conventions are published, under either key, and SGLang's rule tells
+    them apart: ids that start at 1 name layer outputs, ids that start at 2 or later name layer inputs. Ids that start
+    at 0 name outputs, too: the input of layer 0 is the embedding, which no head reads."""
+    return tuple(ids) if ids[0] < 2 else tuple(i - 1 for i in ids)
+
+
+def _with_plain_rope(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Without multimodal rotary positions (mrope): on text their three components are equal, which is plain RoPE."""
+    key = "rope_parameters" if layer.get("rope_parameters") else "rope_scaling"
+    rope = layer.get(key) or {}
+    if "mrope_section" not in rope:
+        return dict(layer)
+    kind = rope.get("rope_type") or rope.get("type")
+    plain = {name: value for name, value in rope.items() if name not in ("mrope_section", "mrope_interleaved", "type")}
+    return {**layer, key: plain | {"rope_type": "default" if kind in (None, "mrope") else kind}}
+
+
+def _with_one_window(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """With the sliding window that the layer uses, or none. Configs copied from a target may name a window and say
+    beside it that it is not used, which transformers' caches do not read."""
+    kinds = layer.get("layer_types") or []
+    if layer.get("use_sliding_window", "sliding_attention" in kinds[:1]):
+        return {**layer, "use_sliding_window": True}
+    return {**layer, "use_sliding_window": False, "sliding_window": None, "layer_types": None}
 
 
 def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
@@ -256,3 +281,4 @@ def _check_fits(
         ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
     ]
     check_made_for(name, target.name, sizes, made_for=made_for)
+    check_draft_ids(name, draft_ids(state), text.vocab_size)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import locate
@@ -55,6 +57,18 @@ def check_made_for(
                 f"{name} cannot draft for {target}: it was made for {made_for}, with {what.format(_told(wanted))}, and "
                 f"this one has {_told(given)}. {remedy}"
             )
+
+
+def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:
+    """Raises:
+    PlaygroundError: the draft vocabulary names tokens that the target does not have. On a GPU such an id would end
+    the process's use of the device.
+    """
+    if draft_ids.numel() and not 0 <= int(draft_ids.min()) <= int(draft_ids.max()) < vocab_size:
+        raise PlaygroundError(
+            f"The files of {name} are damaged: its draft vocabulary has token {int(draft_ids.max()):,}, and the target "
+            f"has ids from 0 to {vocab_size - 1:,}. Fetch it again, or choose another drafter."
+        )
 
 
 def _told(size: Any) -> str:

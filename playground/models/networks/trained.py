@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.networks.heads import ParallelHeads
-from playground.models.networks.made_for import check_made_for
+from playground.models.networks.made_for import check_draft_ids, check_made_for
 from playground.models.networks.mtp import MtpLayer
 from playground.presets import SHIPPED, folder_of
 from playground.progress import Progress
@@ -66,6 +66,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
     ]
     remedy = "Choose its own target, or train a drafter for this one."
     check_made_for(folder.name, target.name, sizes, made_for=config.target, remedy=remedy)
+    check_draft_ids(folder.name, draft_ids, text.vocab_size)
     origin = "shipped" if folder.parent == SHIPPED else "folder"
     weights = ModelFiles(folder, folder.name, f"{origin} {folder.name}")
     with explained(weights, target.model.device):
