@@ -34,7 +34,7 @@ def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
     if pair.gated and not hub.has_token():
         return False, "gated: needs a token (accept the terms on the hub, then set HF_TOKEN)"
     if not hub.reachable():
-        return False, "not in the hub's cache here, and the hub cannot be reached"
+        return False, "not in the local hub cache, and the hub cannot be reached"
     return True, f"{memory}, up to {gigabytes(1e9 * pair.size_gb)} to fetch"
 
 

@@ -47,7 +47,7 @@ class Gemma4Branches:
 
     def _step(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         tokens = torch.tensor(ids, device=hidden.device)
-        logits, self._hidden = self._assistant(tokens, hidden, self._kv, place=self._target.length)
+        logits, self._hidden = self._assistant(tokens, hidden, self._kv, position=self._target.length)
         return logits
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What the loaders of networks share that draft from a target's hidden states: each was trained for one target."""
+"""Shared by the loaders of networks that read a target's hidden states. Each network was trained for one target."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ REMEDY = "Choose the target that it was made for, or a drafter made for this one
 
 
 def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[ModelFiles, dict[str, Any]]:
-    """The files of a drafter, and its config. `what`: what it should be, to be told.
+    """The files of a drafter, and its config. `what`: the expected kind, named in messages.
 
     Raises:
-        PlaygroundError: it cannot be had, is GGUF, or its config.json is broken.
+        PlaygroundError: it cannot be fetched, is GGUF, or its config.json is broken.
     """
     weights = locate(name, progress)
     if weights.gguf:
-        raise PlaygroundError(f"{weights.name} is GGUF. {what} is loaded from safetensors with its config.json.")
+        raise PlaygroundError(
+            f"{weights.name} is GGUF. {what} is loaded from safetensors with a config.json. Choose such files."
+        )
     try:
         config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
         config.items()
@@ -44,18 +46,19 @@ def check_made_for(
     remedy: str = REMEDY,
 ) -> None:
     """Args:
-        name, target: of the drafter, and of what it is to draft for.
-        sizes: for each its name, such as "hidden states of {}", the one that the drafter was made for, None where it
-            does not say, and the target's.
+        name, target: names of the drafter and of the target.
+        sizes: a description such as "hidden states of {}", the size that the drafter was made for (None if it does not
+            say), and the target's.
+        made_for: the target that the drafter was made for.
 
     Raises:
-        PlaygroundError: the target's are others.
+        PlaygroundError: a size differs from the target's.
     """
     for what, wanted, given in sizes:
         if wanted not in (None, given):
             raise PlaygroundError(
-                f"{name} cannot draft for {target}: it was made for {made_for}, with {what.format(_told(wanted))}, and "
-                f"this one has {_told(given)}. {remedy}"
+                f"{name} cannot draft for {target}: it was made for {made_for}, with "
+                f"{what.format(_formatted(wanted))}, and this one has {_formatted(given)}. {remedy}"
             )
 
 
@@ -71,5 +74,5 @@ def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:
         )
 
 
-def _told(size: Any) -> str:
+def _formatted(size: Any) -> str:
     return f"{size:,}" if isinstance(size, int) else str(size)

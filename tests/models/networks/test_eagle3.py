@@ -309,14 +309,17 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
     ("break_it", "sentence"),
     [
         (without_safetensors, "has no safetensors weights. Pickled ones"),
-        (lambda folder: change_weights(folder, eagle_1), "no EAGLE-3 head: it has no lm_head.weight. EAGLE-1"),
+        (
+            lambda folder: change_weights(folder, eagle_1),
+            "not a complete EAGLE-3 head: it has no lm_head.weight. EAGLE-1",
+        ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(speculators_model_type="eagle")),
-            "no EAGLE-3 head: its config calls it eagle",
+            "not a complete EAGLE-3 head: its config calls it eagle",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(model_type="deepseek_v3")),
-            "built of a deepseek_v3 layer",
+            "uses a deepseek_v3 layer",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(vocab_size=41)),
@@ -334,7 +337,7 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
             lambda folder: change_config(
                 folder, lambda raw: raw.update(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 3, 29]})
             ),
-            "reads layers up to number 30, and here there are 8",
+            "reads layers up to number 30, and this target has 8",
         ),
         (
             lambda folder: change_weights(folder, lambda state: state.update(d2t=torch.tensor([1, 1, 38]))),
