@@ -1,6 +1,6 @@
-"""The first drafter that has something to propose drafts: prompt lookup where the text repeats itself, else a model.
+"""The first of several drafters that has a proposal drafts: prompt lookup where the sequence repeats, else a model.
 
-A lookup costs nothing, and where it matches a long n-gram it is seldom wrong; elsewhere a trained drafter knows better.
+A lookup costs nothing and is rarely wrong when it matches a long n-gram; elsewhere a trained drafter is better.
 """
 
 from __future__ import annotations

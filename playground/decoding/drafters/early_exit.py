@@ -1,8 +1,8 @@
 """The target's first layers draft, with its final norm and head.
 
-Elhoushi et al. 2024, "LayerSkip"; transformers' `assistant_early_exit`. They read the KV cache that the target has of
-them, and so never see the text a second time; only the prompt, which the target has not read yet, goes through them
-before the first pass. What they enter into the cache while they draft is taken out again before the target verifies.
+Elhoushi et al. 2024, "LayerSkip"; transformers' `assistant_early_exit`. They share the target's KV cache of these
+layers and process no token a second time, except the prompt, which goes through them before the target's first pass.
+The entries that drafting adds are dropped before the target verifies.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from playground.decoding.sampling import Sampler
 
 class EarlyExitDrafter(AssistantDrafter):
     """Args:
-    layers: the first of the target's layers, as models/networks/early_exit.py makes them.
+    layers: the target's first layers, from models/networks/early_exit.py.
     """
 
-    cache_bytes = 0  # it drafts on the target's
+    cache_bytes = 0  # it uses the target's cache
 
     def __init__(
         self, layers: PreTrainedModel, target: CachedModel, sampler: Sampler, eos_ids: Collection[int]
@@ -38,7 +38,7 @@ class EarlyExitDrafter(AssistantDrafter):
         return draft
 
     def commit(self, length: int) -> None:
-        pass  # the target rolls back the cache that is theirs, too
+        pass  # the target rolls back the shared cache
 
 
 def build(setup: Setup) -> EarlyExitDrafter:
