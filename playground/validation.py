@@ -50,7 +50,7 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
             raises itself, in `__post_init__`, is passed on as it is.
     """
     try:
-        text = json.dumps(data, allow_nan=False)
+        text = json.dumps(data, allow_nan=False, default=_refuse)
     except (TypeError, ValueError, RecursionError) as error:  # a date, an infinite number, a list that holds itself
         expected = "made of text, finite numbers, true and false, in lists and under keys"
         raise PlaygroundError(f"{where or WHOLE} should be {expected} ({error}).") from None
@@ -58,6 +58,10 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         return TypeAdapter(kind).validate_json(text, strict=True, extra=extra)
     except ValidationError as error:
         raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
+
+
+def _refuse(value: object) -> None:
+    raise TypeError(f"{value} is a {type(value).__name__}")
 
 
 def sentence(error: ValidationError, kind: Any, data: Any, where: str = "") -> str:

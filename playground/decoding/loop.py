@@ -57,7 +57,7 @@ def decode(
         drafted_s = clock()
 
         # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft.
-        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.branches)
+        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
         scores = sampler.scores(logits, partial(_context, ids, draft))
         verdict = decide(draft, scores, sampler)
         end_s = clock()
@@ -93,7 +93,7 @@ def decode(
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
     """Cuts a chain after its first end of text, which a lookup may draft past."""
     at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
-    if draft.branches is not None or at == len(draft.ids) - 1:
+    if draft.tree is not None or at == len(draft.ids) - 1:
         return draft
     probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
     return replace(draft, ids=draft.ids[: at + 1], q=draft.q[: at + 1], probabilities=probabilities)

@@ -143,7 +143,7 @@ def annotate(
             p=p_of.get(i),
             margin=margins[judged[i]] if i in judged else None,
             decision=verdict.decisions[i],
-            parent=None if draft.branches is None else draft.parents[i],
+            parent=None if draft.tree is None else draft.parents[i],
         )
         for i, id_ in enumerate(draft.ids)
     )

@@ -239,7 +239,7 @@ def _title(pair: Pair) -> str:
 def _drafter_for(name: str, drafter: str) -> object:
     """The drafter that a typed folder was made for, where the chosen one makes no use of it."""
     kind = kind_of(name.strip())
-    return gr.skip() if kind is None or kind in METHODS[drafter].weights else kind
+    return gr.skip() if kind is None or kind in METHODS[drafter].drafts_with else kind
 
 
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:

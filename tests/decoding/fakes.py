@@ -60,7 +60,7 @@ class FakeModel:
         self.text += ids
         self.length += len(ids)
         if tree is not None:
-            draft = Draft(list(ids[-len(tree) :]), [1.0] * len(tree), branches=list(tree))
+            draft = Draft(list(ids[-len(tree) :]), [1.0] * len(tree), tree=list(tree))
             text = self.text[: -len(tree)]
             paths = [draft.path(i) for i in range(-1, len(tree))]
             return torch.stack([self.law(text + [draft.ids[i] for i in path]) for path in paths])

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
-from playground.decoding.drafters.build import BRANCHES
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
@@ -22,6 +21,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
+from tests.decoding.real import branches_over
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 10_000
 SETTINGS = (
@@ -104,7 +104,7 @@ class RememberedBranches:
 
 def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] = PROMPT) -> RememberedBranches:
     """What the network grows, as the project would have it grow."""
-    return RememberedBranches(model, partial(BRANCHES[type(network)], network), prompt)
+    return RememberedBranches(model, partial(branches_over, network), prompt)
 
 
 def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:

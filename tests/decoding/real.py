@@ -18,9 +18,15 @@ from transformers import (
 )
 
 from playground.decoding.drafters.base import Drafter
-from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.build import BRANCHES, build_drafter
+from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.dflash import DFlashBranches
+from playground.decoding.drafters.eagle3 import Eagle3Branches
+from playground.decoding.drafters.gemma4 import Gemma4Branches
+from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.medusa import MedusaBranches
+from playground.decoding.drafters.native_mtp import branches as mtp_branches
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -28,6 +34,11 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.gemma4 import Gemma4Assistant
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.medusa import MedusaHeads
 from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
@@ -118,11 +129,25 @@ def ids_of(rounds: Sequence[Round]) -> list[int]:
     return [token.id for round_ in rounds for token in round_.tokens]
 
 
+# What grows drafts with each kind of network, beside MTP layers.
+BRANCHES = {
+    ParallelHeads: HeadsBranches,
+    MedusaHeads: MedusaBranches,
+    DFlash: DFlashBranches,
+    Eagle3Head: Eagle3Branches,
+    Gemma4Assistant: Gemma4Branches,
+}
+
+
+def branches_over(network: nn.Module, target: EagerRunner) -> Branches:
+    return BRANCHES.get(type(network), mtp_branches)(network, target)
+
+
 def over(network: nn.Module, way: str = "chain") -> NewDrafter:
     """A chain or a tree of what the network grows."""
 
     def new_drafter(target: EagerRunner, sampler: Sampler) -> Drafter:
-        branches = BRANCHES[type(network)](network, target)
+        branches = branches_over(network, target)
         if way == "tree":
             return TreeDrafter(branches, 12, {V - 1})
         return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), {V - 1})

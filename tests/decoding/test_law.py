@@ -51,7 +51,7 @@ def mtp() -> RememberedBranches:
 
 
 def eagle3(folder) -> RememberedBranches:
-    layers = dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3])
+    layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2])
     return branches(load_eagle3(write_head(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
 
 

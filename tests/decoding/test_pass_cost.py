@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from playground.decoding import pass_cost
-from playground.decoding.drafters import build
+from playground.decoding.drafters import tree
+from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -14,6 +15,7 @@ from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
+from playground.presets import custom_pair
 from playground.trace import PassTime
 
 
@@ -70,13 +72,15 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
 def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, tiny_llama, tiny_tokenizer):
     times = (PassTime(1, 0.5), PassTime(4, 0.6))
     timed = iter([times])
-    monkeypatch.setattr(build, "time_passes", lambda model: next(timed))
+    monkeypatch.setattr(tree, "time_passes", lambda model: next(timed))
     layer = LoadedDrafter(MtpLayer(tiny_llama, torch.arange(300)), "layer", "made here")
-    models = LoadedPair(None, LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer)
+    models = LoadedPair(
+        custom_pair("tiny", "layer", "mtp"), LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer
+    )
 
     def told_after(way: str):
         target, lane = EagerRunner(tiny_llama), Lane("drafted", "tiny", way)
-        build.build_drafter(models, lane, target, Sampler(Request("x"), target.device))
+        build_drafter(models, lane, target, Sampler(Request("x"), target.device))
         return models.target.pass_times
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

@@ -11,6 +11,7 @@ from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.sampling import Sampler
 from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
 
 
@@ -53,6 +54,29 @@ def test_sampling_with_the_target_as_its_own_assistant_is_always_accepted(models
     kept = sum(token.decision == "accepted" for token in drafted)
     assert kept >= len(drafted) - 1  # a rounding error may turn one draw in thousands
     assert all(token.p == pytest.approx(token.q, rel=1e-3) for token in drafted if token.decision == "accepted")
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_an_assistant_drafts_nothing_after_a_token_that_its_embedding_lacks(penalty):
+    """A target padded wider than its assistant, as Qwen2.5-7B (152,064 rows) is than the 0.5B (151,936)."""
+    target, assistant = FAMILIES["llama"](0, 2), FAMILIES["llama"](1, 1)
+    target.resize_token_embeddings(2 * V, mean_resizing=False)
+
+    def new_drafter(cached: EagerRunner, sampler: Sampler) -> AssistantDrafter:
+        return AssistantDrafter(EagerRunner(assistant), cached.vocab_size, sampler, ())
+
+    drafted = unknown = 0
+    for seed in range(5):
+        options = dict(max_new_tokens=40, ends=(), temperature=5.0, repetition_penalty=penalty, seed=seed)
+        rounds = rounds_of(target, new_drafter, [3, 1, 4], **options)
+        assert len(ids_of(rounds)) == 40
+        lacks = [any(token.id >= V for token in round_.tokens) for round_ in rounds]
+        first = lacks.index(True)
+        assert all(round_.drafted for round_ in rounds[: first + 1] if round_ is not rounds[-1])
+        assert not any(round_.drafted for round_ in rounds[first + 1 :])
+        drafted += first + 1
+        unknown += sum(lacks)
+    assert drafted and unknown > 5
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "suffix", "assistant"])
@@ -123,7 +147,7 @@ BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches behind the text; the first
 def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were(models, path):
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, branches=BRANCHES)
+    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, tree=BRANCHES)
     cached = EagerRunner(target)
     cached.watch([-1])
     cached.forward(text[:-2], keep=1)

@@ -285,6 +285,19 @@ def test_a_draft_ends_where_the_assistant_would_end_or_is_not_sure(tiny_tokenize
     assert tiny_tokenizer.decode(unsure.propose(ids, 9, 0.99).ids) == " count"
 
 
+def test_nothing_is_drafted_after_a_token_that_the_assistants_embedding_lacks(tiny_tokenizer, pieces):
+    """Tokenizers may know more tokens than their model: Gemma 3 1B has 262,144 rows and 262,145 tokens."""
+    assistant = loaded(pieces)
+    assistant.model.resize_token_embeddings(len(pieces) - 60)
+    drafter = UniversalDrafter(assistant, tiny_tokenizer)
+    known, unknown = (
+        next(text for text in SENTENCES if (max(pieces(text)["input_ids"]) < len(pieces) - 60) is fits)
+        for fits in (True, False)
+    )
+    assert drafter.propose(tiny_tokenizer(known)["input_ids"], 4, 0.0).ids
+    assert not drafter.propose(tiny_tokenizer(known + unknown)["input_ids"], 4, 0.0).ids
+
+
 def test_nothing_is_drafted_where_the_assistant_has_no_room(tiny_tokenizer, pieces, fakes):
     ids = tiny_tokenizer("The waves")["input_ids"]
     full = UniversalDrafter(story_teller("The waves count.", pieces, context_limit=3), tiny_tokenizer)

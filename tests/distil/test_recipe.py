@@ -86,7 +86,7 @@ def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
     (other / "model.safetensors").write_bytes(b"nothing")
     (other / "config.json").write_text(json.dumps(config))
-    with pytest.raises(PlaygroundError, match="is no trained drafter"):
+    with pytest.raises(PlaygroundError, match="No trained drafter found at"):
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
 
 

@@ -1,7 +1,7 @@
 """Parallel heads draft several tokens from one hidden state of the target, all at once.
 
-Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verified exactly: Medusa's
-"typical acceptance" is lossy and not used.
+Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verification is exact; Medusa's
+lossy "typical acceptance" is not used.
 """
 
 from __future__ import annotations

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 
 import torch
 
+from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
 from playground.decoding.runners.base import Runner
 from playground.models.footprint import cache_bytes
-from playground.models.networks.native_mtp import NativeLayers
+from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.native_mtp import NativeLayer, NativeLayers
 
 
 class NativeBranches:
@@ -90,3 +93,10 @@ class NativeBranches:
 
     def commit(self) -> None:
         self._hidden.commit()
+
+
+def branches(network: MtpLayer | NativeLayers, target: Runner) -> Branches:
+    """What grows drafts with MTP layers: one that was trained for the target, or one or several of the target's own."""
+    if isinstance(network, MtpLayer):
+        return TrainedBranches(network, target)
+    return MtpBranches(network, target) if isinstance(network, NativeLayer) else NativeBranches(network, target)

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import torch
+from playground.experiments.environment import describe
 from torch import nn
 
 from playground.experiments.compare import Lane
-from playground.experiments.environment import describe
 from playground.models import device
 from playground.models.cpu.packed import PackedLinear, pack
 from playground.models.footprint import weights_bytes

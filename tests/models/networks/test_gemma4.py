@@ -46,7 +46,7 @@ def get(folders: Path):
 
 def test_a_folder_is_recognised_loads_and_drafts(folders):
     pair = pair_of(folders)
-    assert (pair.gemma4, pair.drafter) == (str(folders / "target-assistant"), "gemma4")
+    assert (pair.weights["gemma4"], pair.drafter) == (str(folders / "target-assistant"), "gemma4")
     assert {"gemma4", "tree", "composite"} <= set(pair.drafters)
     models = get(folders)
     assert (models.drafting.name, models.drafting.weights) == ("target-assistant", "folder target-assistant")
@@ -75,11 +75,11 @@ def target(folders) -> LoadedModel:
 
 def test_a_target_that_is_no_gemma_4_is_refused(tiny_llama, tiny_tokenizer, folders):
     llama = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "folder tiny")
-    refused(llama, folders / "target-assistant", "tiny is no Gemma 4.*Choose a Gemma 4 target")
+    refused(llama, folders / "target-assistant", "tiny is not a Gemma 4 model.*Choose a Gemma 4 target")
 
 
 def test_a_model_that_is_no_assistant_is_refused(target, tiny_folder):
-    refused(target, tiny_folder, "tiny is no Gemma 4 assistant: its config says llama")
+    refused(target, tiny_folder, "tiny is not a Gemma 4 assistant: its config says llama")
 
 
 @pytest.mark.parametrize(
