@@ -136,7 +136,3 @@ TARGETS = "targets"  # a page of help on what the ways of drafting work with
 def help_for(name: str) -> str:
     """The page of help on a way of drafting, or TARGETS, as Markdown."""
     return (HELP / f"{name}.md").read_text(encoding="utf-8")
-
-
-# How many tokens to draft next; decoding/lookahead.py has them.
-POLICIES = ("constant", "heuristic", "confidence", "cost")

@@ -9,7 +9,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from playground.drafting_methods import METHODS, POLICIES
+from playground import settings
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
@@ -50,9 +51,9 @@ class Pair:
     medusa: str | None = None
     dflash: str | None = None
     eagle3: str | None = None
-    policy: str = "constant"
-    confidence_threshold: float = 0.4
-    nodes: int = 16
+    policy: str = settings.default("policy")
+    confidence_threshold: float = settings.default("confidence_threshold")
+    nodes: int = settings.default("nodes")
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -65,10 +66,9 @@ class Pair:
             wanted = METHODS[drafter].weights
             _expect(not wanted or self.drafts_by(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
-        _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
-        _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
-        _expect(1 <= self.nodes <= 64, "nodes", "a number of draft tokens from 1 to 64")
+        for name in ("lookahead", "policy", "confidence_threshold", "nodes"):
+            setting = settings.SETTINGS[name]
+            _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
         _expect(self.early_exit >= 0, "early_exit", "a number of layers")
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
@@ -174,7 +174,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         drafts["mtp"] = NATIVE
     able = [name for name in DRAFTERS if not METHODS[name].weights or any(map(drafts.get, METHODS[name].weights))]
     default = next((name for name in able if METHODS[name].weights), able[0])
-    return Pair("custom", title, target, tuple(able), default, lookahead=5, size_gb=0, **drafts)
+    return Pair("custom", title, target, tuple(able), default, settings.default("lookahead"), size_gb=0, **drafts)
 
 
 def folder_of(name: str) -> Path:

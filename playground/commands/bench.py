@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playground.commands.arguments import DEFAULT, add_models, check_writable, chosen_pair, positive, write
-from playground.drafting_methods import POLICIES
 from playground.errors import PlaygroundError
 from playground.experiments.events import Event, PromptDone
+from playground.settings import POLICIES
 
 if TYPE_CHECKING:  # its numpy would slow every command down
     from playground.results import BenchResult, SuiteResult

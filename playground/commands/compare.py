@@ -9,7 +9,8 @@ from pathlib import Path
 
 from playground.commands.arguments import DEFAULT, add_models, check_writable, chosen_pair, read, write
 from playground.commands.progress_bar import progress_bar
-from playground.drafting_methods import METHODS, POLICIES
+from playground.drafting_methods import METHODS
+from playground.settings import POLICIES
 
 
 def add(commands: argparse._SubParsersAction) -> None:

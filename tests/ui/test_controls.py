@@ -54,8 +54,8 @@ def test_own_models_make_a_pair():
         ({"drafter": "oracle"}, "no drafter 'oracle'"),
         ({"policy": "bold"}, "policy"),
         ({"seed": None}, "Seed must be a whole number; it is empty."),
-        ({"top_p": 0}, "top_p"),
-        ({"lookahead": 99}, "lookahead"),
+        ({"top_p": 0}, "Top-p must be a number from 0.001 to 1; it is 0"),
+        ({"lookahead": 99}, "Lookahead"),
         (dict(prompt=None), "Prompt must be text; it is empty."),
         (dict(pair=["own"]), "Pair must be text"),
         (dict(lookahead=2.5), "Lookahead must be a whole number; it is 2.5."),
@@ -63,7 +63,7 @@ def test_own_models_make_a_pair():
         (dict(max_new_tokens=float("nan")), "Max new tokens must be a whole number"),
         (dict(temperature="hot"), "Temperature must be a number"),
         (dict(chat_template="no"), "Chat template must be true or false"),
-        (dict(seed=-5), "The seed must be"),
+        (dict(seed=-5), "Seed must be"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_a_sentence(values, sentence):
