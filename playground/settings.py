@@ -50,7 +50,7 @@ class Setting:
             return "text"
         number = "a whole number" if isinstance(self.default, int) else "a number"
         zero = f"0 ({self.zero}) or " if self.zero else ""
-        return f"{zero}{number} from {self.low:,} to {self.high:,}"
+        return f"{zero}{number} from {_told(self.low)} to {_told(self.high)}"
 
     def accepts(self, value: Any) -> bool:
         """Whether a value of the right type is within the bounds, or among the choices."""
@@ -120,6 +120,10 @@ SETTINGS: dict[str, Setting] = {
     ),
 }
 POLICIES = tuple(SETTINGS["policy"].choices)
+
+
+def _told(bound: float) -> str:
+    return {2**31 - 1: "2^31 - 1", 2**63 - 1: "2^63 - 1"}.get(bound, f"{bound:,}")
 
 
 def default(name: str) -> Any:

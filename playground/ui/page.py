@@ -13,7 +13,7 @@ from gradio.components import Component
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, panels
-from playground.ui.endpoint import endpoint
+from playground.ui.endpoint import publish
 from playground.ui.events import BackendFor, Events
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
@@ -45,7 +45,7 @@ def build(
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         with gr.Row(elem_id="header"):
-            gr.HTML(f"<h1>{TITLE}</h1><p>One prompt, two lanes, every draft token seen.</p>")
+            gr.HTML(f"<h1>{TITLE}</h1><p>See whether speculative decoding speeds up your model, and why.</p>")
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
@@ -56,7 +56,7 @@ def build(
             yield from _loading(preload, default)
 
         page.load(loading, None, model, concurrency_limit=None, show_progress="hidden", api_visibility="private")
-        gr.api(endpoint(events), api_name="compare", concurrency_limit=IN_LINE)
+        publish(page, events, pairs, IN_LINE)
     return page
 
 

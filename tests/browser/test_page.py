@@ -224,7 +224,7 @@ def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visi
 
 def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
     page = visit()
-    page.get_by_text("About this way of drafting").click()
+    page.get_by_text("How this drafter works").click()
     page.locator("#about", has_text="prompt lookup").wait_for()
     page.get_by_label("Drafter").click()
     page.get_by_role("option", name="none (standard twice)").click()
@@ -269,12 +269,12 @@ def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
 def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit):
     page = visit()
     page.get_by_text("More settings").click()
-    page.get_by_label("Keep free").click()  # which waits until the settings have unfolded
+    page.get_by_label("Reserve memory (GB)").click()  # which waits until the settings have unfolded
     page.wait_for_timeout(500)
-    page.get_by_label("Keep free").fill("-1")
-    page.get_by_label("Keep free").press("Tab")
+    page.get_by_label("Reserve memory (GB)").fill("-1")
+    page.get_by_label("Reserve memory (GB)").press("Tab")
     page.locator("#run").click()
-    page.locator("#status", has_text="must be 0 GB or more").wait_for()
+    page.locator("#status", has_text="must be a number from 0 to 1,000,000").wait_for()
     page.locator("#run:enabled").wait_for()
 
 
