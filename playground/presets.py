@@ -66,7 +66,7 @@ class Pair:
             wanted = METHODS[drafter].weights
             _expect(not wanted or self.drafts_by(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        for name in ("lookahead", "policy", "confidence_threshold", "nodes"):
+        for name in settings.PRESET:
             setting = settings.SETTINGS[name]
             _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
         _expect(self.early_exit >= 0, "early_exit", "a number of layers")

@@ -26,8 +26,8 @@ class Slider(NamedTuple):
 class Setting:
     """One setting.
 
-    `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; `zero` says what 0
-    means where 0 is accepted below `low`. `choices` maps each accepted name to its label.
+    `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
+    accepted as well. `choices` maps each accepted name to its label.
     """
 
     label: str
@@ -36,21 +36,26 @@ class Setting:
     low: float = 0
     high: float = 0
     slider: Slider | None = None
-    zero: str = ""
+    zero: bool = False
     choices: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def range(self) -> str:
+        """The accepted numbers or choices, such as "1 to 64"; "" for text and switches."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if isinstance(self.default, (str, bool)):
+            return ""
+        high = {2**31 - 1: "2^31 - 1", 2**63 - 1: "2^63 - 1"}.get(self.high, f"{self.high:,}")
+        return f"{'0 or ' if self.zero else ''}{self.low} to {high}"
 
     @property
     def allowed(self) -> str:
         """The accepted values in words, such as "a whole number from 1 to 64"."""
         if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        if isinstance(self.default, bool):
-            return "true or false"
-        if isinstance(self.default, str):
-            return "text"
-        number = "a whole number" if isinstance(self.default, int) else "a number"
-        zero = f"0 ({self.zero}) or " if self.zero else ""
-        return f"{zero}{number} from {_told(self.low)} to {_told(self.high)}"
+            return f"one of {self.range}"
+        kind = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}[type(self.default)]
+        return f"{kind}: {self.range}" if self.zero else f"{kind} from {self.range}" if self.range else kind
 
     def accepts(self, value: Any) -> bool:
         """Whether a value of the right type is within the bounds, or among the choices."""
@@ -58,7 +63,7 @@ class Setting:
             return value in self.choices
         if isinstance(self.default, (str, bool)):
             return True
-        return (self.zero != "" and value == 0) or self.low <= value <= self.high
+        return (self.zero and value == 0) or self.low <= value <= self.high
 
     def refusal(self, value: object) -> str:
         """The sentence for a value that is not accepted."""
@@ -104,7 +109,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "max_new_tokens": Setting("Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, Slider(8, 2048, 8)),
     "temperature": Setting(
-        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.05), zero="greedy"
+        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.05), zero=True
     ),
     "top_p": Setting(
         "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1, Slider(0.05, 1, 0.05)
@@ -120,10 +125,7 @@ SETTINGS: dict[str, Setting] = {
     ),
 }
 POLICIES = tuple(SETTINGS["policy"].choices)
-
-
-def _told(bound: float) -> str:
-    return {2**31 - 1: "2^31 - 1", 2**63 - 1: "2^63 - 1"}.get(bound, f"{bound:,}")
+PRESET = ("lookahead", "policy", "confidence_threshold", "nodes")  # a preset has values of its own for these
 
 
 def default(name: str) -> Any:

@@ -75,9 +75,9 @@ def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, caps
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--drafters", "ngram"], "--drafters goes with --suite"),
-        (["--temperature", "0"], "--temperature goes with --suite"),
-        (["--suite", "examples", "--only", "long"], "--only chooses parts of a benchmark without --suite"),
+        (["--drafters", "ngram"], "--drafters is for --suite only"),
+        (["--temperature", "0"], "--temperature is for --suite only"),
+        (["--suite", "examples", "--only", "long"], "--only and --suite exclude each other"),
     ],
 )
 def test_what_a_benchmark_would_pass_over_is_refused(arguments, named, capsys):
@@ -98,7 +98,7 @@ def test_bench_runs_once_at_least(number, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["bench", f"--runs={number}"])
     assert exit_.value.code == 2
-    assert f"{number} will not do: give a whole number" in capsys.readouterr().err
+    assert f"{number!r} is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_pairs_lists_every_preset_with_a_reason(capsys):

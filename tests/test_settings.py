@@ -36,7 +36,7 @@ def test_a_setting_accepts_its_default_and_its_whole_slider(name):
 
 def test_the_accepted_values_are_told_in_words():
     assert SETTINGS["lookahead"].allowed == "a whole number from 1 to 64"
-    assert SETTINGS["temperature"].allowed == "0 (greedy) or a number from 0.01 to 10"
+    assert SETTINGS["temperature"].allowed == "a number: 0 or 0.01 to 10"
     assert SETTINGS["policy"].allowed == "one of constant, heuristic, confidence, cost"
     assert SETTINGS["chat_template"].allowed == "true or false"
     assert SETTINGS["nodes"].refusal(None) == "Tree size must be a whole number from 1 to 256; it is empty."

@@ -1,4 +1,4 @@
-"""What there is: the pairs, and the ways of drafting."""
+"""`pairs` and `drafters`: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from playground.drafting_methods import METHODS, TARGETS, help_for
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    pairs = commands.add_parser("pairs", help="the presets, and which of them this machine can run now")
+    pairs = commands.add_parser("pairs", help="list the presets and which of them this machine can run now")
     pairs.set_defaults(command=_pairs)
 
-    drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
+    drafters = commands.add_parser("drafters", help="list the drafting methods and the presets that have them")
     drafters.set_defaults(command=_drafters)
     pages = [*METHODS, TARGETS]
-    drafters.add_argument("name", nargs="?", choices=pages, metavar="NAME", help=f"its page of help; also {TARGETS}")
-    drafters.add_argument("--json", action="store_true", help="for programs")
+    drafters.add_argument(
+        "name", nargs="?", choices=pages, metavar="NAME", help=f"print the help page of this drafter, or of {TARGETS}"
+    )
+    drafters.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def _pairs(options: argparse.Namespace) -> None:

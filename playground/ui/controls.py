@@ -14,10 +14,9 @@ from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request, assisted_lane
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
-from playground.settings import SETTINGS, default
+from playground.settings import PRESET, SETTINGS, default
 
 OWN = "own"
-PRESET = ("lookahead", "policy", "confidence_threshold", "nodes")  # the settings that a preset has values for
 Controls = dict[str, Component]  # by the fields of `Asked`
 
 

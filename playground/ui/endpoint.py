@@ -31,7 +31,7 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
     setting = SETTINGS[name]
     allowed = f"one of {', '.join(choices)}" if choices else setting.allowed
     default = " None uses the preset's value." if optional else ""
-    return f"{allowed[0].upper()}{allowed[1:]}: {setting.help}.{default}"
+    return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
 
 
 def _compare(events: Events) -> Callable[..., dict]:

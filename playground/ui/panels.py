@@ -81,7 +81,7 @@ def details(rows: list[tuple[str, str]]) -> str:
 
 
 def memory(rows: list[list[str]]) -> str:
-    """The lanes' memory as a table; its first row is the header."""
+    """What the lanes hold in memory, as a table; its first row is the head."""
     if not rows:
         return ""
     head, *parts = ([escape(cell) for cell in row] for row in rows)
