@@ -65,6 +65,11 @@ class Setting:
             return True
         return (self.zero and value == 0) or self.low <= value <= self.high
 
+    def clip(self, value: float) -> float:
+        """The nearest number that is accepted and on the slider."""
+        assert self.slider, "a setting with a slider"
+        return min(max(value, self.low, self.slider.low), self.high, self.slider.high)
+
     def refusal(self, value: object) -> str:
         """The sentence for a value that is not accepted."""
         given = "empty" if value is None else reprlib.repr(value)
@@ -78,7 +83,7 @@ SETTINGS: dict[str, Setting] = {
     "assistant": Setting(
         "Drafter model", "Hugging Face id or local folder; for early exit, the number of layers to draft with", ""
     ),
-    "drafter": Setting("Drafter", "how tokens are drafted ahead of the target", ""),
+    "drafter": Setting("Drafter", "how tokens are drafted", ""),
     "lookahead": Setting("Lookahead", "tokens drafted per round", 5, 1, 64, Slider(1, 64, 1)),
     "policy": Setting(
         "Lookahead policy",
@@ -109,14 +114,14 @@ SETTINGS: dict[str, Setting] = {
     ),
     "max_new_tokens": Setting("Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, Slider(8, 2048, 8)),
     "temperature": Setting(
-        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.05), zero=True
+        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.01), zero=True
     ),
     "top_p": Setting(
-        "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1, Slider(0.05, 1, 0.05)
+        "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1, Slider(0.05, 1, 0.01)
     ),
     "top_k": Setting("Top-k", "keep the k most likely tokens; 0 = all", 0, 0, 2**31 - 1, Slider(0, 200, 1)),
     "repetition_penalty": Setting(
-        "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10, Slider(1, 2, 0.05)
+        "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10, Slider(1, 2, 0.01)
     ),
     "seed": Setting("Seed", "the same seed draws the same samples", 0, 0, 2**63 - 1),
     "system": Setting("System prompt", "optional; passed to the chat template", ""),
@@ -124,6 +129,7 @@ SETTINGS: dict[str, Setting] = {
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
     ),
 }
+SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")  # what a checkpoint may have defaults for
 POLICIES = tuple(SETTINGS["policy"].choices)
 PRESET = ("lookahead", "policy", "confidence_threshold", "nodes")  # a preset has values of its own for these
 

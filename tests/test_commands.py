@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -27,6 +28,14 @@ def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, caps
     assert data["lanes"][1]["lane"]["lookahead"] == 3
     assert data["differences"][0]["identical"] is True
     assert data["lanes"][0]["environment"]["dtype"] == "float32"
+
+
+def test_compare_names_the_checkpoints_own_sampling_settings(tiny_folder, tmp_path, capsys):
+    folder = shutil.copytree(tiny_folder, tmp_path / "sampling")
+    (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_k": 20}')
+    main(["compare", "--target", str(folder), "--drafter", "ngram", "--prompt", "waves", "--max-new-tokens", "4",
+          "--top-k", "20", "--dtype", "float32"])  # fmt: skip
+    assert capsys.readouterr().out.endswith("The model comes with other sampling settings: --temperature 0.6\n")
 
 
 def test_two_folders_make_a_pair_and_json_goes_to_standard_output(tiny_folder, tmp_path, capsys):

@@ -59,12 +59,17 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         if kind is bool:
             how = {"action": argparse.BooleanOptionalAction}
         parser.add_argument(
-            f"--{name.removesuffix('_gb').replace('_', '-')}",
+            flag(name),
             dest=name,
             default=value,
             help=f"{setting.help} ({accepted}default: {told})",
             **how,
         )
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.removesuffix('_gb').replace('_', '-')}"
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 from playground.commands.arguments import (
@@ -13,6 +14,7 @@ from playground.commands.arguments import (
     add_settings,
     check_writable,
     chosen_pair,
+    flag,
     read,
     write,
 )
@@ -56,6 +58,7 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.backends.local import LocalBackend
     from playground.experiments.compare import run
     from playground.lane import LOCAL, Request, assisted_lane, standard_lane
+    from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
     from playground.views import report
 
@@ -64,8 +67,9 @@ def _compare(options: argparse.Namespace) -> None:
     check_writable(options.json)
     pair = chosen_pair(options)
     lane = assisted_lane(pair, **{name: getattr(options, name) for name in ("drafter", *PRESET, "keep_free_gb")})
+    store = ModelStore()
     with progress_bar(options.max_new_tokens) as emit:
-        backends = {LOCAL: LocalBackend(ModelStore(), pair, options.dtype, options.device)}
+        backends = {LOCAL: LocalBackend(store, pair, options.dtype, options.device)}
         comparison = run([standard_lane(pair), lane], request, backends, stop=threading.Event(), emit=emit)
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.json == Path("-"):
@@ -74,3 +78,6 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         write(options.json, document)
     print(report.table(comparison))
+    if differ := differing(store.sampling_defaults(pair.target), asdict(request)):
+        flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())
+        print(f"The model comes with other sampling settings: {flags}")

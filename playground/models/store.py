@@ -23,6 +23,7 @@ from playground.models.networks.gemma4 import load_gemma4
 from playground.models.networks.medusa import load_medusa
 from playground.models.networks.native_mtp import load_native
 from playground.models.networks.trained import load_trained
+from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
@@ -101,6 +102,11 @@ class ModelStore:
                 check_same_tokenizer(target, assistant)
                 self._checked.add((pair.target, name))
             return LoadedPair(pair, target, assistant)
+
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
+        models = [model for (held, _), model in tuple(self._models.items()) if held == name]
+        return sampling_defaults(models[0].model.generation_config) if models else {}
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
         if self._models.keys() <= wanted:

@@ -9,10 +9,11 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.events import Dependency
 
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
-from playground.ui import controls, panels
+from playground.ui import controls, own_settings, panels
 from playground.ui.endpoint import publish
 from playground.ui.events import BackendFor, Events
 from playground.ui.preload import Preload
@@ -49,13 +50,15 @@ def build(
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked, outputs = _lay_out(pairs, default, examples)
-        _wire(page, events, asked, outputs)
+        asked, own, outputs = _lay_out(pairs, default, examples)
+        finished = _wire(page, events, asked, outputs)
 
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
 
-        page.load(loading, None, model, concurrency_limit=None, show_progress="hidden", api_visibility="private")
+        shown = {"show_progress": "hidden", "api_visibility": "private"}
+        loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
+        own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, finished])
         publish(page, events, pairs, IN_LINE)
     return page
 
@@ -72,7 +75,12 @@ def look() -> dict[str, Any]:
             text_size=gr.themes.sizes.text_sm,
             font=("ui-sans-serif", "system-ui", "sans-serif"),
             font_mono=("ui-monospace", "monospace"),
-        ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
+        ).set(
+            button_primary_background_fill="*primary_600",
+            button_primary_background_fill_hover="*primary_700",
+            body_text_color_subdued="#57606a",
+            body_text_color_subdued_dark="#a3abb5",
+        ),
         "css_paths": panels.ASSETS / "page.css",
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
@@ -88,8 +96,11 @@ class Outputs:
     buttons: list[Component]
 
 
-def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[controls.Controls, Outputs]:
+def _lay_out(
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]
+) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
     asked = controls.build(pairs, default, examples)
+    own = own_settings.lay_out()
     if examples:
         controls.examples_for(asked, examples)
     with gr.Row(elem_id="actions"):
@@ -109,18 +120,20 @@ def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) 
             rounds, gaps = _plot(), _plot()
     memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
-    return asked, Outputs(
+    outputs = Outputs(
         stage=stage,
         outcome=[details, memory, race, acceptance, rounds, gaps, save],
         buttons=[run, stop, clear, open_],
     )
+    return asked, own, outputs
 
 
 def _plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> None:
+def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> Dependency:
+    """Returns the end of a run, which further handlers may follow."""
     private = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, clear, open_ = outputs.buttons
     comparison = gr.State()
@@ -142,13 +155,14 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
     streamed = begun.then(
         stream, controls.inputs(asked), [outputs.stage, comparison], concurrency_limit=IN_LINE, **private
     )
-    streamed.success(events.finish, comparison, results, **private)
+    finished = streamed.success(events.finish, comparison, results, **private)
     # Gradio refuses some values before any handler sees them, and says so in words of its own.
     streamed.failure(lambda: events.finish(None), None, results, **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
     clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
     open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
+    return finished
 
 
 def _loading(preload: Preload, default: Pair) -> Iterator[str]:

@@ -27,7 +27,7 @@ LEGEND = """
     <li><span class="tok rejected">rejected</span> draft token discarded</li>
     <li><span class="tok unverified">unverified</span> after a rejection, not checked</li>
     <li><span class="tok correction">correction</span> the model's replacement</li>
-    <li><span class="tok bonus">bonus</span> accepted to the end of a branch</li>
+    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
     <li><span class="tok fork">16</span> draft tree (16 tokens): click to expand</li>
   </ul>
   <div class="switches">

@@ -278,6 +278,20 @@ def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit
     page.locator("#run:enabled").wait_for()
 
 
+def test_one_press_applies_the_checkpoints_own_sampling_settings(visit):
+    page = visit()
+    offer = page.locator("#own-settings")
+    offer.get_by_text("other sampling settings: temperature 0.6, top-p 0.95, top-k 20.").wait_for()
+    offer.get_by_role("button").click()
+    offer.wait_for(state="hidden")
+    assert page.get_by_label("number input for Temperature").input_value() == "0.6"
+    ask(page, "Compare TCP and UDP.", 8)
+    page.locator("#run").click()
+    finish(page)
+    request = saved(page).lanes[0].request
+    assert (request.temperature, request.top_p, request.top_k) == (0.6, 0.95, 20)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_scrolls_sideways_on_a_phone(visit, theme):
     page = visit(width=360, theme=theme)
