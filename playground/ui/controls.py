@@ -70,7 +70,7 @@ def _checked(asked: Asked) -> Asked:
 
 
 def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> Controls:
-    """Lays the controls out, with `default` chosen and the first example typed in."""
+    """Lays out the controls, with `default` chosen and the first example as the prompt."""
     made: Controls = {}
     text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
     with gr.Row(elem_classes="controls"):
@@ -146,7 +146,7 @@ def inputs(controls: Controls) -> list[Component]:
 
 
 def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
-    """The prompts as buttons that fill in prompt and system prompt."""
+    """Buttons that fill in a prompt and its system prompt."""
     return gr.Examples(
         [[prompt.text, prompt.system] for prompt in examples],
         [controls["prompt"], controls["system"]],
@@ -159,7 +159,7 @@ def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
 
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
-    """The drafters of a pair, and of models yet to be named (None), with their labels."""
+    """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
     names = (*(pair.drafters if pair else DRAFTERS), "none")
     return [(METHODS[name].label, name) for name in names]
 
@@ -180,13 +180,13 @@ def _title(pair: Pair) -> str:
 
 
 def _drafter_for(name: str, drafter: str) -> object:
-    """The drafter that a typed folder was made for, where the chosen one makes no use of it."""
+    """The drafter that a typed folder was made for, if the chosen one cannot use it."""
     kind = kind_of(name.strip())
     return gr.skip() if kind is None or kind in METHODS[drafter].weights else kind
 
 
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
-    """What the other controls become when a pair is chosen."""
+    """Updates of the controls after a pair was chosen."""
     pair = pairs.get(name)
     return (
         gr.update(info=pair.note or SETTINGS["pair"].help if pair else "name the models below"),

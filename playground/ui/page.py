@@ -1,4 +1,4 @@
-"""The page: what stands where, and which button calls which handler."""
+"""The page: its layout, and which button calls which handler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
-IN_LINE = 24  # sessions that may wait for the device: each holds one of Gradio's 40 threads; more see its own queue
+IN_LINE = 24  # sessions that may wait for the device, each in one of Gradio's 40 threads; more wait in Gradio's queue
 DAY_S = 86_400
 
 # fmt: off
@@ -64,7 +64,7 @@ def build(
 
 
 def look() -> dict[str, Any]:
-    """How the page looks: arguments for `launch`."""
+    """The theme, style sheet and script of the page, as arguments for `launch`."""
     return {
         "theme": gr.themes.Default(
             primary_hue=BLUE,
@@ -89,7 +89,7 @@ def look() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The components that handlers fill, in the order in which `Events` returns values."""
+    """The components that handlers update, in the order in which `Events` returns values."""
 
     stage: Component
     outcome: list[Component]
@@ -156,7 +156,7 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
         stream, controls.inputs(asked), [outputs.stage, comparison], concurrency_limit=IN_LINE, **private
     )
     finished = streamed.success(events.finish, comparison, results, **private)
-    # Gradio refuses some values before any handler sees them, and says so in words of its own.
+    # Gradio rejects some values before any handler sees them, and shows a message of its own.
     streamed.failure(lambda: events.finish(None), None, results, **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
@@ -166,7 +166,7 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
 
 
 def _loading(preload: Preload, default: Pair) -> Iterator[str]:
-    """How far the default pair is, until it is there."""
+    """The progress of the default pair, until it is loaded."""
     while not preload.done:
         yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
         time.sleep(0.25)
