@@ -1,4 +1,4 @@
-"""The ways of drafting and the lookahead policies, by their names in presets, commands and traces. Knows no model."""
+"""The ways of drafting, by their names in presets, commands and traces. Knows no model."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ SETTINGS: dict[str, Setting] = {
         "shorten drafts to leave this much device memory free; 0 = no limit",
         0.0,
         0,
-        1_000_000,
+        10**9,
     ),
     "max_new_tokens": Setting("Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, Slider(8, 2048, 8)),
     "temperature": Setting(

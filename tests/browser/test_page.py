@@ -274,7 +274,7 @@ def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit
     page.get_by_label("Reserve memory (GB)").fill("-1")
     page.get_by_label("Reserve memory (GB)").press("Tab")
     page.locator("#run").click()
-    page.locator("#status", has_text="must be a number from 0 to 1,000,000").wait_for()
+    page.locator("#status", has_text="must be a number from 0 to 1,000,000,000").wait_for()
     page.locator("#run:enabled").wait_for()
 
 

@@ -110,7 +110,7 @@ def test_a_memory_cap_stands_over_any_policy():
     lane = Lane("x", "t", lookahead=5, policy="confidence", confidence_threshold=0.3, keep_free_gb=1e-9)
     cap = lookahead_for(lane, torch.device("cpu"))
     assert (cap.tokens, cap.stop_below, cap.capped) == (5, 0.3, False)
-    short = lookahead_for(Lane("x", "t", policy="heuristic", keep_free_gb=1e6), torch.device("cpu"))
+    short = lookahead_for(Lane("x", "t", policy="heuristic", keep_free_gb=1e9), torch.device("cpu"))
     assert (short.tokens, short.capped) == (0, True)
     short.update(2, 2, 0.1, 0.1)
     assert short._policy.tokens == 7, "the policy learns all the same"
