@@ -40,7 +40,7 @@ def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
 
 
 def test_every_parameter_says_what_it_accepts(serve):
-    page_info = Client(serve(fakes.run), verbose=False).view_api(return_format="dict", print_info=False)
+    page_info = Client(serve(fakes.Backend), verbose=False).view_api(return_format="dict", print_info=False)
     parameters = {it["parameter_name"]: it for it in page_info["named_endpoints"]["/compare"]["parameters"]}
     told = {name: it["python_type"]["description"] for name, it in parameters.items()}
     assert parameters["lookahead"]["label"] == "Lookahead"
