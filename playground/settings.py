@@ -46,7 +46,8 @@ class Setting:
             return ", ".join(self.choices)
         if isinstance(self.default, (str, bool)):
             return ""
-        high = {2**31 - 1: "2^31 - 1", 2**63 - 1: "2^63 - 1"}.get(self.high, f"{self.high:,}")
+        powers: dict[float, str] = {2**31 - 1: "2^31 - 1", 2**63 - 1: "2^63 - 1"}
+        high = powers.get(self.high, f"{self.high:,}")
         return f"{'0 or ' if self.zero else ''}{self.low} to {high}"
 
     @property

@@ -114,6 +114,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
         stop=threading.Event(),
         emit=_say,
     )
+    assert result, "nobody stops it"
     if options.traces:
         write(options.traces, "\n".join(json.dumps(export.trace_to_json(trace)) for trace in result.traces))
     print(table(result))

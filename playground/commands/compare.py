@@ -71,6 +71,7 @@ def _compare(options: argparse.Namespace) -> None:
     with progress_bar(options.max_new_tokens) as emit:
         backends = {LOCAL: LocalBackend(store, pair, options.dtype, options.device)}
         comparison = run([standard_lane(pair), lane], request, backends, stop=threading.Event(), emit=emit)
+    assert comparison, "nobody stops it"
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.json == Path("-"):
         print(document)

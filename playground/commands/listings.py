@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
 from playground.drafting_methods import METHODS, TARGETS, help_for
 
@@ -47,7 +48,7 @@ def _drafters(options: argparse.Namespace) -> None:
         print(help_for(options.name))
         return
     pairs, _ = load_pairs()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "label": way.label,

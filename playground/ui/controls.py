@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import gradio as gr
 from gradio.components import Component
@@ -17,7 +17,7 @@ from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
 from playground.settings import PRESET, SETTINGS, default
 
 OWN = "own"
-Controls = dict[str, Component]  # by the fields of `Asked`
+Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ def inputs(controls: Controls) -> list[Component]:
     return [controls[field.name] for field in fields(Asked)]
 
 
-def examples_for(controls: Controls, examples: Sequence[Prompt]) -> gr.Examples:
+def examples_for(controls: Controls, examples: Sequence[Prompt]) -> None:
     """Buttons that fill in a prompt and its system prompt."""
-    return gr.Examples(
+    gr.Examples(
         [[prompt.text, prompt.system] for prompt in examples],
         [controls["prompt"], controls["system"]],
         example_labels=[prompt.title for prompt in examples],
@@ -164,13 +164,14 @@ def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     return [(METHODS[name].label, name) for name in names]
 
 
-def _words(name: str) -> dict[str, str]:
+def _words(name: str) -> dict[str, Any]:
     return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
 
 
 def _slider(name: str, value: float | None = None) -> gr.Slider:
     """A slider that starts at the value, or at the setting's default."""
     setting = SETTINGS[name]
+    assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
     return gr.Slider(low, high, setting.default if value is None else value, step=step, buttons=[], **_words(name))
 

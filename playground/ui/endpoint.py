@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -20,7 +20,8 @@ def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency_l
     published = gr.api(_compare(events), api_name="compare", concurrency_limit=concurrency_limit)
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     # gr.api labels the parameters by their number, and takes no descriptions.
-    for field, component in zip(fields(Asked), page.fns[published["id"]].inputs, strict=True):
+    inputs: Sequence[Any] = page.fns[published["id"]].inputs
+    for field, component in zip(fields(Asked), inputs, strict=True):
         component.label = SETTINGS[field.name].label
         text = describe(field.name, choices.get(field.name, ()), optional=field.default is None)
         component._api_info = {**component._api_info, "description": text, "additional_description": text}
@@ -41,7 +42,7 @@ def _compare(events: Events) -> Callable[..., dict]:
         """Runs the prompt through standard and assisted decoding and returns the whole comparison: each lane with its
         settings, environment, rounds and metrics. `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
-        return events.compare(request.session_hash, Asked(*values))
+        return events.compare(str(request.session_hash), Asked(*values))
 
     kinds = {"request": gr.Request, **get_type_hints(Asked), "return": dict}
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -45,7 +45,7 @@ def wire(
     """
     models = [controls["pair"], controls["target"]]
     sampling = [controls[name] for name in SAMPLING]
-    quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
     def defaults(pair: str, target: str) -> dict[str, float]:
         return defaults_of(pairs[pair].target if pair in pairs else target.strip())
@@ -58,7 +58,7 @@ def wire(
         found = defaults(pair, target)
         return [found.get(name, gr.skip()) for name in SAMPLING]
 
-    how = {"fn": check, "inputs": [*models, *sampling], "outputs": [own.row, own.line], **quiet}
+    how: dict[str, Any] = {"fn": check, "inputs": [*models, *sampling], "outputs": [own.row, own.line], **quiet}
     gr.on([control.change for control in (*models, *sampling)], trigger_mode="always_last", **how)
     for event in after:
         event.then(**how)

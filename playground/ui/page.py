@@ -56,7 +56,7 @@ def build(
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
 
-        shown = {"show_progress": "hidden", "api_visibility": "private"}
+        shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, finished])
         publish(page, events, pairs, IN_LINE)
@@ -93,7 +93,7 @@ class Outputs:
 
     stage: Component
     outcome: list[Component]
-    buttons: list[Component]
+    buttons: list[Any]
 
 
 def _lay_out(
@@ -134,21 +134,21 @@ def _plot() -> gr.Plot:
 
 def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> Dependency:
     """Returns the end of a run, which further handlers may follow."""
-    private = {"api_visibility": "private", "show_progress": "hidden"}
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, clear, open_ = outputs.buttons
     comparison = gr.State()
 
     def begin(request: gr.Request) -> tuple[Any, ...]:
-        return events.begin(request.session_hash)
+        return events.begin(str(request.session_hash))
 
     def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.stream(request.session_hash, controls.Asked(*values))
+        yield from events.stream(str(request.session_hash), controls.Asked(*values))
 
     def stop_own(request: gr.Request) -> None:
-        events.stop(request.session_hash)
+        events.stop(str(request.session_hash))
 
     def leave(request: gr.Request) -> None:
-        events.leave(request.session_hash)
+        events.leave(str(request.session_hash))
 
     results = [*outputs.outcome, *outputs.buttons]
     begun = run.click(begin, None, results, queue=False, **private)
