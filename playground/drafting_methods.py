@@ -1,4 +1,4 @@
-"""The ways of drafting, one registration each, and the lookahead policies.
+"""The drafting methods, one registration each.
 
 Presets, commands and traces use their names. Loaders and builders are named, not imported, so that importing this
 module never imports torch. docs/add-a-drafter.md shows how to add one.
@@ -71,7 +71,7 @@ ALL = (
     DraftingMethod(
         "ngram",
         title="Assisted: prompt lookup",
-        label="prompt lookup (n-gram)",
+        label="Prompt lookup (n-gram)",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
         builder=f"{DRAFTERS}.ngram:build",
@@ -79,7 +79,7 @@ ALL = (
     DraftingMethod(
         "suffix",
         title="Assisted: suffix lookup",
-        label="suffix lookup",
+        label="Suffix lookup",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
         builder=f"{DRAFTERS}.suffix:build",
@@ -87,7 +87,7 @@ ALL = (
     DraftingMethod(
         "assistant",
         title="Assisted: assistant model",
-        label="assistant model",
+        label="Assistant model",
         needs="a smaller model with the target's tokenizer",
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
         builder=f"{DRAFTERS}.assistant:build",
@@ -97,7 +97,7 @@ ALL = (
     DraftingMethod(
         "universal",
         title="Assisted: another tokenizer",
-        label="assistant with another tokenizer",
+        label="Assistant with another tokenizer",
         needs="a smaller model with any tokenizer",
         paper="Timor et al. 2025, Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for "
         "Heterogeneous Vocabularies",
@@ -107,7 +107,7 @@ ALL = (
     DraftingMethod(
         "early-exit",
         title="Assisted: early exit",
-        label="early exit (the first layers)",
+        label="Early exit (first layers)",
         needs="a target trained for it, and the layer to leave by",
         paper="Elhoushi et al. 2024, LayerSkip",
         builder=f"{DRAFTERS}.early_exit:build",
@@ -165,7 +165,7 @@ ALL = (
     DraftingMethod(
         "heads",
         title="Assisted: parallel heads",
-        label="parallel heads",
+        label="Parallel heads",
         needs="heads trained for the target",
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
         builder=CHAIN,
@@ -189,7 +189,7 @@ ALL = (
     DraftingMethod(
         "tree",
         title="Assisted: draft tree",
-        label="draft tree",
+        label="Draft tree",
         needs="a network that drafts from the target's hidden states, such as an MTP layer",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
         builder=f"{DRAFTERS}.tree:build",
@@ -198,7 +198,7 @@ ALL = (
     DraftingMethod(
         "composite",
         title="Assisted: lookup, else tree",
-        label="lookup, else draft tree",
+        label="Prompt lookup, then draft tree",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build",
@@ -207,7 +207,7 @@ ALL = (
     DraftingMethod(
         "adaptive",
         title="Assisted: lookup or tree",
-        label="lookup or draft tree, by measured speed",
+        label="Prompt lookup or tree, whichever is faster",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.adaptive:build",
@@ -216,7 +216,7 @@ ALL = (
     DraftingMethod(
         "none",
         title="Standard again",
-        label="none (standard twice)",
+        label="None (noise check)",
         needs="nothing",
         paper="standard decoding",
         builder=f"{DRAFTERS}.base:build_none",
@@ -225,9 +225,6 @@ ALL = (
 METHODS = {method.name: method for method in ALL}
 
 TARGETS = "targets"  # the help page on which targets work with which methods
-
-# How many tokens to draft in the next round; decoding/lookahead.py has them.
-POLICIES = ("constant", "heuristic", "confidence", "cost")
 
 
 def help_for(name: str) -> str:

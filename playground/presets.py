@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from playground.drafting_methods import METHODS, POLICIES
+from playground import settings
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.validation import read
 
@@ -45,9 +46,9 @@ class Pair:
     lookahead: int
     size_gb: float
     weights: Mapping[str, str | int] = field(default_factory=dict)
-    policy: str = "constant"
-    confidence_threshold: float = 0.4
-    nodes: int = 16
+    policy: str = settings.default("policy")
+    confidence_threshold: float = settings.default("confidence_threshold")
+    nodes: int = settings.default("nodes")
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -67,10 +68,9 @@ class Pair:
             if wanted and not self.drafts_by(drafter):
                 raise PlaygroundError(f"weights should name {' or '.join(wanted)}, for the drafter {drafter}.")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
-        _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
-        _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
-        _expect(1 <= self.nodes <= 64, "nodes", "a number of draft tokens from 1 to 64")
+        for name in settings.PRESET:
+            setting = settings.SETTINGS[name]
+            _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
@@ -181,7 +181,8 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         weights["mtp"] = NATIVE
     able = [name for name in DRAFTERS if not METHODS[name].drafts_with or set(METHODS[name].drafts_with) & set(weights)]
     default = next((name for name in able if METHODS[name].drafts_with), able[0])
-    return Pair("custom", title, target, tuple(able), default, lookahead=5, size_gb=0, weights=weights)
+    lookahead = settings.default("lookahead")
+    return Pair("custom", title, target, tuple(able), default, lookahead, size_gb=0, weights=weights)
 
 
 def folder_of(name: str) -> Path:

@@ -17,6 +17,7 @@ from playground.models.cpu.layout import lay_out
 from playground.models.cpu.packed import pack
 from playground.models.device import HALF, resolve_device, resolve_dtype, weight_bits
 from playground.models.load import LoadedDrafter, LoadedModel, load
+from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
@@ -82,6 +83,11 @@ class ModelStore:
                 resolve_name(method.check)(target, assistant)
                 self._checked.add((pair.target, named))
             return LoadedPair(pair, target, assistant)
+
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
+        models = [model for (held, _), model in tuple(self._models.items()) if held == name]
+        return sampling_defaults(models[0].model.generation_config) if models else {}
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
         if self._models.keys() <= wanted:

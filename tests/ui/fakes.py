@@ -155,6 +155,9 @@ class Store:
             progress(Progress("Loading fake weights", i / 5))
             time.sleep(0.1)
 
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        return {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.0}
+
 
 def _id(piece: str) -> int:
     return zlib.crc32(piece.encode()) % 50_000
