@@ -20,10 +20,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serves the Speculative Decoding Playground.")
     parser.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free one from 7860)"
+        "--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free port from 7860)"
     )
-    parser.add_argument("--share", action="store_true", default=None, help="make a public link as well")
-    parser.add_argument("--pair", choices=pairs, help="the pair that is chosen and loaded at first")
+    parser.add_argument("--share", action="store_true", default=None, help="also create a public link")
+    parser.add_argument("--pair", choices=pairs, help="the pair to load at startup")
     args = parser.parse_args()
     _check_host(args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
     default = pairs[args.pair] if args.pair else default_pair(pairs)
@@ -35,12 +35,12 @@ def main() -> None:
         )
     except (OSError, OverflowError) as error:
         raise PlaygroundError(
-            f"The page cannot be served there: {' '.join(str(error).split())} Choose another --host or --port."
+            f"Cannot serve the page: {' '.join(str(error).split())} Choose another --host or --port."
         ) from None
 
 
 def _check_host(host: str) -> None:
-    """Gradio would ask for it once a port, which takes minutes."""
+    """Fails at once; Gradio would try every port, which takes minutes."""
     try:
         socket.getaddrinfo(host.strip("[]"), None)
     except OSError as error:
@@ -52,4 +52,4 @@ if __name__ == "__main__":
         main()
     except PlaygroundError as error:
         print(error, file=sys.stderr, flush=True)
-        os._exit(1)  # a model may be loading in a thread of its own, which a plain exit aborts with words of its own
+        os._exit(1)  # a model may be loading in another thread, which a plain exit aborts with a message of its own

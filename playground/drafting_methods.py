@@ -1,142 +1,232 @@
-"""The ways of drafting and the lookahead policies, by their names in presets, commands and traces. Knows no model."""
+"""The drafting methods, one registration each.
+
+Presets, commands and traces use their names. Loaders and builders are named, not imported, so that importing this
+module never imports torch. docs/add-a-drafter.md shows how to add one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 HELP = Path(__file__).resolve().parent.parent / "assets" / "help"
+DRAFTERS = "playground.decoding.drafters"
+NETWORKS = "playground.models.networks"
+CHAIN = f"{DRAFTERS}.branches:build_chain"
 
 
 @dataclass(frozen=True)
 class DraftingMethod:
-    """`title` names the lane, `label` the choice in a list. `needs` and `paper` are for people. `weights` are the
-    fields of a Pair that can name what it drafts with, the best first; none where it needs no weights. `tree`: whether
-    it drafts several branches. All of them leave the target's distribution as it is."""
+    """A way of drafting. All of them leave the target's distribution unchanged.
 
+    References have the form "package.module:name", as `pkgutil.resolve_name` reads them.
+
+    Attributes:
+        name: in presets, commands and traces; its help page is assets/help/<name>.md.
+        title: of its lane.
+        label: in a list of choices.
+        needs: what it needs, for people.
+        paper: its source.
+        builder: a reference to `build(setup: Setup) -> Drafter`; `Setup` is in decoding/drafters/build.py.
+        weights: what a preset's `weights` names for it: a "model" of its own, a "network" that reads the target's
+            hidden states, or a number of the target's "layers"; None where it needs nothing.
+        loader: of a network, a reference to `load(name, target, progress) -> LoadedDrafter`; of layers, one to
+            `load(target, number) -> LoadedModel`. A model is loaded as the target is.
+        check: of a model, a reference to `check(target, model)`, which raises where the two do not fit together.
+        branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
+            trees with it.
+        tree: whether it drafts a tree with any method's network.
+        published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
+    """
+
+    name: str
     title: str
     label: str
     needs: str
     paper: str
-    weights: tuple[str, ...] = ()
+    builder: str
+    weights: Literal["model", "network", "layers"] | None = None
+    loader: str = ""
+    check: str = ""
+    branches: str = ""
     tree: bool = False
+    published: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def drafts_with(self) -> tuple[str, ...]:
+        """The methods whose weights it can draft with, the best first; none where it needs no weights."""
+        if self.tree:
+            return tuple(method.name for method in METHODS.values() if method.branches)
+        return (self.name,) if self.weights else ()
+
+    def recognises(self, config: Mapping[str, Any]) -> bool:
+        """Whether a folder with this config.json holds weights for this method."""
+        return any(key in config and re.search(mark, str(config[key])) for key, mark in self.published.items())
 
 
-BRANCHING = ("mtp", "eagle3", "dflash", "gemma4", "heads", "medusa")  # of which a tree can be grown
-
-METHODS = {
-    "ngram": DraftingMethod(
-        "Assisted: prompt lookup",
-        "prompt lookup (n-gram)",
+ALL = (
+    DraftingMethod(
+        "ngram",
+        title="Assisted: prompt lookup",
+        label="Prompt lookup (n-gram)",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
+        builder=f"{DRAFTERS}.ngram:build",
     ),
-    "suffix": DraftingMethod(
-        "Assisted: suffix lookup",
-        "suffix lookup",
+    DraftingMethod(
+        "suffix",
+        title="Assisted: suffix lookup",
+        label="Suffix lookup",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
+        builder=f"{DRAFTERS}.suffix:build",
     ),
-    "assistant": DraftingMethod(
-        "Assisted: assistant model",
-        "assistant model",
+    DraftingMethod(
+        "assistant",
+        title="Assisted: assistant model",
+        label="Assistant model",
         needs="a smaller model with the target's tokenizer",
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
-        weights=("assistant",),
+        builder=f"{DRAFTERS}.assistant:build",
+        weights="model",
+        check="playground.models.compatibility:check_same_tokenizer",
     ),
-    "universal": DraftingMethod(
-        "Assisted: another tokenizer",
-        "assistant with another tokenizer",
+    DraftingMethod(
+        "universal",
+        title="Assisted: another tokenizer",
+        label="Assistant with another tokenizer",
         needs="a smaller model with any tokenizer",
         paper="Timor et al. 2025, Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for "
         "Heterogeneous Vocabularies",
-        weights=("universal",),
+        builder=f"{DRAFTERS}.universal:build",
+        weights="model",
     ),
-    "early-exit": DraftingMethod(
-        "Assisted: early exit",
-        "early exit (the first layers)",
+    DraftingMethod(
+        "early-exit",
+        title="Assisted: early exit",
+        label="Early exit (first layers)",
         needs="a target trained for it, and the layer to leave by",
         paper="Elhoushi et al. 2024, LayerSkip",
-        weights=("early_exit",),
+        builder=f"{DRAFTERS}.early_exit:build",
+        weights="layers",
+        loader=f"{NETWORKS}.early_exit:first_layers",
     ),
-    "gemma4": DraftingMethod(
-        "Assisted: Gemma 4 assistant",
-        "Gemma 4 assistant",
-        needs="a Gemma 4 target and the assistant made for it",
-        paper="Gemma Team 2026, Gemma 4 Technical Report",
-        weights=("gemma4",),
-    ),
-    "mtp": DraftingMethod(
-        "Assisted: MTP layer",
-        "MTP layer (recursive)",
+    DraftingMethod(
+        "mtp",
+        title="Assisted: MTP layer",
+        label="MTP layer (recursive)",
         needs="an MTP layer trained for the target, or the target's own",
         paper="DeepSeek-AI 2024, DeepSeek-V3, section 2.2",
-        weights=("mtp",),
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.native_mtp:load_mtp",
+        branches=f"{DRAFTERS}.native_mtp:branches",
+        published={"kind": "^mtp$"},
     ),
-    "heads": DraftingMethod(
-        "Assisted: parallel heads",
-        "parallel heads",
-        needs="heads trained for the target",
-        paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
-        weights=("heads",),
-    ),
-    "medusa": DraftingMethod(
-        "Assisted: Medusa heads",
-        "Medusa heads",
-        needs="Medusa heads published for the target",
-        paper="Cai et al. 2024, Medusa",
-        weights=("medusa",),
-    ),
-    "dflash": DraftingMethod(
-        "Assisted: DFlash",
-        "DFlash (block diffusion)",
-        needs="a DFlash drafter published for the target",
-        paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
-        weights=("dflash",),
-    ),
-    "eagle3": DraftingMethod(
-        "Assisted: EAGLE-3",
-        "EAGLE-3 head",
+    DraftingMethod(
+        "eagle3",
+        title="Assisted: EAGLE-3",
+        label="EAGLE-3 head",
         needs="an EAGLE-3 head published for the target",
         paper="Li et al. 2025, EAGLE-3",
-        weights=("eagle3",),
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.eagle3:load_eagle3",
+        branches=f"{DRAFTERS}.eagle3:Eagle3Branches",
+        published={"architectures": "Eagle3", "speculators_model_type": "^eagle3$"},
     ),
-    "tree": DraftingMethod(
-        "Assisted: draft tree",
-        "draft tree",
-        needs="what drafts for the target from its hidden states: an MTP layer, heads, a Gemma 4 "
-        "assistant, EAGLE-3, DFlash",
+    DraftingMethod(
+        "dflash",
+        title="Assisted: DFlash",
+        label="DFlash (block diffusion)",
+        needs="a DFlash drafter published for the target",
+        paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.dflash:load_dflash",
+        branches=f"{DRAFTERS}.dflash:DFlashBranches",
+        published={"architectures": "DFlash|MuseGlimmerAssistantModel", "speculators_model_type": "^dflash$"},
+    ),
+    DraftingMethod(
+        "gemma4",
+        title="Assisted: Gemma 4 assistant",
+        label="Gemma 4 assistant",
+        needs="a Gemma 4 target and the assistant made for it",
+        paper="Gemma Team 2026, Gemma 4 Technical Report",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.gemma4:load_gemma4",
+        branches=f"{DRAFTERS}.gemma4:Gemma4Branches",
+        published={"model_type": "^gemma4(_unified)?_assistant$"},
+    ),
+    DraftingMethod(
+        "heads",
+        title="Assisted: parallel heads",
+        label="Parallel heads",
+        needs="heads trained for the target",
+        paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.trained:load_trained",
+        branches=f"{DRAFTERS}.heads:HeadsBranches",
+        published={"kind": "^heads$"},
+    ),
+    DraftingMethod(
+        "medusa",
+        title="Assisted: Medusa heads",
+        label="Medusa heads",
+        needs="Medusa heads published for the target",
+        paper="Cai et al. 2024, Medusa",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.medusa:load_medusa",
+        branches=f"{DRAFTERS}.medusa:MedusaBranches",
+        published={"medusa_num_heads": ""},
+    ),
+    DraftingMethod(
+        "tree",
+        title="Assisted: draft tree",
+        label="Draft tree",
+        needs="a network that drafts from the target's hidden states, such as an MTP layer",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
-        weights=BRANCHING,
+        builder=f"{DRAFTERS}.tree:build",
         tree=True,
     ),
-    "composite": DraftingMethod(
-        "Assisted: lookup, else tree",
-        "lookup, else draft tree",
-        needs="as tree",
-        paper="as ngram and tree",
-        weights=BRANCHING,
+    DraftingMethod(
+        "composite",
+        title="Assisted: lookup, else tree",
+        label="Prompt lookup, then draft tree",
+        needs="the same as tree",
+        paper="see ngram and tree",
+        builder=f"{DRAFTERS}.composite:build",
         tree=True,
     ),
-    "adaptive": DraftingMethod(
-        "Assisted: lookup or tree",
-        "lookup or draft tree, by measured speed",
-        needs="as tree",
-        paper="as ngram and tree",
-        weights=BRANCHING,
+    DraftingMethod(
+        "adaptive",
+        title="Assisted: lookup or tree",
+        label="Prompt lookup or tree, whichever is faster",
+        needs="the same as tree",
+        paper="see ngram and tree",
+        builder=f"{DRAFTERS}.adaptive:build",
         tree=True,
     ),
-    "none": DraftingMethod("Standard again", "none (standard twice)", needs="nothing", paper="standard decoding"),
-}
+    DraftingMethod(
+        "none",
+        title="Standard again",
+        label="None (noise check)",
+        needs="nothing",
+        paper="standard decoding",
+        builder=f"{DRAFTERS}.base:build_none",
+    ),
+)
+METHODS = {method.name: method for method in ALL}
 
-
-TARGETS = "targets"  # a page of help on what the ways of drafting work with
+TARGETS = "targets"  # the help page on which targets work with which methods
 
 
 def help_for(name: str) -> str:
-    """The page of help on a way of drafting, or TARGETS, as Markdown."""
+    """The help page of a method, or TARGETS, as Markdown."""
     return (HELP / f"{name}.md").read_text(encoding="utf-8")
-
-
-# How many tokens to draft next; decoding/lookahead.py has them.
-POLICIES = ("constant", "heuristic", "confidence", "cost")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 
-from playground.drafting_methods import METHODS, POLICIES
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.presets import Pair
+from playground.settings import check_fields, default
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
@@ -19,14 +19,14 @@ class Request:
     token."""
 
     prompt: str
-    system: str = ""
-    chat_template: bool = True
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    seed: int = 0
+    system: str = default("system")
+    chat_template: bool = default("chat_template")
+    max_new_tokens: int = default("max_new_tokens")
+    temperature: float = default("temperature")
+    top_p: float = default("top_p")
+    top_k: int = default("top_k")
+    repetition_penalty: float = default("repetition_penalty")
+    seed: int = default("seed")
 
     def __post_init__(self) -> None:
         check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
@@ -37,24 +37,7 @@ class Request:
                 f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be "
                 "tokenised. Remove that character.",
             )
-        check(
-            1 <= self.max_new_tokens < 2**31,
-            f"max_new_tokens must be at least 1 and under 2^31, not {reprlib.repr(self.max_new_tokens)}.",
-        )
-        check(
-            self.temperature == 0 or 0.01 <= self.temperature <= 10,
-            f"The temperature must be 0 (greedy) or lie between 0.01 and 10, not {self.temperature}.",
-        )
-        check(0 < self.top_p <= 1, f"top_p must lie above 0 and at most at 1, not {self.top_p}.")
-        check(
-            0 <= self.top_k < 2**31,
-            f"top_k must be 0 (all tokens) or more, and under 2^31, not {reprlib.repr(self.top_k)}.",
-        )
-        check(
-            0.01 <= self.repetition_penalty <= 10,
-            f"The repetition penalty must lie between 0.01 and 10, not {self.repetition_penalty}.",
-        )
-        check(0 <= self.seed < 2**63, f"The seed must be a whole number from 0 to 2^63 - 1, not {self.seed}.")
+        check_fields(self)
 
     @property
     def greedy(self) -> bool:
@@ -74,28 +57,15 @@ class Lane:
     target: str
     drafter: str = "none"
     assistant: str | None = None
-    lookahead: int = 5
-    policy: str = "constant"
-    confidence_threshold: float = 0.4
-    nodes: int = 16
-    keep_free_gb: float = 0.0
+    lookahead: int = default("lookahead")
+    policy: str = default("policy")
+    confidence_threshold: float = default("confidence_threshold")
+    nodes: int = default("nodes")
+    keep_free_gb: float = default("keep_free_gb")
     backend: str = LOCAL
 
     def __post_init__(self) -> None:
-        check(
-            self.policy in POLICIES,
-            f"There is no lookahead policy {reprlib.repr(self.policy)}. Choose one of {', '.join(POLICIES)}.",
-        )
-        check(
-            0 <= self.keep_free_gb < 1e15,
-            f"The memory to keep free must be 0 GB or more, and under 1e15, not {self.keep_free_gb}.",
-        )
-        check(1 <= self.nodes <= 256, f"A draft tree must have 1 to 256 tokens, not {self.nodes}.")
-        check(1 <= self.lookahead <= 64, f"The lookahead must lie between 1 and 64 tokens, not {self.lookahead}.")
-        check(
-            0 <= self.confidence_threshold <= 1,
-            f"The confidence threshold must lie between 0 and 1, not {self.confidence_threshold}.",
-        )
+        check_fields(self)
 
 
 def standard_lane(pair: Pair) -> Lane:
@@ -109,7 +79,7 @@ def assisted_lane(
     policy: str | None = None,
     confidence_threshold: float | None = None,
     nodes: int | None = None,
-    keep_free_gb: float = 0.0,
+    keep_free_gb: float = default("keep_free_gb"),
 ) -> Lane:
     """A lane to compare with standard decoding. None takes the pair's value. The drafter "none" is standard decoding
     once more, which shows how much two equal measurements differ.

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import yaml
 
-from playground.drafting_methods import METHODS, POLICIES
+from playground import settings
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
+from playground.validation import read
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in METHODS if name != "none")
-# Ways of drafting, by the model type of what was published for them.
-PUBLISHED = {"gemma4_assistant": "gemma4", "gemma4_unified_assistant": "gemma4"}
+WEIGHTED = tuple(name for name, method in METHODS.items() if method.weights)
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 T = TypeVar("T")
@@ -24,14 +26,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and the ways of drafting that fit it.
+    """A target and the drafters that fit it.
 
-    `target` and what drafts for it are ids on the hub, folders (also those of assets/drafters), or "starter". Each of
-    `assistant`, `universal`, … is what the way of drafting of that name drafts with; `mtp` may be "native", for the
-    target's own layers, and `early_exit` is the number of the target's layers that draft. `drafter` is the default of
-    `drafters`.
-    `nodes`: the most tokens of a draft tree. `size_gb` is what the weights of both take in bf16, in 1e9 bytes; 0 where
-    it is not known. `note` is one line for the user, or "".
+    Attributes:
+        target: an id on the hub, a folder (also one of assets/drafters), or "starter".
+        drafters: the methods to choose from; `drafter` is the default.
+        weights: what drafts, by the name of the method that it is made for: an id or a folder as for `target`; for mtp
+            also "native", the target's own layers; for early-exit the number of the target's layers.
+        nodes: the most tokens of a draft tree.
+        size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
+        note: one line for the user, or "".
     """
 
     name: str
@@ -41,18 +45,10 @@ class Pair:
     drafter: str
     lookahead: int
     size_gb: float
-    assistant: str | None = None
-    universal: str | None = None
-    early_exit: int = 0
-    gemma4: str | None = None
-    mtp: str | None = None
-    heads: str | None = None
-    medusa: str | None = None
-    dflash: str | None = None
-    eagle3: str | None = None
-    policy: str = "constant"
-    confidence_threshold: float = 0.4
-    nodes: int = 16
+    weights: Mapping[str, str | int] = field(default_factory=dict)
+    policy: str = settings.default("policy")
+    confidence_threshold: float = settings.default("confidence_threshold")
+    nodes: int = settings.default("nodes")
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
@@ -61,41 +57,48 @@ class Pair:
         _expect(self.title.strip(), "title", "some text")
         _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
         _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
+        for method, value in self.weights.items():
+            _expect(method in WEIGHTED, f"weights.{method}", f"one of the known keys: {', '.join(WEIGHTED)}")
+            if METHODS[method].weights == "layers":
+                _expect(isinstance(value, int) and value >= 1, f"weights.{method}", "a number of layers, 1 or more")
+            else:
+                _expect(isinstance(value, str) and value.strip(), f"weights.{method}", "an id on the hub or a folder")
         for drafter in self.drafters:
-            wanted = METHODS[drafter].weights
-            _expect(not wanted or self.drafts_by(drafter), " or ".join(wanted), f"named, for the drafter {drafter}")
+            wanted = METHODS[drafter].drafts_with
+            if wanted and not self.drafts_by(drafter):
+                raise PlaygroundError(f"weights should name {' or '.join(wanted)}, for the drafter {drafter}.")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        _expect(1 <= self.lookahead <= 16, "lookahead", "a number of tokens from 1 to 16")
-        _expect(self.policy in POLICIES, "policy", f"one of {', '.join(POLICIES)}")
-        _expect(0 <= self.confidence_threshold <= 1, "confidence_threshold", "a probability from 0 to 1")
-        _expect(1 <= self.nodes <= 64, "nodes", "a number of draft tokens from 1 to 64")
-        _expect(self.early_exit >= 0, "early_exit", "a number of layers")
+        for name in settings.PRESET:
+            setting = settings.SETTINGS[name]
+            _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
+    def drafts_by(self, drafter: str) -> str | None:
+        """The key of `weights` that a method drafts with here; None where it needs none, or has none."""
+        return next((name for name in METHODS[drafter].drafts_with if name in self.weights), None)
+
     def weights_of(self, drafter: str) -> str | None:
-        """What a way of drafting drafts with; None where it needs no weights.
+        """What a method drafts with, in words; None where it needs no weights.
 
         Raises:
             PlaygroundError: it needs some, and the pair names none.
         """
-        wanted, field = METHODS[drafter].weights, self.drafts_by(drafter)
-        if wanted and not field:
+        wanted, kind = METHODS[drafter].drafts_with, self.drafts_by(drafter)
+        if wanted and not kind:
             raise PlaygroundError(
-                f"The pair {self.name} has nothing for the drafter {drafter} to draft with. "
-                f"Choose another drafter ({', '.join(self.drafters)}), or a pair that names its {' or '.join(wanted)}."
+                f"The pair {self.name} has no weights for the drafter {drafter}. Choose another drafter "
+                f"({', '.join(self.drafters)}), or a pair whose weights name {' or '.join(wanted)}."
             )
-        return f"its first {self.early_exit} layers" if field == "early_exit" else field and getattr(self, field)
-
-    def drafts_by(self, drafter: str) -> str | None:
-        """The field that names what a way of drafting drafts with here; None where there is none."""
-        return next((field for field in METHODS[drafter].weights if getattr(self, field)), None)
+        if kind and METHODS[kind].weights == "layers":
+            return f"its first {self.weights[kind]} layers"
+        return str(self.weights[kind]) if kind else None
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The target, and all that can draft for it beside its own weights."""
-        names = [getattr(self, field) for way in METHODS.values() for field in way.weights if field != "early_exit"]
-        return tuple(dict.fromkeys(name for name in (self.target, *names) if name and name != NATIVE))
+        """The target, and every other model or network to fetch."""
+        named = [str(value) for method, value in self.weights.items() if METHODS[method].weights != "layers"]
+        return tuple(dict.fromkeys(name for name in (self.target, *named) if name != NATIVE))
 
 
 @dataclass(frozen=True)
@@ -136,28 +139,33 @@ def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], l
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
-    """A pair that the user typed: hub ids or folders, or for an early exit the number of layers as the second.
-    `drafter` tells what the second is, where it cannot be seen from its folder. Without one, only what needs no further
-    weights is left: lookup, and the target's own layers.
+    """A pair that the user typed.
+
+    Args:
+        target: a hub id or a folder.
+        assistant: what drafts: a hub id or a folder; for early-exit the number of layers.
+        drafter: the method, which says what the assistant is where its folder does not.
+        early_exit: the number of layers, where it is not given as the assistant.
 
     Raises:
-        PlaygroundError: no target was typed, the drafter does not draft with the second, or for trees it is not known
-        what that is.
+        PlaygroundError: no target was typed, the drafter cannot use the assistant, or for trees it is unknown which
+            kind of network the assistant is.
     """
     target, assistant = target.strip(), (assistant or "").strip() or None
     if not target:
         raise PlaygroundError("No target model was named. Type its id on the hub (owner/name) or a folder.")
     title = " + ".join(Path(name).name for name in (target, assistant) if name)
-    wanted = METHODS[drafter].weights if drafter in METHODS else ()
-    asked = next(iter(wanted), None)
-    drafts: dict[str, Any] = {"early_exit": early_exit}
-    if asked == "early_exit" and assistant:
+    method = METHODS.get(drafter or "")
+    wanted = method.drafts_with if method else ()
+    asked = next(iter(wanted), "assistant")
+    weights: dict[str, str | int] = {"early-exit": early_exit} if early_exit else {}
+    if assistant and METHODS[asked].weights == "layers":
         if not assistant.isdecimal():
             raise PlaygroundError(f"{drafter} takes a number of the target's layers, such as 4, and not {assistant!r}.")
-        drafts["early_exit"] = int(assistant)
+        weights[asked] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)
-        if drafter in METHODS and drafter != "none" and not (kind in wanted if kind else wanted):
+        if drafter in DRAFTERS and not (kind in wanted if kind else wanted):
             made = f"is made to draft as {kind}" if kind else "was named to draft"
             raise PlaygroundError(
                 f"{assistant} {made}, and the drafter {drafter} makes no use of it. Choose "
@@ -165,44 +173,33 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
             )
         if not kind and len(wanted) > 1:
             raise PlaygroundError(
-                f"{drafter} drafts with several kinds of drafters, and which of them {assistant} is cannot be told: it "
-                "is no folder here with a config.json that says so. Give its folder, or name it in a preset "
-                "(presets/pairs)."
+                f"{drafter} drafts with several kinds of networks, and nothing says which one {assistant} is: it is no "
+                "folder here with a config.json that says so. Give its folder, or name it in a preset (presets/pairs)."
             )
-        drafts[kind or asked or "assistant"] = assistant
+        weights[kind or asked] = assistant
     elif asked == "mtp":
-        drafts["mtp"] = NATIVE
-    able = [name for name in DRAFTERS if not METHODS[name].weights or any(map(drafts.get, METHODS[name].weights))]
-    default = next((name for name in able if METHODS[name].weights), able[0])
-    return Pair("custom", title, target, tuple(able), default, lookahead=5, size_gb=0, **drafts)
+        weights["mtp"] = NATIVE
+    able = [name for name in DRAFTERS if not METHODS[name].drafts_with or set(METHODS[name].drafts_with) & set(weights)]
+    default = next((name for name in able if METHODS[name].drafts_with), able[0])
+    lookahead = settings.default("lookahead")
+    return Pair("custom", title, target, tuple(able), default, lookahead, size_gb=0, weights=weights)
 
 
 def folder_of(name: str) -> Path:
-    """Where a trained drafter lies: a folder of assets/drafters, or one of the user's."""
+    """Where a trained drafter is: a folder of assets/drafters, or one of the user's."""
     shipped = SHIPPED / name
     return shipped if (shipped / "config.json").is_file() else Path(name).expanduser()
 
 
 def kind_of(name: str) -> str | None:
-    """The way of drafting that a folder on this machine was made for; None where it is no drafter, or not here."""
+    """The method that a folder on this machine holds weights for; None where it holds none, or is not here."""
     try:
         config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
-        kind = config.get("kind") or _published(config)
-    except (OSError, ValueError, AttributeError, TypeError, RuntimeError):  # no config that we know; ~ of nobody here
+    except (OSError, ValueError, RuntimeError):  # no such folder, no JSON, the home folder of an unknown user
         return None
-    return kind if isinstance(kind, str) and kind in METHODS and METHODS[kind].weights == (kind,) else None
-
-
-def _published(config: dict[str, Any]) -> str | None:
-    """The way of drafting that a drafter was published for, where its config.json tells."""
-    for name in config.get("architectures") or ():
-        if "Eagle3" in name:
-            return "eagle3"
-        if "DFlash" in name or name == "MuseGlimmerAssistantModel":
-            return "dflash"
-    if "medusa_num_heads" in config:
-        return "medusa"
-    return config.get("speculators_model_type") or PUBLISHED.get(config.get("model_type"))
+    if not isinstance(config, dict):
+        return None
+    return next((method.name for method in METHODS.values() if method.recognises(config)), None)
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:
@@ -211,47 +208,18 @@ def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:
         try:
             good[path.stem] = _read_file(path, kind)
         except PlaygroundError as error:
-            problems.append(str(error))
+            problems.append(f"The preset {path.name}: {error}")
     return good, problems
 
 
 def _read_file(path: Path, kind: type[T]) -> T:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _build(kind, data, "", name=path.stem)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        what = " ".join(str(error).split())
-        raise PlaygroundError(f"The preset {path.name} is not YAML: {what}.") from None
-    except PlaygroundError as error:
-        raise PlaygroundError(f"The preset {path.name}: {error}") from None
-
-
-def _build(kind: type[T], data: Any, where: str, **given: str) -> T:
-    """Makes the dataclass `kind` from a mapping. `where` is the mapping's own key, `given` what is not read from it."""
-    _expect(isinstance(data, dict), where or "the file", "keys with values")
-    prefix = f"{where}." if where else ""
-    hints = {key: hint for key, hint in get_type_hints(kind).items() if key not in given}
-    required = [field.name for field in fields(kind) if field.default is MISSING and field.name in hints]
-    for key in data:
-        _expect(key in hints, f"{prefix}{key}", f"one of the known keys: {', '.join(hints)}")
-    for key in required:
-        _expect(key in data, f"{prefix}{key}", "there, and is missing")
-    return kind(**given, **{key: _value(hints[key], value, f"{prefix}{key}") for key, value in data.items()})
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    """Checks a value against a type hint of this module's dataclasses; lists become tuples."""
-    if get_origin(hint) is tuple:
-        _expect(isinstance(value, list), where, "a list")
-        return tuple(_value(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if hint is Prompt:
-        return _build(Prompt, value, where)
-    if get_args(hint):  # str | None
-        return None if value is None else _value(str, value, where)
-    allowed = (int, float) if hint is float else hint
-    good = isinstance(value, allowed) and (hint is bool or not isinstance(value, bool))
-    _expect(good, where, {str: "text", bool: "true or false", int: "a whole number", float: "a number"}[hint])
-    return value
+        raise PlaygroundError(f"it is not YAML ({' '.join(str(error).split())}).") from None
+    _expect(isinstance(data, dict), "the file", "keys with values")
+    _expect("name" not in data, "name", "left out: it is the file's own name")
+    return read(kind, {**data, "name": path.stem})
 
 
 def _expect(condition: Any, key: str, expected: str) -> None:

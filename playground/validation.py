@@ -10,6 +10,7 @@ import json
 import reprlib
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -50,14 +51,23 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
             raises itself, in `__post_init__`, is passed on as it is.
     """
     try:
-        text = json.dumps(data, allow_nan=False)
+        text = json.dumps(data, allow_nan=False, default=_refuse)
     except (TypeError, ValueError, RecursionError) as error:  # a date, an infinite number, a list that holds itself
         expected = "made of text, finite numbers, true and false, in lists and under keys"
         raise PlaygroundError(f"{where or WHOLE} should be {expected} ({error}).") from None
     try:
-        return TypeAdapter(kind).validate_json(text, strict=True, extra=extra)
+        return _adapter(kind).validate_json(text, strict=True, extra=extra)
     except ValidationError as error:
         raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
+
+
+def _refuse(value: object) -> None:
+    raise TypeError(f"{value} is a {type(value).__name__}")
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
 
 
 def sentence(error: ValidationError, kind: Any, data: Any, where: str = "") -> str:

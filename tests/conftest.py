@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from playground.decoding.drafters import build
+from playground.decoding.drafters import tree
 from playground.trace import PassTime
 from tests.tiny import small_llama
 
@@ -30,7 +30,7 @@ torch.set_num_threads(1)  # for tiny models more threads only wait for each othe
 def passes_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more token costs a pass nothing, as on a GPU: what a test's trees hold is no matter of how busy its machine
     is."""
-    monkeypatch.setattr(build, "time_passes", lambda model: (PassTime(1, 0.01), PassTime(64, 0.01)))
+    monkeypatch.setattr(tree, "time_passes", lambda model: (PassTime(1, 0.01), PassTime(64, 0.01)))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from playground import metrics
@@ -159,6 +159,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     path=st.sampled_from(
         [("lanes", 0), ("lanes", 0, "rounds"), ("lanes", 1, "request", "prompt"), ("lanes", 1, "rounds", 0, "drafted")]
@@ -177,14 +178,14 @@ def test_no_damage_gets_past_the_reader_as_another_error(path, value):
         (dict(prompt=" \n\t"), "prompt is empty"),
         (dict(prompt="a\ud800"), "surrogate"),
         (dict(prompt="a", system="\udfff"), "system prompt holds half of a surrogate"),
-        (dict(prompt="a", max_new_tokens=0), "max_new_tokens"),
-        (dict(prompt="a", temperature=-1), "temperature"),
-        (dict(prompt="a", temperature=1e-300), "temperature"),
-        (dict(prompt="a", temperature=float("nan")), "temperature"),
-        (dict(prompt="a", top_p=0), "top_p"),
-        (dict(prompt="a", top_k=-1), "top_k"),
-        (dict(prompt="a", seed=-1), "seed"),
-        (dict(prompt="a", repetition_penalty=0), "repetition penalty"),
+        (dict(prompt="a", max_new_tokens=0), "Max new tokens"),
+        (dict(prompt="a", temperature=-1), "Temperature"),
+        (dict(prompt="a", temperature=1e-300), "Temperature"),
+        (dict(prompt="a", temperature=float("nan")), "Temperature"),
+        (dict(prompt="a", top_p=0), "Top-p"),
+        (dict(prompt="a", top_k=-1), "Top-k"),
+        (dict(prompt="a", seed=-1), "Seed"),
+        (dict(prompt="a", repetition_penalty=0), "Repetition penalty"),
     ],
 )
 def test_a_request_that_cannot_be_run_says_why(settings, named):
@@ -193,5 +194,5 @@ def test_a_request_that_cannot_be_run_says_why(settings, named):
 
 
 def test_a_lookahead_out_of_range_says_so():
-    with pytest.raises(PlaygroundError, match="lookahead"):
+    with pytest.raises(PlaygroundError, match="Lookahead must be a whole number from 1 to 64; it is 0"):
         Lane("x", "t", lookahead=0)

@@ -15,10 +15,11 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
+from playground.decoding.runners.base import Runner
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
@@ -100,7 +101,7 @@ class LocalRun:
     def __init__(self, models: LoadedPair, lane: Lane, request: Request) -> None:
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
-        self._target = CachedModel(models.target.model)
+        self._target = EagerRunner(models.target.model)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
         self._drafter = build_drafter(models, lane, self._target, sampler)
@@ -159,13 +160,13 @@ class LocalRun:
         )
 
 
-def _room(target: LoadedModel, cached: CachedModel, prompt_ids: Sequence[int]) -> int:
+def _room(target: LoadedModel, runner: Runner, prompt_ids: Sequence[int]) -> int:
     """The number of new tokens that fit into the target's context after the prompt.
 
     Raises:
         PlaygroundError: none fits, or the prompt has token ids that the target does not know.
     """
-    limit, known = cached.context_limit, cached.vocab_size
+    limit, known = runner.context_limit, runner.vocab_size
     if max(prompt_ids) >= known:
         raise PlaygroundError(
             f"The tokenizer of {target.name} gives this prompt the token {max(prompt_ids):,}, but the model knows only "

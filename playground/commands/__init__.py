@@ -1,4 +1,4 @@
-"""The terminal: it prints what the page would show."""
+"""The command line: the same experiments as on the page, printed as text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from playground.commands import bench, compare, distil, listings
 from playground.errors import PlaygroundError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exits with 0, or with 2 and one sentence on standard error where the user can do something about it."""
+    """Runs a command. Exits with 2 and one sentence on standard error if the user can do something about the error."""
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
@@ -22,13 +23,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # what reads the output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes as it exits
+    except BrokenPipeError:  # the reader of the output, such as head, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more as it exits
         sys.exit(141)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m playground", description="Speculative Decoding Playground")
+    as_module = Path(sys.argv[0]).name == "__main__.py"
+    parser = argparse.ArgumentParser(
+        prog="python -m playground" if as_module else "playground",
+        description="Compares standard and speculative decoding, with the tokens of every round.",
+        epilog="`python -m playground COMMAND --help` lists the options of a command.",
+    )
     commands = parser.add_subparsers(required=True, metavar="command")
     for part in (compare, listings, bench, distil):
         part.add(commands)

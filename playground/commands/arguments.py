@@ -1,20 +1,23 @@
-"""What several commands ask for, and the files they read and write."""
+"""The options that several commands share, and the files they read and write."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from playground.errors import PlaygroundError
 from playground.presets import DTYPES, Pair
+from playground.settings import SETTINGS
 
 DEFAULT = "(default: %(default)s)"
+PRESETS_OWN = "the preset's"
 
 
 def count(text: str, least: int = 0) -> int:
     if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text} will not do: give a whole number from {least} on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
@@ -23,18 +26,54 @@ def positive(text: str) -> int:
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pair", help="a preset's name (default: starter, or on a CUDA GPU the largest that fits)")
-    parser.add_argument("--target", help="a hub id or a folder, in place of --pair")
-    parser.add_argument("--assistant", help="what drafts for it: a hub id or a folder; --drafter tells what it is")
-    parser.add_argument(
-        "--early-exit", type=int, default=0, metavar="N", help="with --target: its first N layers draft"
+    models = parser.add_argument_group("models")
+    models.add_argument(
+        "--pair", metavar="NAME", help="a preset (default: starter, or on a CUDA GPU the largest that fits)"
     )
-    parser.add_argument("--dtype", default="auto", choices=DTYPES)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    models.add_argument("--target", metavar="MODEL", help="a Hugging Face id or a folder, instead of --pair")
+    models.add_argument(
+        "--assistant",
+        metavar="MODEL",
+        help="with --target: the draft model or trained drafter, as an id or a folder; --drafter says how it drafts",
+    )
+    models.add_argument(
+        "--early-exit", type=int, default=0, metavar="N", help="with --target: draft with its first N layers"
+    )
+    models.add_argument("--dtype", default="auto", choices=DTYPES, help=f"weights and arithmetic {DEFAULT}")
+    models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
+
+
+def add_settings(parser: argparse._ActionsContainer, *names: str, default: str = "") -> None:
+    """Adds an option for each setting. `default` is what the help calls the default if leaving out the option should
+    give None rather than the setting's default."""
+    for name in names:
+        setting = SETTINGS[name]
+        value = None if default else setting.default
+        kind = type(setting.default)
+        told = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
+        accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
+        how: dict[str, Any] = {
+            "type": kind,
+            "metavar": {int: "N", float: "X", str: "NAME" if setting.choices else "TEXT"}.get(kind),
+        }
+        if kind is bool:
+            how = {"action": argparse.BooleanOptionalAction}
+        parser.add_argument(
+            flag(name),
+            dest=name,
+            default=value,
+            help=f"{setting.help} ({accepted}default: {told})",
+            **how,
+        )
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.removesuffix('_gb').replace('_', '-')}"
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:
-    """The pair that --pair, or --target and --assistant, name.
+    """The pair named by --pair, or by --target and --assistant.
 
     Raises:
         PlaygroundError: both were given, or there is no such pair.
@@ -65,10 +104,10 @@ def read(path: Path) -> str:
 
 
 def check_writable(path: Path | None) -> None:
-    """Before a long run, not behind it.
+    """Called before a long run rather than after it.
 
     Raises:
-        PlaygroundError: there is no folder to write into, or a folder stands where the file would.
+        PlaygroundError: there is no folder to write into, or the path is a folder.
     """
     if path and path.is_dir():
         raise PlaygroundError(f"{path} is a folder. Name a file to write.")

@@ -1,4 +1,4 @@
-"""What the playground measures of itself, and of drafters over many prompts."""
+"""`bench`: speed against transformers.generate(), and drafters over a suite of prompts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from playground.commands.arguments import DEFAULT, add_models, check_writable, chosen_pair, positive, write
-from playground.drafting_methods import POLICIES
+from playground.commands.arguments import (
+    PRESETS_OWN,
+    add_models,
+    add_settings,
+    check_writable,
+    chosen_pair,
+    positive,
+    write,
+)
 from playground.errors import PlaygroundError
 from playground.experiments.events import Event, PromptDone
 
@@ -29,24 +36,28 @@ WITH_SUITE = (
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    bench = commands.add_parser("bench", help="ratios against transformers.generate, from interleaved runs")
-    bench.set_defaults(command=_bench)
-    add_models(bench)
-    bench.add_argument("--runs", type=positive, help="interleaved runs of each side (default: 5; with --suite 1)")
-    bench.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=DEFAULT)
-    bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory")
-    bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
-    bench.add_argument("--traces", type=Path, metavar="F", help="with --suite: write every run's trace, one a line")
-    bench.add_argument("--suite", metavar="S", help="drafters over prompts instead: a preset's name or a .jsonl file")
-    bench.add_argument("--drafters", nargs="+", help="with --suite: these drafters (default: all of the pair's)")
-    bench.add_argument("--lookaheads", nargs="+", type=int, help="with --suite: at each of these (default: the pair's)")
-    bench.add_argument("--policy", help=f"with --suite: one of {', '.join(POLICIES)} (default: the pair's)")
-    bench.add_argument("--confidence-threshold", type=float, help="with --suite: for that policy (default: the pair's)")
-    bench.add_argument("--nodes", type=int, help="with --suite: the most tokens of a draft tree (default: the pair's)")
-    bench.add_argument(
-        "--per-category", type=positive, metavar="N", help="with --suite: so many prompts of each category"
+    bench = commands.add_parser(
+        "bench",
+        help="measure speed against transformers.generate(), or drafters over a suite of prompts",
+        description="Measures speed against transformers.generate() in interleaved runs; with --suite, compares "
+        "drafters over many prompts instead.",
     )
-    bench.add_argument("--temperature", type=float, metavar="T", help="with --suite (default: 0, which is greedy)")
+    bench.set_defaults(command=_bench)
+    bench.add_argument("--runs", type=positive, metavar="N", help="runs of each side (default: 5; with --suite 1)")
+    add_settings(bench, "max_new_tokens")
+    bench.add_argument(
+        "--only", nargs="+", metavar="PART", help="some of: standard ngram assistant page long start memory"
+    )
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+    add_models(bench)
+    suite = bench.add_argument_group("suite")
+    suite.add_argument("--suite", metavar="SUITE", help="a preset's name, or a .jsonl file of prompts")
+    suite.add_argument("--drafters", nargs="+", metavar="NAME", help="drafters to compare (default: all of the pair's)")
+    suite.add_argument("--lookaheads", nargs="+", type=int, metavar="N", help=f"each of these (default: {PRESETS_OWN})")
+    add_settings(suite, "policy", "confidence_threshold", "nodes", default=PRESETS_OWN)
+    suite.add_argument("--per-category", type=positive, metavar="N", help="prompts of each category (default: all)")
+    add_settings(suite, "temperature", default="0")
+    suite.add_argument("--traces", type=Path, metavar="FILE", help="write the trace of every run, one per line")
 
 
 def _bench(options: argparse.Namespace) -> None:
@@ -54,9 +65,9 @@ def _bench(options: argparse.Namespace) -> None:
 
     check_writable(options.json)
     if options.suite and options.only:
-        raise PlaygroundError("--only chooses parts of a benchmark without --suite. Leave one of them out.")
+        raise PlaygroundError("--only and --suite exclude each other. Leave one of them out.")
     if not options.suite and (given := [name for name in WITH_SUITE if getattr(options, name) is not None]):
-        raise PlaygroundError(f"--{given[0].replace('_', '-')} goes with --suite, which is missing.")
+        raise PlaygroundError(f"--{given[0].replace('_', '-')} is for --suite only. Add --suite, or leave it out.")
     result = _suite(options) if options.suite else _parts(options)
     if options.json:
         write(options.json, json.dumps(results.to_json(result), indent=1))
@@ -103,6 +114,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
         stop=threading.Event(),
         emit=_say,
     )
+    assert result, "nobody stops it"
     if options.traces:
         write(options.traces, "\n".join(json.dumps(export.trace_to_json(trace)) for trace in result.traces))
     print(table(result))

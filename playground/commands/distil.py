@@ -1,4 +1,4 @@
-"""Trains a drafter for a target."""
+"""`distil`: trains a drafter for a target."""
 
 from __future__ import annotations
 
@@ -11,44 +11,51 @@ from playground.commands.progress_bar import progress_bar
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    distil = commands.add_parser("distil", help="train a drafter for a target on what the target writes")
-    distil.set_defaults(command=_distil)
-    distil.add_argument("kind", choices=["answers", "mtp", "heads", "assistant"], help="answers: only write those")
-    distil.add_argument("--target", default="starter", help="a hub id or a folder (default: starter)")
-    distil.add_argument("--work", type=Path, required=True, metavar="D", help="folder for answers and checkpoints")
-    distil.add_argument("--out", type=Path, metavar="D", help="folder for the drafter (default: WORK/KIND)")
-    distil.add_argument(
-        "--start-from", nargs="+", default=(), metavar="D", help="drafters of the kind, whose mean is gone on from"
+    distil = commands.add_parser(
+        "distil",
+        help="train a drafter for a target on the target's own answers",
+        description="Has the target write answers, then trains a drafter on them. A run that was stopped continues "
+        "from its last checkpoint in --work.",
     )
-    distil.add_argument("--texts", type=Path, metavar="F", help="passages for prompts that work on a text")
+    distil.set_defaults(command=_distil)
+    distil.add_argument(
+        "kind", choices=["answers", "mtp", "heads", "assistant"], help="drafter to train; answers: only write answers"
+    )
+    distil.add_argument("--target", default="starter", metavar="MODEL", help=f"a Hugging Face id or a folder {DEFAULT}")
+    distil.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for answers and checkpoints")
+    distil.add_argument("--out", type=Path, metavar="DIR", help="folder for the drafter (default: WORK/KIND)")
+    distil.add_argument(
+        "--start-from",
+        nargs="+",
+        default=(),
+        metavar="DIR",
+        help="checkpoints to initialise from (averaged if several)",
+    )
+    distil.add_argument("--texts", type=Path, metavar="FILE", help="passages to build prompts from, such as summaries")
     distil.add_argument(
         "--answers", type=positive, default=1_000_000, metavar="N", help=f"tokens that the target writes {DEFAULT}"
     )
     distil.add_argument(
-        "--learn", type=count, default=4_000_000, metavar="N", help=f"tokens to learn from, in all passes {DEFAULT}"
+        "--learn", type=count, default=4_000_000, metavar="N", help=f"tokens to train on, over all epochs {DEFAULT}"
     )
     distil.add_argument(
-        "--answers-at-once",
-        type=positive,
-        default=160,
-        metavar="N",
-        help=f"sequences the target writes at once {DEFAULT}",
+        "--answers-at-once", type=positive, default=160, metavar="N", help=f"answers written in one batch {DEFAULT}"
     )
-    distil.add_argument("--batch", type=positive, default=1024, metavar="N", help=f"tokens in a step {DEFAULT}")
-    distil.add_argument("--learning-rate", type=_rate, default=2e-3, metavar="R", help=f"at its highest {DEFAULT}")
+    distil.add_argument("--batch", type=positive, default=1024, metavar="N", help=f"tokens per step {DEFAULT}")
+    distil.add_argument("--learning-rate", type=_rate, default=2e-3, metavar="X", help=f"peak learning rate {DEFAULT}")
     distil.add_argument(
         "--draft-vocabulary", type=positive, default=8192, metavar="N", help=f"tokens that can be drafted {DEFAULT}"
     )
-    distil.add_argument("--seed", type=int, default=0, help=DEFAULT)
-    distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
-    distil.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    distil.add_argument("--seed", type=int, default=0, metavar="N", help=DEFAULT)
+    distil.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"], help=DEFAULT)
+    distil.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
 
 def _rate(text: str) -> float:
     with suppress(ValueError):
         if 0 < float(text) < 1:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text} will not do: give a number between 0 and 1")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
 
 
 def _distil(options: argparse.Namespace) -> None:

@@ -1,23 +1,26 @@
-"""What there is: the pairs, and the ways of drafting."""
+"""`pairs` and `drafters`: what there is to choose from."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from typing import Any
 
 from playground.drafting_methods import METHODS, TARGETS, help_for
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    pairs = commands.add_parser("pairs", help="the presets, and which of them this machine can run now")
+    pairs = commands.add_parser("pairs", help="list the presets and which of them this machine can run now")
     pairs.set_defaults(command=_pairs)
 
-    drafters = commands.add_parser("drafters", help="the ways of drafting: what they need, and which presets have them")
+    drafters = commands.add_parser("drafters", help="list the drafting methods and the presets that have them")
     drafters.set_defaults(command=_drafters)
     pages = [*METHODS, TARGETS]
-    drafters.add_argument("name", nargs="?", choices=pages, metavar="NAME", help=f"its page of help; also {TARGETS}")
-    drafters.add_argument("--json", action="store_true", help="for programs")
+    drafters.add_argument(
+        "name", nargs="?", choices=pages, metavar="NAME", help=f"print the help page of this drafter, or of {TARGETS}"
+    )
+    drafters.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def _pairs(options: argparse.Namespace) -> None:
@@ -45,7 +48,7 @@ def _drafters(options: argparse.Namespace) -> None:
         print(help_for(options.name))
         return
     pairs, _ = load_pairs()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "label": way.label,

@@ -12,7 +12,7 @@ from playground.experiments.events import Event
 
 
 class progress_bar:
-    """A context whose value is an `emit`: it draws a run's events as bars on standard error, where that is a
+    """A context manager that gives an `emit`, which draws a run's events as bars on standard error if that is a
     terminal."""
 
     def __init__(self, max_new_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Time as the device has spent it."""
+"""A clock that waits for the device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Clock:
-    """Seconds since it was made, read when the device has done all it was given."""
+    """Seconds since it was created. Each reading waits until the device has finished its work: one synchronisation."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

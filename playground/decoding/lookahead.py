@@ -1,4 +1,4 @@
-"""How many tokens to draft next. A policy lives for one run: it starts afresh with every request."""
+"""How many tokens to draft next: the γ of the papers. A policy serves one run, and the next run starts afresh."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from playground.models.device import free_bytes
 
 
 class Lookahead(Protocol):
-    """`tokens` is what to ask the drafter for next; it may stop behind a token whose q is under `stop_below`. `capped`:
-    whether memory allowed less than the policy wanted."""
+    """Attributes:
+    tokens: γ, the number of tokens to ask the drafter for next.
+    stop_below: the drafter stops after a token whose q is lower.
+    capped: whether memory allowed fewer tokens than the policy wanted.
+    """
 
     tokens: int
     stop_below: float
     capped: bool
 
-    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
-        """Learns what became of a draft, and the seconds that drafting it and the target's pass took. Of a tree
-        `drafted` is the depth."""
+    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
+        """Learns from a round.
+
+        Args:
+            drafted: tokens drafted; of a tree, its depth.
+            accepted: tokens accepted.
+            draft_s: seconds spent drafting.
+            target_s: seconds spent in the target: verifying, then rolling both caches back.
+        """
 
 
 class Constant:
@@ -34,22 +43,22 @@ class Constant:
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
 
-    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
+    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
         pass
 
 
 class Heuristic(Constant):
-    """transformers' `num_assistant_tokens_schedule="heuristic"`: two more after a draft that was accepted whole, one
-    less (but at least one) after any other."""
+    """transformers' `num_assistant_tokens_schedule="heuristic"`: two more tokens after a draft that was accepted in
+    full, one fewer (but at least one) after any other."""
 
-    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
+    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
         if drafted:
             self.tokens = self.tokens + 2 if accepted == drafted else max(1, self.tokens - 1)
 
 
 class Confidence(Constant):
-    """A constant lookahead that ends early behind a token of which the drafter was not sure, as transformers'
-    `assistant_confidence_threshold` does. A lookup is always sure of its tokens."""
+    """A constant lookahead that ends early, after a token whose q is below a threshold: transformers'
+    `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens."""
 
     def __init__(self, tokens: int, threshold: float) -> None:
         super().__init__(tokens)
@@ -57,11 +66,11 @@ class Confidence(Constant):
 
 
 class CostModel(Constant):
-    """The lookahead, from 1 to `most`, that promises the most tokens a second by what this run has measured so far.
+    """Picks the γ, from 1 to `most`, that maximises expected tokens/s by what this run has measured so far.
 
-    Leviathan et al. 2023, theorem 3.8: with α the chance that a draft token is accepted, and c what drafting one costs
-    in passes of the target, γ drafted tokens make a round give (1 - α^(γ+1)) / (1 - α) tokens in the time of γc + 1
-    passes. α and c come from running sums in which a round counts KEEP times what the next one does.
+    Leviathan et al. 2023, theorem 3.8: with α the probability that a draft token is accepted, and c the time to draft
+    one in target passes, a round of γ draft tokens yields (1 - α^(γ+1)) / (1 - α) tokens in the time of γc + 1 passes.
+    α and c come from running sums with exponential decay: KEEP per round.
     """
 
     KEEP = 0.95
@@ -69,32 +78,32 @@ class CostModel(Constant):
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self._choices = range(1, most + 1)
-        self._judged, self._accepted = 2.0, 1.0  # before anything is known: half of the drafts stand
+        self._verified, self._accepted = 2.0, 1.0  # prior: α = 1/2
         self._drafted = self._draft_s = self._passes = self._pass_s = 0.0
-        self._prefilled = False
+        self._begun = False
 
-    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
-        if not self._prefilled:  # its times are the prompt's
-            self._prefilled = True
+    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
+        if not self._begun:  # up to the first draft, times include the target's and the drafter's pass over the prompt
+            self._begun = drafted > 0
             return
-        self._judged = self.KEEP * self._judged + min(accepted + 1, drafted)
+        self._verified = self.KEEP * self._verified + min(accepted + 1, drafted)
         self._accepted = self.KEEP * self._accepted + accepted
         self._drafted = self.KEEP * self._drafted + drafted
         self._draft_s = self.KEEP * self._draft_s + draft_s
         self._passes = self.KEEP * self._passes + 1
-        self._pass_s = self.KEEP * self._pass_s + verify_s
+        self._pass_s = self.KEEP * self._pass_s + target_s
         if self._drafted:
-            alpha = min(self._accepted / self._judged, 0.99)  # at 1 any number would do
+            alpha = min(self._accepted / self._verified, 0.99)  # the formula has no value at 1
             c = (self._draft_s / self._drafted) / (self._pass_s / self._passes)
             self.tokens = max(self._choices, key=lambda gamma: tokens_per_pass(alpha, gamma) / (gamma * c + 1))
 
 
 class MemoryCap:
-    """Shortens what another policy asks for while less than `keep_free` bytes are free on the device: in proportion,
-    down to nothing, which is standard decoding. A tree shrinks with its lookahead.
+    """Reduces another policy's lookahead while fewer than `keep_free` bytes are free on the device: in proportion, down
+    to 0, which is standard decoding. A tree shrinks with its lookahead.
 
     Args:
-        free: the bytes that are free now.
+        free: returns the number of bytes that are free now.
     """
 
     def __init__(self, policy: Lookahead, keep_free: float, free: Callable[[], int]) -> None:
@@ -102,8 +111,8 @@ class MemoryCap:
         self.stop_below = policy.stop_below
         self._ask()
 
-    def update(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
-        self._policy.update(drafted, accepted, draft_s, verify_s)
+    def update(self, drafted: int, accepted: int, draft_s: float, target_s: float) -> None:
+        self._policy.update(drafted, accepted, draft_s, target_s)
         self._ask()
 
     def _ask(self) -> None:
@@ -113,7 +122,7 @@ class MemoryCap:
 
 
 def tokens_per_pass(alpha: float, gamma: int) -> float:
-    """Expected tokens of a round, the target's own counted (Leviathan et al. 2023, equation 1); alpha under 1."""
+    """Expected tokens of a round, the target's own included (Leviathan et al. 2023, equation 1). alpha < 1."""
     return (1 - alpha ** (gamma + 1)) / (1 - alpha)
 
 

@@ -1,9 +1,15 @@
-"""The decode loop. Standard and assisted decoding are this one generator; it yields a Round for each pass of the
-target.
+"""The decode loop: open this file first. Standard and assisted decoding are this one generator, one Round a step.
 
-    drafter.propose -> target.forward -> verify -> roll both caches back to what stands
+A round, in the letters of Leviathan et al. 2023, algorithm 1:
 
-It knows neither how a drafter drafts nor who reads the rounds.
+    1. draft      the drafter proposes x_1 … x_γ, from its distributions q_1 … q_γ
+    2. verify     one pass of the target gives p_1 … p_γ+1; a prefix of the draft (of a tree, one branch) is accepted,
+                  and the target adds one token of its own
+    3. commit     both caches roll back to what was accepted
+    4. annotate   p, margins and text are worked out, for the trace alone
+
+The clock is read after each step, so a round's times say what decoding costs, without what showing it costs.
+The loop knows neither how a drafter drafts nor who reads the rounds.
 """
 
 from __future__ import annotations
@@ -12,18 +18,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.lookahead import Lookahead
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import Verdict, verify
-from playground.trace import DraftToken, Round, TargetToken
+from playground.decoding.verify import annotate, decide
+from playground.trace import Round
 
 
 def decode(
-    target: CachedModel,
+    target: Runner,
     drafter: Drafter,
     lookahead: Lookahead,
     sampler: Sampler,
@@ -34,83 +40,65 @@ def decode(
 ) -> Iterator[Round]:
     """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
 
-    The first pass is the prefill, and verifies a draft like any other where the drafter has one.
+    The first pass is the prefill; it also verifies a draft if the drafter has one.
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
     clock = Clock(target.device)
     finished = False
     while not finished and len(ids) < end:
-        # 1. Draft γ tokens, leaving room for the one that the target adds.
-        gamma, capped, start_s = lookahead.tokens, lookahead.capped, clock()
-        draft = _until_eos(drafter.propose(ids, min(gamma, end - len(ids) - 1), lookahead.stop_below), eos_ids)
+        start_s, passes = clock(), target.passes
+
+        # 1. Draft at most γ tokens, leaving room for the one that the target adds. A recurrent target drafts nothing
+        # before its prefill: a rejection would feed it the prompt again.
+        gamma, capped = lookahead.tokens, lookahead.capped
+        room = 0 if target.recurrent and not target.length else end - len(ids) - 1
+        draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below), eos_ids)
         drafted_s = clock()
 
-        # 2. Verify: one pass over what the cache lacks, which is the prompt or the last token, and the draft.
-        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, branches=draft.branches)
-        verdict = verify(draft, sampler.scores(logits, partial(_text_before, ids, draft)), sampler)
-        accepted = [draft.ids[i] for i in verdict.path]
+        # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft.
+        logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
+        scores = sampler.scores(logits, partial(_context, ids, draft))
+        verdict = decide(draft, scores, sampler)
         end_s = clock()
 
-        # 3. Commit: both caches keep the text and the accepted draft, and lack the target's own token.
-        target.keep_branch(len(ids), verdict.path)
-        drafter.commit(len(ids) + len(accepted))
-        lookahead.update(draft.depth, len(accepted), drafted_s - start_s, end_s - drafted_s)
+        # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round.
+        target.commit(len(ids), verdict.path)
+        drafter.commit(len(ids) + len(verdict.path))
+        committed_s = clock()
+        lookahead.update(draft.depth, len(verdict.path), drafted_s - start_s, committed_s - drafted_s)
 
-        # 4. An end of text can only be the last token of a branch, or the target's own.
-        ended_in_draft = accepted[-1:] and accepted[-1] in eos_ids
-        finished = ended_in_draft or verdict.token in eos_ids
-        drafted, own = _tokens(draft, verdict, None if ended_in_draft else verdict.token, detokenizer)
-        ids += accepted + ([own.id] if own else [])
+        # 4. Annotate. An accepted end of text is the last of its branch, and the target's own token is dropped then.
+        accepted = [draft.ids[i] for i in verdict.path]
+        ended = any(id_ in eos_ids for id_ in accepted)
+        finished = ended or verdict.token in eos_ids
+        drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
+        ids += accepted if ended else [*accepted, verdict.token]
 
-        yield Round(gamma, drafted, own, start_s, drafted_s - start_s, end_s - drafted_s, end_s, capped)
+        yield Round(
+            lookahead=gamma,
+            drafted=drafted,
+            target=own,
+            start_s=start_s,
+            draft_s=drafted_s - start_s,
+            verify_s=end_s - drafted_s,
+            end_s=end_s,
+            capped=capped,
+            passes=target.passes - passes,
+            commit_s=committed_s - end_s,
+            annotate_s=clock() - committed_s,
+        )
 
 
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
-    """What a lookup finds may run past an end of text; nothing behind one can be used."""
+    """Cuts a chain after its first end of text, which a lookup may draft past."""
     at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
-    if draft.branches is not None or at == len(draft.ids) - 1:
+    if draft.tree is not None or at == len(draft.ids) - 1:
         return draft
     probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
     return replace(draft, ids=draft.ids[: at + 1], q=draft.q[: at + 1], probabilities=probabilities)
 
 
-def _text_before(ids: list[int], draft: Draft, row: int) -> list[int]:
-    """What row `row` of a pass's logits was computed behind: the text and, but for row 0, draft token row - 1."""
+def _context(ids: list[int], draft: Draft, row: int) -> list[int]:
+    """What row `row` of a pass's logits follows: `ids`, then the branch that ends in draft token row - 1."""
     return ids + [draft.ids[i] for i in draft.path(row - 1)]
-
-
-def _tokens(
-    draft: Draft, verdict: Verdict, own_id: int | None, detokenizer: Detokenizer
-) -> tuple[tuple[DraftToken, ...], TargetToken | None]:
-    """The round's tokens as the trace holds them; the detokenizer moves on by those that stand."""
-    path, parents = verdict.path, draft.parents
-    last = path[-1] if path else -1
-    pieces = detokenizer.branch(draft.ids, parents, last)
-    drafted = []
-    for i, (id_, parent) in enumerate(zip(draft.ids, parents, strict=True)):
-        drafted.append(
-            DraftToken(
-                id=id_,
-                text=pieces[i],
-                special=id_ in detokenizer.special_ids,
-                q=draft.q[i],
-                p=verdict.p[i],
-                margin=verdict.margins[i],
-                decision="accepted" if i in path else "unverified" if verdict.p[i] is None else "rejected",
-                parent=None if draft.branches is None else parent,
-            )
-        )
-    if own_id is None:
-        return tuple(drafted), None
-    rejected = next((i for i, parent in enumerate(parents) if parent == last), None)
-    own = TargetToken(
-        id=own_id,
-        text=detokenizer.commit([own_id])[0],
-        special=own_id in detokenizer.special_ids,
-        p=verdict.token_p,
-        margin=verdict.token_margin,
-        reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
-        rank=None if rejected is None else draft.rank(rejected, own_id),
-    )
-    return tuple(drafted), own

@@ -1,7 +1,7 @@
-"""What a pass of the target costs on this machine, by the number of its tokens.
+"""Cost of a target pass on this machine, by its number of tokens.
 
-A pass reads the weights once, however many tokens it is over. One more token costs a GPU next to nothing beside that,
-and some CPUs a tenth of a pass: whether it is worth verifying is known only once it has been measured.
+A pass reads the weights once, whatever its number of tokens. One more token costs a GPU almost nothing, and some CPUs a
+tenth of a pass. Whether a draft token is worth verifying must therefore be measured.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedModel
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.clock import Clock
+from playground.decoding.runners.eager import EagerRunner
 from playground.trace import PassTime
 
-# Tokens; kernels take rows in blocks, so that what a pass takes grows in steps.
+# Tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
 SIZES = (1, 16, 64, 8, 32, 4, 24, 12)
-LEAST = (1, 16, 64, 1, 16)  # always timed; those twice that most depends on, as one pass may meet a busy moment
-TEXT = 16  # tokens that stand before them
-ROUNDS, SECONDS = 8, 2.0  # as many passes of each size, but no others after that time
+LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
+TEXT = 16  # tokens in the cache before each pass
+ROUNDS, SECONDS = 8, 2.0  # passes of each size; no more are started after so many seconds
 
 
 class PassCost:
-    """In passes over one token. What lies between two sizes that were measured costs in proportion, and fewer tokens
-    cost no more than was measured of more: that was a busy moment."""
+    """In passes over one token. Interpolates between measured sizes. Fewer tokens never cost more than a larger
+    measured size: such a measurement is noise."""
 
     def __init__(self, times: Sequence[PassTime]) -> None:
         tokens = [time.tokens for time in times]
@@ -34,14 +34,14 @@ class PassCost:
         self._passes = np.interp(range(tokens[-1] + 1), tokens, seconds / seconds[0]).tolist()
 
     def __call__(self, tokens: int) -> float:
-        """`tokens`: at least 1. Beyond what was measured a pass costs as much as the longest that was."""
+        """`tokens`: at least 1. Beyond the largest measured size, the cost of that size."""
         return self._passes[min(tokens, len(self._passes) - 1)]
 
 
 def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
-    """Passes of the sizes in turn, over tokens at random, which go to many of a mixture's experts; by size. Of each the
-    quickest counts: whatever else uses the machine makes passes slower, and never quicker."""
-    target, clock = CachedModel(model), Clock(model.device)
+    """Times passes of each size in turn and keeps the fastest of each, since other load only makes a pass slower.
+    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size."""
+    target, clock = EagerRunner(model), Clock(model.device)
     ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
     least, sizes = ([size for size in of if TEXT + size <= target.context_limit] for of in (LEAST, SIZES))
 
@@ -49,11 +49,11 @@ def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
         start = clock()
         target.forward(ids[:size], keep=size)
         passed = clock() - start
-        target.keep(TEXT)
+        target.commit(TEXT)
         return passed
 
     target.forward(ids[:TEXT], keep=1)
-    target.keep(TEXT)
+    target.commit(TEXT)
     quickest: dict[int, float] = {}
     for done, size in enumerate(least + sizes * ROUNDS):
         if done >= len(least) and clock() > SECONDS:

@@ -1,4 +1,4 @@
-"""From logits to scores, probabilities and draws, by transformers' own logits processors."""
+"""Logits to scores, probabilities and sampled tokens, by transformers' own logits processors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from playground.lane import Request
 
 
 class Sampler:
-    """A request's way of choosing tokens: the same for target and drafter, so that q comes from the settings of p.
+    """The sampling settings of a request, for target and drafter alike, so that q is made as p is.
 
-    Scores are logits after the processors that look at the text (repetition penalty); probabilities are the softmax of
-    the scores after the warpers that look at one row only (temperature, top-k, top-p, in transformers' order). Draws
-    come from one generator, seeded by the request, so that a run repeats.
+    Scores are logits after the processors that depend on the text (repetition penalty). Probabilities are the softmax
+    of the scores after the warpers that depend on one row only (temperature, top-k, top-p, in transformers' order).
+    All sampling uses one generator, seeded by the request, so runs are reproducible.
+
+    `greedy`: whether tokens are chosen by argmax.
     """
 
     def __init__(self, request: Request, device: torch.device) -> None:
@@ -42,16 +44,16 @@ class Sampler:
 
     @property
     def reads_text(self) -> bool:
-        """Whether scores differ from logits."""
+        """Whether scores depend on the text, and so differ from logits."""
         return bool(self._processors)
 
     def scores(self, logits: torch.Tensor, text_of: Callable[[int], Sequence[int]]) -> torch.Tensor:
         """Args:
             logits: (n, vocabulary).
-            text_of: the token ids that a row was computed behind; asked only where the scores read the text.
+            text_of: row -> the token ids that the row follows. Called only if scores depend on the text.
 
         Returns:
-            (n, vocabulary).
+            (n, vocabulary) scores.
         """
         if not self._processors:
             return logits
@@ -64,11 +66,11 @@ class Sampler:
         return logits
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
-        """(n, vocabulary) scores to the distributions that tokens are drawn from."""
+        """(n, vocabulary) scores to the distributions that tokens are sampled from."""
         for warper in self._warpers:
             scores = warper(None, scores)
         return scores.softmax(dim=-1)
 
     def draw(self, probabilities: torch.Tensor) -> int:
-        """One token id from a (vocabulary,) distribution; it need not be normalised."""
+        """Samples a token id from a (vocabulary,) distribution, which need not be normalised."""
         return int(torch.multinomial(probabilities, 1, generator=self.generator))

@@ -1,4 +1,4 @@
-"""Token ids to the text that each of them adds, and requests to token ids."""
+"""Requests to token ids, and token ids to the text that each of them adds."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from transformers import PreTrainedTokenizerBase
 from playground.errors import PlaygroundError
 from playground.lane import Request
 
-REPLACEMENT = "\ufffd"  # what a tokenizer decodes bytes to that do not make a character yet
-WINDOW = 12  # tokens decoded together, so that a piece is what it is in its surroundings
+REPLACEMENT = "\ufffd"  # what a tokenizer decodes an incomplete character to
+WINDOW = 12  # tokens decoded together: a token's text depends on its neighbours
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
-    """The token ids that the target is given for a request.
+    """The prompt of a request as token ids.
 
     Raises:
-        PlaygroundError: the tokenizer has no chat template, or one that refuses the messages; nothing is left of the
-        text.
+        PlaygroundError: the tokenizer has no chat template, the template rejects the messages, or the prompt has no
+            tokens.
     """
     if not request.chat_template:
         text = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
@@ -31,7 +31,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
             messages.insert(0, {"role": "system", "content": request.system})
         try:
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
-        except Exception as error:  # a program that comes with the model; transformers runs it in a sandbox
+        except Exception as error:  # the template is a program; transformers runs it in a sandbox
             raise PlaygroundError(
                 f"The model's chat template refuses these messages ({error or type(error).__name__}). "
                 "Leave the system prompt empty, or switch the chat template off."
@@ -42,16 +42,17 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that are no text: ends, turns of a chat, and the like."""
+    """Tokens that are not text: end of text, chat turns and the like."""
     added = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     return frozenset(tokenizer.all_special_ids) | added
 
 
 class Detokenizer:
-    """Turns the tokens of one growing text into pieces that add up to it, whole characters only.
+    """Streams the text of a growing sequence: each token's piece holds whole characters, and the pieces add up to the
+    text.
 
     A byte-level token may end inside a character: its piece is then "", and the token that completes the character
-    carries it. Pieces are differences of a decoded window, since tokens do not decode alone to what they are in a text.
+    carries it. Pieces are differences between decoded windows, since a token decoded alone can give another text.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int]) -> None:
@@ -62,15 +63,15 @@ class Detokenizer:
         self._held = 0  # tokens in a row whose character is not complete
 
     def commit(self, ids: Sequence[int]) -> list[str]:
-        """The pieces of `ids`, which are appended to the text."""
+        """Appends `ids` and returns their pieces."""
         return [self._append(id_) for id_ in ids]
 
     def branch(self, ids: Sequence[int], parents: Sequence[int], last: int) -> list[str]:
-        """The pieces that each of `ids` has behind its parent; the text goes on along the branch that ends in `last`.
+        """Returns the piece that each draft token adds after its parent, and appends the branch that ends in `last`.
 
         Args:
-            parents: for each the index of the one that it stands behind, which comes before it; -1 for the text.
-            last: index of the last token that stands; -1 where none does.
+            parents: for each token the index of its parent, which comes before it; -1 for the text.
+            last: index of the last accepted token; -1 for none.
         """
         states = [(self._window, self._shown, self._held)]
         pieces = []
@@ -95,7 +96,7 @@ class Detokenizer:
         return piece
 
     def _tail(self, ids: list[int]) -> list[int]:
-        """The last tokens, from one that begins a character: half a character in front would spoil what follows it."""
+        """The last tokens, starting with one that begins a character: an incomplete one would corrupt what follows."""
         sizes = range(WINDOW, WINDOW + 4)
         return next((ids[-n:] for n in sizes if not self._decode(ids[-n:]).startswith(REPLACEMENT)), ids[-WINDOW:])
 

@@ -1,89 +1,73 @@
-"""Which draft tokens the target keeps, and the token it adds by itself.
+"""Verification: which draft tokens are accepted and which token the target adds (`decide`), then what the trace says
+about them (`annotate`).
 
-The target chooses as it would alone, by argmax or by a draw from its distribution p, and where its choice was drafted
-it goes on from there. That is exact by itself, and under one seed a sampled text is the same whatever was drafted.
+The target chooses as it would alone, by argmax or by sampling from its distribution p, and while its choice was drafted
+it goes on from there. That is exact, and under one seed the sampled text is the same whatever was drafted.
 
-Where the drafter drew its tokens, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
-from Transformers via Speculative Decoding", algorithm 1) keeps more of them and leaves p unchanged, too: a draft token
-x is kept with probability min(1, p(x) / q(x)), and the first one that is not is replaced by a draw from
-norm(max(0, p - q)). Of tokens that were chosen, by argmax or by a lookup, q is one-hot: then, and where a tree's
-alternatives are rejected one after the other (Miao et al. 2024, SpecInfer), it keeps as many as the first rule.
+Where the draft was itself sampled, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
+from Transformers via Speculative Decoding", algorithm 1) accepts more and leaves p unchanged as well: draft token x is
+accepted with probability min(1, p(x) / q(x)), and the first rejected one is replaced by a sample from
+norm(max(0, p - q)). For draft tokens that were chosen (argmax, lookup) q is one-hot. Then, and where a tree's
+alternatives are rejected one after the other (Miao et al. 2024, SpecInfer), it accepts as many as the first rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from playground.decoding.drafters.base import Draft
 from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.trace import Decision, DraftToken, TargetToken
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the target made of a draft of k tokens.
+    """The outcome of verifying a draft of k tokens.
 
     Attributes:
-        path: the indices of the draft tokens that are kept, in the order of the text.
-        token: the target's own token behind them.
-        p: the target's probability of each draft token; None where it stands behind one that is not kept.
-        margins: the gap between the target's two highest scores at the place of each draft token; None as for p.
-        token_p, token_margin: the same of its own token.
+        path: indices of the accepted draft tokens, in the order of the text.
+        token: the target's own token, which follows them.
+        decisions: one for each draft token.
     """
 
     path: list[int]
     token: int
-    p: list[float | None]
-    margins: list[float | None]
-    token_p: float
-    token_margin: float
+    decisions: list[Decision]
 
 
-def verify(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
-    """Args:
-    scores: the target's, of shape (k + 1, vocabulary): row 0 is behind the text, row i + 1 behind draft token i.
+def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
+    """Accepts draft tokens and chooses the target's own.
+
+    Args:
+        scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
     """
     if sampler.greedy:
-        path, token = follow(draft, lambda row: int(scores[row].argmax()))
+        choices = scores.argmax(dim=-1).tolist()
+        path, token = follow(draft, choices.__getitem__)
     elif draft.probabilities is None:
         path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
     else:
-        accepted, token = speculative_sampling(draft, sampler.probabilities(scores), sampler)
-        path = list(range(accepted))
-
-    # What is told of the tokens stands in the rows along the path alone; the others are many in a tree.
-    rows = {-1: 0} | {i: row for row, i in enumerate(path, 1)}  # behind which token
-    along = scores[[i + 1 for i in rows]]
-    probabilities = along.softmax(dim=-1) if sampler.greedy else sampler.probabilities(along)
-    best = along.topk(2, dim=-1).values
-    margins = (best[:, 0] - best[:, 1]).tolist()
-    judged = {i: rows[parent] for i, parent in enumerate(draft.parents) if parent in rows}
-    p = probabilities[[*judged.values(), len(path)], [*(draft.ids[i] for i in judged), token]].tolist()
-    p_of = dict(zip(judged, p, strict=False))
-    k = len(draft.ids)
-    return Verdict(
-        path,
-        token,
-        p=[p_of.get(i) for i in range(k)],
-        margins=[margins[judged[i]] if i in judged else None for i in range(k)],
-        token_p=p[-1],
-        token_margin=margins[-1],
-    )
+        n, token = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+        path = list(range(n))
+    return Verdict(path, token, _decisions(draft, path))
 
 
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
-    """Goes along the draft while it holds what is chosen.
+    """Follows the draft for as long as it contains the target's choice.
 
     Args:
-        choose: the token that belongs behind the text (0) or behind draft token i (i + 1); asked once a place.
+        choose: the target's choice in row i of its scores, as in `decide`. Asked once for each row on the path.
 
     Returns:
-        The indices of the draft tokens gone along, and the token chosen behind them.
+        The indices of the accepted draft tokens, and the choice that follows them.
     """
     drafted = {(parent, id_): i for i, (parent, id_) in enumerate(zip(draft.parents, draft.ids, strict=True))}
-    path, at = [], -1
+    path: list[int] = []
+    at = -1
     while True:
         token = choose(at + 1)
         if (at, token) not in drafted:
@@ -93,7 +77,7 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
 
 
 def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int]:
-    """Accepts a prefix of a chain of tokens that were drawn, and draws the token behind it.
+    """Accepts a prefix of a chain of sampled tokens, and samples the token that follows it.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
@@ -104,10 +88,85 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     k = len(draft.ids)
     q = draft.probabilities
     u = torch.rand(k, generator=sampler.generator, device=p.device)
-    kept = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
-    n = kept.index(False) if False in kept else k
+    accepted = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
+    n = accepted.index(False) if False in accepted else k
     if n == k:
         return n, sampler.draw(p[k])
     residual = (p[n] - q[n]).clamp(min=0)
-    # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right draw.
+    # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right choice.
     return n, sampler.draw(residual if residual.sum() > 0 else p[n])
+
+
+def _decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
+    """A token whose parent was accepted was compared with the target's choice; after a rejection none is."""
+    verified = {-1, *path}
+    return [
+        "accepted" if i in verified else "rejected" if parent in verified else "unverified"
+        for i, parent in enumerate(draft.parents)
+    ]
+
+
+def annotate(
+    draft: Draft,
+    verdict: Verdict,
+    scores: torch.Tensor,
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    with_own: bool,
+) -> tuple[tuple[DraftToken, ...], TargetToken | None]:
+    """The round's tokens as the trace holds them. Decodes nothing: it may be left out without changing the output.
+
+    Args:
+        scores: as `decide` was given them.
+        detokenizer: moves on by the accepted tokens and the target's own.
+        with_own: whether the target's own token is part of the output.
+    """
+    # Only rows on the path are shown; a tree has many others.
+    row_after = {-1: 0} | {i: row for row, i in enumerate(verdict.path, 1)}
+    judged = {i: row_after[parent] for i, parent in enumerate(draft.parents) if parent in row_after}
+    p, margins = _shown(
+        scores[[i + 1 for i in row_after]],
+        rows=[*judged.values(), len(verdict.path)],
+        ids=[*(draft.ids[i] for i in judged), verdict.token],
+        sampler=sampler,
+    )
+    p_of = dict(zip(judged, p, strict=False))
+
+    last = verdict.path[-1] if verdict.path else -1
+    pieces = detokenizer.branch(draft.ids, draft.parents, last)
+    drafted = tuple(
+        DraftToken(
+            id=id_,
+            text=pieces[i],
+            special=id_ in detokenizer.special_ids,
+            q=draft.q[i],
+            p=p_of.get(i),
+            margin=margins[judged[i]] if i in judged else None,
+            decision=verdict.decisions[i],
+            parent=None if draft.tree is None else draft.parents[i],
+        )
+        for i, id_ in enumerate(draft.ids)
+    )
+    if not with_own:
+        return drafted, None
+    rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
+    own = TargetToken(
+        id=verdict.token,
+        text=detokenizer.commit([verdict.token])[0],
+        special=verdict.token in detokenizer.special_ids,
+        p=p[-1],
+        margin=margins[-1],
+        reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
+        rank=None if rejected is None else draft.rank(rejected, verdict.token),
+    )
+    return drafted, own
+
+
+def _shown(
+    scores: torch.Tensor, rows: Sequence[int], ids: Sequence[int], sampler: Sampler
+) -> tuple[list[float], list[float]]:
+    """The probability of each of `ids` in its row, and the gap between the two highest scores of every row."""
+    probabilities = scores.softmax(dim=-1) if sampler.greedy else sampler.probabilities(scores)
+    best = scores.topk(2, dim=-1).values
+    shown = torch.cat([probabilities[list(rows), list(ids)], best[:, 0] - best[:, 1]]).tolist()  # one transfer
+    return shown[: len(ids)], shown[len(ids) :]

@@ -12,6 +12,7 @@ from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
 
 from playground.distil.batch import keep_rows, roomy_cache
 from playground.distil.prompts import Messages
+from playground.models.decoder import decoder_of
 
 CHOICES = 8  # of the target's distribution that are kept for each token
 COLUMNS = 64  # of a batch's prompts that go through the target at once
@@ -125,7 +126,7 @@ class _Pass:
 
 def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, layers: Sequence[int]) -> _Pass:
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-    out = model.base_model(
+    out = decoder_of(model)(
         input_ids=ids,
         attention_mask=mask,
         position_ids=positions,

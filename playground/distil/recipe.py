@@ -20,6 +20,7 @@ from playground.distil.students import AssistantStudent, HeadsStudent, MtpStuden
 from playground.distil.train import Plan, train
 from playground.errors import PlaygroundError
 from playground.models.compatibility import check_same_tokenizer
+from playground.models.decoder import decoder_of
 from playground.models.load import LoadedModel, load
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
@@ -115,7 +116,7 @@ def _student(
 ) -> Student:
     if kind == "assistant":
         return AssistantStudent(_begun_assistant(target, start_from) if start_from else _new_assistant(config, target))
-    if kind == "mtp" and not hasattr(target.model.base_model, "norm"):
+    if kind == "mtp" and not hasattr(decoder_of(target.model), "norm"):
         raise PlaygroundError(
             f"{target.name} ({target.model.config.model_type}) has no final norm where Llama and its like have it, and "
             "an MTP layer starts from that. Train heads or an assistant."

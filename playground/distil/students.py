@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.distil.data import Batch
+from playground.models.decoder import decoder_of
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 
@@ -139,7 +140,7 @@ class AssistantStudent:
         self._vocabulary = DraftVocabulary(torch.arange(vocab_size, device=model.device), vocab_size)
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
-        hidden = self.module.base_model(input_ids=batch.ids, use_cache=False).last_hidden_state
+        hidden = decoder_of(self.module)(input_ids=batch.ids, use_cache=False).last_hidden_state
         logits = self.module.get_output_embeddings()(hidden[batch.counts])
         loss, agree = self._vocabulary.score(logits, batch.choices[batch.counts], batch.chances[batch.counts])
         return Lesson(loss.mean(), agree[:, None])

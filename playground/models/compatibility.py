@@ -1,4 +1,4 @@
-"""Whether an assistant can draft for a target: both must mean the same by every token id."""
+"""Whether an assistant can draft for a target: every token id must mean the same to both."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from playground.models.load import LoadedModel
 
 
 def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
-    """Compares the vocabularies, added tokens included. Embeddings padded to different sizes may differ: ids past the
-    vocabulary mean nothing to either.
+    """Compares the vocabularies, including added tokens. The embeddings may be padded to different sizes: ids beyond
+    the vocabulary have no meaning to either model.
 
     Raises:
-        PlaygroundError: the vocabularies differ; the sentence says in what.
+        PlaygroundError: the vocabularies differ; the message names the first difference.
     """
     if target.tokenizer is assistant.tokenizer:
         return
@@ -22,9 +22,9 @@ def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
         what = f"the target's vocabulary has {len(ours):,} tokens and the assistant's {len(theirs):,}"
     else:
         token = min((token for token in ours if ours[token] != theirs.get(token)), key=ours.__getitem__)
-        place = f"id {theirs[token]}" if token in theirs else "no id"
-        what = f"the token {token!r} has id {ours[token]} in the target and {place} in the assistant"
+        other = f"id {theirs[token]}" if token in theirs else "no id"
+        what = f"the token {token!r} has id {ours[token]} in the target and {other} in the assistant"
     raise PlaygroundError(
         f"{assistant.name} cannot draft for {target.name}, because their tokenizers differ: {what}. "
-        "Choose two models of one family, or the way of drafting for another tokenizer (universal)."
+        "Choose two models of one family, or the drafter universal, which works with any tokenizer."
     )

@@ -1,4 +1,4 @@
-"""What models and caches hold in memory, in bytes, counted from the tensors that are there."""
+"""The memory that models and caches hold, in bytes, counted from their tensors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from playground.models.cpu.packed import PackedLinear
 
 
 def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
-    """Of a model; what it shares with the one that it is loaded `beside` is not counted, nor is anything twice."""
+    """Bytes of a model's weights. Memory shared with the model `beside` is left out; nothing is counted twice."""
     shared = set() if beside is None else _held(beside).keys()
     return sum(size for at, size in _held(model).items() if at not in shared)
 
 
 def cache_bytes(cache: Cache) -> int:
-    """Of a KV cache, recurrent states among it, which layers keep in dictionaries."""
+    """Bytes of a KV cache, including recurrent states, which layers keep in dictionaries."""
     kept = [value for layer in cache.layers for value in vars(layer).values()]
     states = [state for value in kept for state in (value.values() if isinstance(value, dict) else [value])]
     return sum(_storages(state for state in states if isinstance(state, Tensor)).values())
@@ -31,15 +31,15 @@ def _held(model: nn.Module) -> dict[int, int]:
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Those that a module keeps without their being a part of it, too: its target's head, or a part of that."""
+    """All submodules, and modules kept as plain attributes: the target's head, or rows of it."""
     for module in model.modules():
         yield module
         yield from (value for value in vars(module).values() if isinstance(value, nn.Module))
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """ModelFiles and buffers, and what a module keeps beside them: in the objects in which bitsandbytes has them, the
-    scales of quantised weights."""
+    """Parameters, buffers and other tensors of a module, such as the scales that bitsandbytes keeps in objects of its
+    own."""
     yield from module.parameters()
     yield from module.buffers()
     for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
@@ -47,10 +47,10 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Address -> bytes. A view holds all of the memory that it looks at."""
+    """Address -> bytes. A view holds all memory of its base."""
     found: dict[int, int] = {}
     for tensor in tensors:
-        if hasattr(tensor, "__tensor_flatten__"):  # a quantised one is made of others
+        if hasattr(tensor, "__tensor_flatten__"):  # a quantised tensor consists of several others
             found |= _storages(getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
         else:
             storage = tensor.untyped_storage()

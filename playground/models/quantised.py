@@ -1,8 +1,8 @@
-"""ModelFiles of eight or four bits, through bitsandbytes, which need not be installed.
+"""Weights of eight or four bits, through bitsandbytes, which is optional.
 
 Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale" (arXiv 2208.07339), and 2023,
-"QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv 2305.14314), for the four bits of NF4. What is quantised are the
-linear layers; embedding and head stay as they are, and drafters may go on reading them.
+"QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv 2305.14314), for the four bits of NF4. Only linear layers are
+quantised. Embedding and head keep their dtype, so that drafters can use them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from playground.errors import PlaygroundError
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 
-STORED = {8: 8.0, 4: 4.5}  # bits that a weight takes with its scales; NF4 has one of four bytes for 64 weights
-WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # in the names of what keeps its dtype
+STORED = {8: 8.0, 4: 4.5}  # bits per weight with its scales; NF4 has one scale of four bytes for 64 weights
+WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # parts of the names of weights that keep their dtype
 
 
 def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
@@ -31,22 +31,22 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
     config = _config(weights)
     if weights.gguf:
         raise PlaygroundError(
-            f"{weights.name} is GGUF, which is quantised already and dequantised while it is read. "
+            f"{weights.name} is GGUF, which is quantised already and is dequantised while loading. "
             f"Choose safetensors for int{bits}, or another dtype."
         )
     if "quantization_config" in config:
         raise PlaygroundError(
-            f"{weights.name} is quantised already. Choose the dtype auto to load it as it is, or the original weights "
+            f"{weights.name} is quantised already. Choose the dtype auto to load it unchanged, or the original weights "
             f"for int{bits}."
         )
     if bits == 8 and "kv_lora_rank" in config:
         raise PlaygroundError(
-            f"{weights.name} has multi-head latent attention, whose layers bitsandbytes cannot multiply in int8. "
+            f"{weights.name} has multi-head latent attention, which bitsandbytes cannot compute in int8. "
             "Choose int4 or another dtype."
         )
     if not is_bitsandbytes_available():
         raise PlaygroundError(
-            f"int{bits} weights are made by the library bitsandbytes, which is not installed here. "
+            f"int{bits} needs the library bitsandbytes, which is not installed. "
             "Install it with `pip install bitsandbytes`, or choose another dtype."
         )
     if bits == 8:
@@ -55,23 +55,23 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
 
 
 def settle(model: PreTrainedModel) -> None:
-    """Makes what comes out for a token independent of the tokens verified beside it, in the dtype that was asked for;
-    also where the checkpoint was quantised by others."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # else it warns in every layer of every pass
+    """Makes a token's output independent of the tokens verified with it, in the requested dtype. For checkpoints that
+    were published quantised, too."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it would warn in every layer of every pass
     for module in model.modules():
         match type(module).__name__:
-            case "Linear8bitLt":  # a threshold has columns computed apart which are chosen by all tokens of the pass
+            case "Linear8bitLt":  # the threshold picks columns by all tokens of the pass
                 module.state.threshold = 0.0
-            case "Linear4bit":  # a kernel for some CPUs: it always computes in bfloat16, and takes no odd shapes
+            case "Linear4bit":  # a CPU kernel that computes in bfloat16 only, and only in some shapes
                 if model.dtype != torch.bfloat16 or module.out_features % 32 or module.in_features % 64:
                     module.support_avx512bf16_for_cpu = False
 
 
 def precision(model: PreTrainedModel) -> str:
-    """What the weights are and what is computed in, such as "bfloat16" or "int8 weights, bfloat16"."""
+    """The formats of weights and computation, such as "bfloat16" or "int8 weights, bfloat16"."""
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
-    if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while it is read
+    if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
         return f"float16 weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"
@@ -79,7 +79,7 @@ def precision(model: PreTrainedModel) -> str:
 
 
 def stored_bits(name: str, shape: Sequence[int], bits: int) -> float | None:
-    """Of a weight of a checkpoint, once it is quantised; None where it keeps its dtype."""
+    """Bits per value of a checkpoint's weight once quantised; None if it keeps its dtype."""
     return STORED[bits] if len(shape) == 2 and not any(part in name for part in WHOLE) else None
 
 

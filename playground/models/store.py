@@ -7,22 +7,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import TypeVar
 
 import torch
 
-from playground.models.compatibility import check_same_tokenizer
+from playground.drafting_methods import METHODS
 from playground.models.cpu.layout import lay_out
 from playground.models.cpu.packed import pack
 from playground.models.device import HALF, resolve_device, resolve_dtype, weight_bits
 from playground.models.load import LoadedDrafter, LoadedModel, load
-from playground.models.networks.dflash import load_dflash
-from playground.models.networks.eagle3 import load_eagle3
-from playground.models.networks.early_exit import first_layers
-from playground.models.networks.gemma4 import load_gemma4
-from playground.models.networks.medusa import load_medusa
-from playground.models.networks.native_mtp import load_native
-from playground.models.networks.trained import load_trained
+from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
@@ -30,25 +25,10 @@ M = TypeVar("M", LoadedModel, LoadedDrafter)
 Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits of weights that are others; where
 
 
-def _load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    return (load_native if name == NATIVE else load_trained)(name, target, progress)
-
-
-# What loads a network that shares the target's weights, by the field of a Pair that names it.
-NETWORKS: dict[str, Callable[[str, LoadedModel, Callable[[Progress], None]], LoadedDrafter]] = {
-    "mtp": _load_mtp,
-    "heads": load_trained,
-    "medusa": load_medusa,
-    "dflash": load_dflash,
-    "eagle3": load_eagle3,
-    "gemma4": load_gemma4,
-}
-
-
 @dataclass
 class LoadedPair:
-    """`drafting` is what the way of drafting drafts with: a model, which may be the target's first layers, or a network
-    over the target's hidden states; None for a lookup."""
+    """`drafting`: what drafts: a model, which may be the target's first layers, or a network that reads the target's
+    hidden states; None for a lookup."""
 
     pair: Pair
     target: LoadedModel
@@ -81,7 +61,8 @@ class ModelStore:
             PlaygroundError: the pair has nothing for this drafter, or something that does not fit the target; a model
             cannot be had or loaded.
         """
-        name, field = pair.weights_of(drafter), pair.drafts_by(drafter)
+        pair.weights_of(drafter)  # raises where the drafter lacks its weights
+        kind = pair.drafts_by(drafter)
         where = resolve_device(device)
         asked = pair.dtype if dtype == "auto" else dtype
         format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), where)
@@ -89,18 +70,24 @@ class ModelStore:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
             target = self._model(pair.target, format_, progress)
-            if field is None:
+            if kind is None:
                 return LoadedPair(pair, target)
-            if field == "early_exit":
-                return LoadedPair(pair, target, first_layers(target, pair.early_exit))
-            if field in NETWORKS:
-                network = partial(NETWORKS[field], name, target, progress)
-                return LoadedPair(pair, target, self._load(f"{name} for {pair.target}", format_, network))
-            assistant = self._model(name, format_, progress)
-            if field == "assistant" and (pair.target, name) not in self._checked:
-                check_same_tokenizer(target, assistant)
-                self._checked.add((pair.target, name))
+            method, named = METHODS[kind], str(pair.weights[kind])
+            if method.weights == "layers":
+                return LoadedPair(pair, target, resolve_name(method.loader)(target, pair.weights[kind]))
+            if method.weights == "network":
+                network = partial(resolve_name(method.loader), named, target, progress)
+                return LoadedPair(pair, target, self._load(f"{named} for {pair.target}", format_, network))
+            assistant = self._model(named, format_, progress)
+            if method.check and (pair.target, named) not in self._checked:
+                resolve_name(method.check)(target, assistant)
+                self._checked.add((pair.target, named))
             return LoadedPair(pair, target, assistant)
+
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
+        models = [model for (held, _), model in tuple(self._models.items()) if held == name]
+        return sampling_defaults(models[0].model.generation_config) if models else {}
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
         if self._models.keys() <= wanted:

@@ -1,30 +1,53 @@
-"""The page's endpoint for other programs: the arguments of `Asked` by name, a comparison back."""
+"""The page's endpoint for other programs: the fields of `Asked` are its arguments, a comparison its result."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, get_type_hints
 
 import gradio as gr
 
-from playground.ui.controls import Asked
+from playground.drafting_methods import METHODS
+from playground.settings import SETTINGS
+from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events
 
 
-def endpoint(events: Events) -> Callable[..., dict]:
+def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency_limit: int) -> None:
+    """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
+    published = gr.api(_compare(events), api_name="compare", concurrency_limit=concurrency_limit)
+    choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
+    # gr.api labels the parameters by their number, and takes no descriptions.
+    inputs: Sequence[Any] = page.fns[published["id"]].inputs
+    for field, component in zip(fields(Asked), inputs, strict=True):
+        component.label = SETTINGS[field.name].label
+        text = describe(field.name, choices.get(field.name, ()), optional=field.default is None)
+        component._api_info = {**component._api_info, "description": text, "additional_description": text}
+
+
+def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
+    """One line on a parameter: what it accepts, what it is for, and what None means where it may be None."""
+    setting = SETTINGS[name]
+    allowed = f"one of {', '.join(choices)}" if choices else setting.allowed
+    default = " None uses the preset's value." if optional else ""
+    return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
+
+
+def _compare(events: Events) -> Callable[..., dict]:
     """A function for `gr.api`, which reads names, types and defaults from its signature: those of `Asked`."""
 
     def compare(request: gr.Request, *values: Any) -> dict:
-        """Runs the prompt through standard and assisted decoding, and returns the whole comparison: each lane with its
-        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" for `target` and `assistant`.
-        What is None is as the pair has it."""
-        return events.compare(request.session_hash, Asked(*values))
+        """Runs the prompt through standard and assisted decoding and returns the whole comparison: each lane with its
+        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" to use `target` and `assistant`.
+        """
+        return events.compare(str(request.session_hash), Asked(*values))
 
     kinds = {"request": gr.Request, **get_type_hints(Asked), "return": dict}
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     compare.__annotations__ = kinds
-    compare.__signature__ = inspect.Signature(
+    compare.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [request, *inspect.signature(Asked).parameters.values()], return_annotation=dict
     )
     return compare

@@ -1,4 +1,4 @@
-"""The page: what stands where, and which button calls which handler."""
+"""The page: its layout, and which button calls which handler."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.events import Dependency
 
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
-from playground.ui import controls, panels
-from playground.ui.endpoint import endpoint
+from playground.ui import controls, own_settings, panels
+from playground.ui.endpoint import publish
 from playground.ui.events import BackendFor, Events
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
-IN_LINE = 24  # sessions that may wait for the device: each holds one of Gradio's 40 threads; more see its own queue
+IN_LINE = 24  # sessions that may wait for the device, each in one of Gradio's 40 threads; more wait in Gradio's queue
 DAY_S = 86_400
 
 # fmt: off
@@ -45,23 +46,25 @@ def build(
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         with gr.Row(elem_id="header"):
-            gr.HTML(f"<h1>{TITLE}</h1><p>One prompt, two lanes, every draft token seen.</p>")
+            gr.HTML(f"<h1>{TITLE}</h1><p>See whether speculative decoding speeds up your model, and why.</p>")
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked, outputs = _lay_out(pairs, default, examples)
-        _wire(page, events, asked, outputs)
+        asked, own, outputs = _lay_out(pairs, default, examples)
+        finished = _wire(page, events, asked, outputs)
 
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
 
-        page.load(loading, None, model, concurrency_limit=None, show_progress="hidden", api_visibility="private")
-        gr.api(endpoint(events), api_name="compare", concurrency_limit=IN_LINE)
+        shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
+        own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, finished])
+        publish(page, events, pairs, IN_LINE)
     return page
 
 
 def look() -> dict[str, Any]:
-    """How the page looks: arguments for `launch`."""
+    """The theme, style sheet and script of the page, as arguments for `launch`."""
     return {
         "theme": gr.themes.Default(
             primary_hue=BLUE,
@@ -72,7 +75,12 @@ def look() -> dict[str, Any]:
             text_size=gr.themes.sizes.text_sm,
             font=("ui-sans-serif", "system-ui", "sans-serif"),
             font_mono=("ui-monospace", "monospace"),
-        ).set(button_primary_background_fill="*primary_600", button_primary_background_fill_hover="*primary_700"),
+        ).set(
+            button_primary_background_fill="*primary_600",
+            button_primary_background_fill_hover="*primary_700",
+            body_text_color_subdued="#57606a",
+            body_text_color_subdued_dark="#a3abb5",
+        ),
         "css_paths": [panels.ASSETS / "page.css", *sorted((panels.ASSETS / "css").glob("*.css"))],
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
@@ -81,15 +89,18 @@ def look() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The components that handlers fill, in the order in which `Events` returns values."""
+    """The components that handlers update, in the order in which `Events` returns values."""
 
     stage: Component
     outcome: list[Component]
-    buttons: list[Component]
+    buttons: list[Any]
 
 
-def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[controls.Controls, Outputs]:
+def _lay_out(
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]
+) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
     asked = controls.build(pairs, default, examples)
+    own = own_settings.lay_out()
     if examples:
         controls.examples_for(asked, examples)
     with gr.Row(elem_id="actions"):
@@ -109,50 +120,53 @@ def _lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) 
             rounds, gaps = _plot(), _plot()
     memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
-    return asked, Outputs(
+    outputs = Outputs(
         stage=stage,
         outcome=[details, memory, race, acceptance, rounds, gaps, save],
         buttons=[run, stop, clear, open_],
     )
+    return asked, own, outputs
 
 
 def _plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> None:
-    private = {"api_visibility": "private", "show_progress": "hidden"}
+def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> Dependency:
+    """Returns the end of a run, which further handlers may follow."""
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, clear, open_ = outputs.buttons
     comparison = gr.State()
 
     def begin(request: gr.Request) -> tuple[Any, ...]:
-        return events.begin(request.session_hash)
+        return events.begin(str(request.session_hash))
 
     def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.stream(request.session_hash, controls.Asked(*values))
+        yield from events.stream(str(request.session_hash), controls.Asked(*values))
 
     def stop_own(request: gr.Request) -> None:
-        events.stop(request.session_hash)
+        events.stop(str(request.session_hash))
 
     def leave(request: gr.Request) -> None:
-        events.leave(request.session_hash)
+        events.leave(str(request.session_hash))
 
     results = [*outputs.outcome, *outputs.buttons]
     begun = run.click(begin, None, results, queue=False, **private)
     streamed = begun.then(
         stream, controls.inputs(asked), [outputs.stage, comparison], concurrency_limit=IN_LINE, **private
     )
-    streamed.success(events.finish, comparison, results, **private)
-    # Gradio refuses some values before any handler sees them, and says so in words of its own.
+    finished = streamed.success(events.finish, comparison, results, **private)
+    # Gradio rejects some values before any handler sees them, and shows a message of its own.
     streamed.failure(lambda: events.finish(None), None, results, **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
     clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
     open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
+    return finished
 
 
 def _loading(preload: Preload, default: Pair) -> Iterator[str]:
-    """How far the default pair is, until it is there."""
+    """The progress of the default pair, until it is loaded."""
     while not preload.done:
         yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
         time.sleep(0.25)

@@ -24,20 +24,20 @@ SCRIPTS = ("core", "verdict", "tokens", "lanes", "timeline", "replay", "stage") 
 LEGEND = """
 <div class="legend">
   <ul aria-label="Legend of the token marks">
-    <li><span class="tok plain">plain</span> the target's own</li>
+    <li><span class="tok plain">plain</span> generated without a draft</li>
     <li><span class="tok accepted">accepted</span> draft token kept</li>
-    <li><span class="tok rejected">rejected</span> draft token dropped</li>
+    <li><span class="tok rejected">rejected</span> draft token discarded</li>
     <li><span class="tok unverified">unverified</span> after a rejection, not checked</li>
-    <li><span class="tok correction">correction</span> the target's, in its place</li>
-    <li><span class="tok bonus">bonus</span> after a fully accepted draft</li>
-    <li><span class="tok fork">16</span> draft tree of so many tokens: press to unfold</li>
+    <li><span class="tok correction">correction</span> the model's replacement</li>
+    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
+    <li><span class="tok fork">16</span> draft tree (16 tokens): click to expand</li>
   </ul>
   <div class="switches">
     <label><input type="checkbox" name="hide-rejected"> Hide rejected tokens</label>
     <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
   </div>
-  <p>Hover a token, or focus it and use the arrow keys, to see its round, its probabilities and what became of it.
-  The lanes share one device: they run one after the other, so that neither slows the other.</p>
+  <p>Hover over a token, or focus it and use the arrow keys, to see its round, its probabilities and whether it was
+  accepted. The lanes share one device and run one after the other, so neither slows the other down.</p>
 </div>
 """
 

@@ -224,11 +224,11 @@ def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visi
 
 def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
     page = visit()
-    page.get_by_text("About this way of drafting").click()
+    page.get_by_text("How this drafter works").click()
     page.locator("#about", has_text="prompt lookup").wait_for()
     page.get_by_label("Drafter").click()
-    page.get_by_role("option", name="none (standard twice)").click()
-    page.locator("#about h1", has_text="tandard").wait_for()
+    page.get_by_role("option", name="None (noise check)").click()
+    page.locator("#about h1", has_text="None").wait_for()
 
     lanes = [trace([plain_round(6)]), trace([drafted_round([1], accepted=1, own=2)], drafter="ngram")]
     held = [dataclasses.replace(lane, memory=Memory(3_000_000, 2_000_000, 0, 0)) for lane in lanes]
@@ -269,13 +269,27 @@ def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
 def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit):
     page = visit()
     page.get_by_text("More settings").click()
-    page.get_by_label("Keep free").click()  # which waits until the settings have unfolded
+    page.get_by_label("Reserve memory (GB)").click()  # which waits until the settings have unfolded
     page.wait_for_timeout(500)
-    page.get_by_label("Keep free").fill("-1")
-    page.get_by_label("Keep free").press("Tab")
+    page.get_by_label("Reserve memory (GB)").fill("-1")
+    page.get_by_label("Reserve memory (GB)").press("Tab")
     page.locator("#run").click()
-    page.locator("#status", has_text="must be 0 GB or more").wait_for()
+    page.locator("#status", has_text="must be a number from 0 to 1,000,000,000").wait_for()
     page.locator("#run:enabled").wait_for()
+
+
+def test_one_press_applies_the_checkpoints_own_sampling_settings(visit):
+    page = visit()
+    offer = page.locator("#own-settings")
+    offer.get_by_text("other sampling settings: temperature 0.6, top-p 0.95, top-k 20.").wait_for()
+    offer.get_by_role("button").click()
+    offer.wait_for(state="hidden")
+    assert page.get_by_label("number input for Temperature").input_value() == "0.6"
+    ask(page, "Compare TCP and UDP.", 8)
+    page.locator("#run").click()
+    finish(page)
+    request = saved(page).lanes[0].request
+    assert (request.temperature, request.top_p, request.top_k) == (0.6, 0.95, 20)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

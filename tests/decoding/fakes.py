@@ -34,10 +34,10 @@ def counting_law(vocab_size: int) -> Law:
 
 
 class FakeModel:
-    """What loop and assistants use of CachedModel, over a law. Counts its passes and refuses to be fed a text that its
-    cache does not hold."""
+    """A runner of a law. Counts its passes and refuses to be fed tokens that do not follow its cache."""
 
     device = torch.device("cpu")
+    recurrent, takes_trees, discards_old = False, True, False
 
     def __init__(self, law: Law, vocab_size: int, context_limit: int = 10_000) -> None:
         self.law, self.vocab_size, self.context_limit = law, vocab_size, context_limit
@@ -52,30 +52,25 @@ class FakeModel:
         view.text, view.length = self.text, self.length
         return view
 
-    def forward(self, ids: Sequence[int], keep: int, branches: Sequence[int] | None = None) -> torch.Tensor:
+    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         assert 1 <= keep <= len(ids)
         assert len(self.text) == self.length
         self.passes += 1
         self.fed += len(ids)
         self.text += ids
         self.length += len(ids)
-        if branches is not None:
-            draft = Draft(list(ids[-len(branches) :]), [1.0] * len(branches), branches=list(branches))
-            text = self.text[: -len(branches)]
-            paths = [draft.path(i) for i in range(-1, len(branches))]
+        if tree is not None:
+            draft = Draft(list(ids[-len(tree) :]), [1.0] * len(tree), tree=list(tree))
+            text = self.text[: -len(tree)]
+            paths = [draft.path(i) for i in range(-1, len(tree))]
             return torch.stack([self.law(text + [draft.ids[i] for i in path]) for path in paths])
         ends = range(len(self.text) - keep + 1, len(self.text) + 1)
         return torch.stack([self.law(self.text[:end]) for end in ends])
 
-    def keep_branch(self, length: int, path: Sequence[int]) -> None:
+    def commit(self, length: int, path: Sequence[int] = ()) -> None:
         assert length + len(path) <= self.length
         self.text[length:] = [self.text[length + i] for i in path]
         self.length = len(self.text)
-
-    def keep(self, length: int) -> None:
-        assert length <= self.length
-        del self.text[length:]
-        self.length = length
 
 
 class ScriptedDrafter(Drafter):

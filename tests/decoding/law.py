@@ -11,17 +11,17 @@ from scipy.stats import chisquare
 from torch import nn
 from transformers import PreTrainedModel
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
-from playground.decoding.drafters.build import BRANCHES
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
+from tests.decoding.real import branches_over
 
 PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 10_000
 SETTINGS = (
@@ -61,9 +61,9 @@ class RememberedBranches:
 
     cache_bytes = 0
 
-    def __init__(self, model: PreTrainedModel, make: Callable[[CachedModel], Branches], prompt: Sequence[int]) -> None:
+    def __init__(self, model: PreTrainedModel, make: Callable[[EagerRunner], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt
-        self.deepest = make(CachedModel(model)).deepest
+        self.deepest = make(EagerRunner(model)).deepest
         self._known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
@@ -83,10 +83,10 @@ class RememberedBranches:
     def _behind(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         key = (*self._text, -1, *path)
         if key not in self._known:
-            target = CachedModel(self._model)
+            target = EagerRunner(self._model)
             branches = self._make(target)
             target.forward(self._text[:-1], keep=1)
-            target.keep(len(self._text) - 1)
+            target.commit(len(self._text) - 1)
             branches.commit()
             with torch.inference_mode():
                 logits = branches.root(self._text)
@@ -104,7 +104,7 @@ class RememberedBranches:
 
 def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] = PROMPT) -> RememberedBranches:
     """What the network grows, as the project would have it grow."""
-    return RememberedBranches(model, partial(BRANCHES[type(network)], network), prompt)
+    return RememberedBranches(model, partial(branches_over, network), prompt)
 
 
 def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:

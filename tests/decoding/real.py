@@ -17,22 +17,33 @@ from transformers import (
     PreTrainedModel,
 )
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import Drafter
-from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.build import BRANCHES, build_drafter
+from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.dflash import DFlashBranches
+from playground.decoding.drafters.eagle3 import Eagle3Branches
+from playground.decoding.drafters.gemma4 import Gemma4Branches
+from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.medusa import MedusaBranches
+from playground.decoding.drafters.native_mtp import branches as mtp_branches
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.gemma4 import Gemma4Assistant
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.medusa import MedusaHeads
 from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
 
-NewDrafter = Callable[[CachedModel, Sampler], Drafter]
+NewDrafter = Callable[[EagerRunner, Sampler], Drafter]
 
 V = 40
 SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
@@ -109,7 +120,7 @@ def rounds_of(
     ends: Collection[int] = frozenset({V - 1}),
     **sampling: float,
 ) -> list[Round]:
-    target, sampler = CachedModel(model), Sampler(Request("x", **sampling), model.device)
+    target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
     drafter, detokenizer = new_drafter(target, sampler), Detokenizer(NumberTokenizer(), prompt)
     return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
 
@@ -118,11 +129,25 @@ def ids_of(rounds: Sequence[Round]) -> list[int]:
     return [token.id for round_ in rounds for token in round_.tokens]
 
 
+# What grows drafts with each kind of network, beside MTP layers.
+BRANCHES = {
+    ParallelHeads: HeadsBranches,
+    MedusaHeads: MedusaBranches,
+    DFlash: DFlashBranches,
+    Eagle3Head: Eagle3Branches,
+    Gemma4Assistant: Gemma4Branches,
+}
+
+
+def branches_over(network: nn.Module, target: EagerRunner) -> Branches:
+    return BRANCHES.get(type(network), mtp_branches)(network, target)
+
+
 def over(network: nn.Module, way: str = "chain") -> NewDrafter:
     """A chain or a tree of what the network grows."""
 
-    def new_drafter(target: CachedModel, sampler: Sampler) -> Drafter:
-        branches = BRANCHES[type(network)](network, target)
+    def new_drafter(target: EagerRunner, sampler: Sampler) -> Drafter:
+        branches = branches_over(network, target)
         if way == "tree":
             return TreeDrafter(branches, 12, {V - 1})
         return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), {V - 1})
@@ -150,11 +175,11 @@ def leaves_nothing_behind(
         first: the length of the prompt.
     """
 
-    def begun(length: int) -> tuple[CachedModel, Drafter]:
-        target = CachedModel(model)
+    def begun(length: int) -> tuple[EagerRunner, Drafter]:
+        target = EagerRunner(model)
         drafter = new_drafter(target, Sampler(Request("x"), model.device))
         target.forward(text[:length], keep=1)
-        target.keep(length)
+        target.commit(length)
         drafter.commit(length)
         return target, drafter
 
@@ -166,6 +191,6 @@ def leaves_nothing_behind(
             assert draft.ids == wanted.ids
             assert draft.q == pytest.approx(wanted.q, rel=1e-3)
         logits = target.forward(text[known - 1 : known + 5], keep=1)
-        torch.testing.assert_close(logits, CachedModel(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
-        target.keep(stands)
+        torch.testing.assert_close(logits, EagerRunner(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
+        target.commit(stands)
         drafter.commit(stands)

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.gemma4 import Gemma4Assistant
@@ -23,7 +23,7 @@ from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, V, gemma, ids_of, llama, over, rounds_of
 from tests.far import FAR, FarDevice, move
-from tests.models.test_eagle3 import LAYOUTS, load, loaded, write_head
+from tests.models.networks.test_eagle3 import LAYOUTS, load, loaded, write_head
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 from tests.published import dflash_base, medusa_heads
 
@@ -64,7 +64,7 @@ def models(kind: str, folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple
 
 def drafter(kind: str, way: str, network: nn.Module) -> NewDrafter:
     if kind == "assistant":
-        return lambda target, sampler: AssistantDrafter(CachedModel(network), V, sampler, {V - 1})
+        return lambda target, sampler: AssistantDrafter(EagerRunner(network), V, sampler, {V - 1})
     if kind == "early-exit":
         return lambda target, sampler: EarlyExitDrafter(network, target, sampler, {V - 1})
     return over(network, way)

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Request
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
-from tests.models.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
+from tests.models.networks.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 
 METHODS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))
@@ -55,10 +55,10 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
     folder = write_head(tmp_path / "head", model, list(range(V)), **LAYOUTS[layout])
     prompt, answer = answers[0]
     text = [*prompt, *answer]
-    reference, target = Reference(folder, model, LAYERS), CachedModel(model)
+    reference, target = Reference(folder, model, LAYERS), EagerRunner(model)
     drafter = drafting(model, way, load(folder, model))(target, Sampler(Request("x"), model.device))
     target.forward(prompt, keep=1)
-    target.keep_branch(len(prompt), [])
+    target.commit(len(prompt), [])
     drafter.commit(len(prompt))
     depths = []
     for accepted in (1, 0, 3, 2, 0, 3):
@@ -71,7 +71,7 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
             assert q == pytest.approx(float(expected[id_]), rel=2e-3)
             assert way == "tree" or id_ == int(expected.argmax())
         target.forward(text[known - 1 : known + 3], keep=4)
-        target.keep_branch(known, list(range(accepted)))
+        target.commit(known, list(range(accepted)))
         drafter.commit(known + accepted)
     assert min(depths) > 0 and max(depths) > 2
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -94,13 +94,13 @@ def test_what_was_drafted_before_leaves_nothing_behind(model):
 
 def test_the_drafter_reads_the_prompt_and_then_no_token_of_the_text_but_the_last(model, monkeypatch):
     fed = []
-    forward = CachedModel.forward
+    forward = EagerRunner.forward
 
-    def counted(self, ids, keep, branches=None):
-        fed.append((len(self._cache.layers), len(ids)))
-        return forward(self, ids, keep, branches)
+    def counted(self, ids, keep, tree=None):
+        fed.append((len(self._cache.states.layers), len(ids)))
+        return forward(self, ids, keep, tree)
 
-    monkeypatch.setattr(CachedModel, "forward", counted)
+    monkeypatch.setattr(EagerRunner, "forward", counted)
     rounds_of(model, drafting(model), list(range(1, 15)))
     first, *later = [count for layers, count in fed if layers == EXIT]
     assert first == 14
@@ -113,4 +113,4 @@ def test_a_recurrent_target_is_refused():
     pair = LoadedPair(custom_pair("big", None, early_exit=1), target, first_layers(target, 1))
     lane = Lane("x", "big", drafter="early-exit")
     with pytest.raises(PlaygroundError, match="big has recurrent layers"):
-        build_drafter(pair, lane, CachedModel(target.model), Sampler(Request("x"), target.model.device))
+        build_drafter(pair, lane, EagerRunner(target.model), Sampler(Request("x"), target.model.device))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.gemma4 import Gemma4Branches
+from playground.decoding.runners.eager import EagerRunner
 from playground.models.networks.gemma4 import Gemma4Assistant
 from tests.decoding import test_transformers_models as engine
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
@@ -68,14 +68,14 @@ def test_greedy_equals_generate(kind, n, way, ordered):
     assert 0 < kept < drafted
 
 
-def passed(model, *passes: tuple[list[int], int]) -> CachedModel:
+def passed(model, *passes: tuple[list[int], int]) -> EagerRunner:
     """A target behind passes, each of tokens to feed and the length of the text that stands then."""
-    cached = CachedModel(model)
+    cached = EagerRunner(model)
     cached.watch([-1])
     cached.share_kv()
     for ids, stands in passes:
         cached.forward(ids, keep=1)
-        cached.keep(stands)
+        cached.commit(stands)
     return cached
 
 
@@ -94,10 +94,10 @@ def test_the_shared_states_are_those_that_the_target_returns_for_the_text_that_s
     cached = passed(target, (TEXT[:stands] + rejected, stands))
     one_more = passed(target, (TEXT[: stands - 2], stands - 2), (TEXT[stands - 2 : stands - 1], stands - 1))
     one_more.forward([*TEXT[stands - 1 : stands], *rejected], keep=1)
-    one_more.keep(stands)
+    one_more.commit(stands)
     tree = passed(target, (TEXT[: stands - 2], stands - 2))
-    tree.forward([9, TEXT[stands - 2], 9, TEXT[stands - 1], 9], keep=1, branches=[-1, -1, 1, 1, 0])
-    tree.keep_branch(stands - 2, [1, 3])
+    tree.forward([9, TEXT[stands - 2], 9, TEXT[stands - 1], 9], keep=1, tree=[-1, -1, 1, 1, 0])
+    tree.commit(stands - 2, [1, 3])
     for each in (cached, one_more, tree):
         torch.testing.assert_close(each.shared_kv, expected_kv(target, TEXT[:stands]), rtol=1e-4, atol=1e-4)
 

@@ -25,8 +25,8 @@ from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
 from tests.decoding.law import SETTINGS, RememberedBranches, branches, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
-from tests.models.test_eagle3 import load as load_eagle3
-from tests.models.test_eagle3 import write_head
+from tests.models.networks.test_eagle3 import load as load_eagle3
+from tests.models.networks.test_eagle3 import write_head
 from tests.published import dflash_base, medusa_heads
 
 V = 4
@@ -51,7 +51,7 @@ def mtp() -> RememberedBranches:
 
 
 def eagle3(folder) -> RememberedBranches:
-    layers = dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3])
+    layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2])
     return branches(load_eagle3(write_head(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
 
 

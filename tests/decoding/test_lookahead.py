@@ -17,9 +17,9 @@ from playground.decoding.lookahead import Constant, MemoryCap, lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.drafting_methods import POLICIES
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.settings import POLICIES
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
 from tests.decoding.real import ids_of
 from tests.decoding.test_tree import LawBranches
@@ -85,13 +85,14 @@ def test_the_cost_model_agrees_with_a_simulation(alpha, c):
 def test_the_cost_model_leaves_the_prefill_out():
     lookahead = policy("cost", 8)
     lookahead.update(0, 0, 0.0, 100.0)  # were it counted, drafting would seem free
+    lookahead.update(1, 1, 9.0, 0.05)  # a drafter that reads hidden states reads the prompt's in the second round
     for i in range(10):
         lookahead.update(1, i % 2, 0.05, 0.05)
     assert lookahead.tokens == 1
 
 
 def test_an_unknown_policy_is_named():
-    with pytest.raises(PlaygroundError, match=r"'bold'.*constant, heuristic, confidence, cost"):
+    with pytest.raises(PlaygroundError, match=r"constant, heuristic, confidence, cost; it is 'bold'"):
         policy("bold")
 
 

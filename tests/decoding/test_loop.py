@@ -10,13 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from playground.decoding import loop
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Confidence, Constant, Heuristic
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
+from playground.decoding.verify import decide
 from playground.lane import Request
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, NumberTokenizer, ScriptedDrafter, counting_law, random_law
@@ -168,6 +170,49 @@ def test_seeded_sampling_repeats(drafter):
 def test_the_clock_runs_forward_and_a_round_holds_its_parts():
     rounds = rounds_of(FakeModel(counting_law(V), V), ScriptedDrafter(always_right))
     for before, after in itertools.pairwise(rounds):
-        assert before.end_s <= after.start_s
+        assert before.end_s + before.commit_s + before.annotate_s <= after.start_s
     for round_ in rounds:
         assert round_.end_s == pytest.approx(round_.start_s + round_.draft_s + round_.verify_s)
+        assert round_.passes == 1
+
+
+class Ticks:
+    """A clock that moves only when told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def taking(self, seconds: float, function):
+        def slow(*args, **kwargs):
+            self.now += seconds
+            return function(*args, **kwargs)
+
+        return slow
+
+
+def test_roll_back_and_annotation_are_timed_apart_and_policies_see_the_roll_back(monkeypatch):
+    ticks, target, seen = Ticks(), FakeModel(counting_law(V), V), []
+    drafter, lookahead = ScriptedDrafter(always_wrong), Constant(2)
+    monkeypatch.setattr(loop, "Clock", lambda device: ticks)
+    monkeypatch.setattr(loop, "annotate", ticks.taking(100.0, loop.annotate))
+    monkeypatch.setattr(drafter, "propose", ticks.taking(1.0, drafter.propose))
+    monkeypatch.setattr(target, "forward", ticks.taking(2.0, target.forward))
+    monkeypatch.setattr(target, "commit", ticks.taking(4.0, target.commit))
+    monkeypatch.setattr(drafter, "commit", ticks.taking(8.0, drafter.commit))
+    monkeypatch.setattr(lookahead, "update", lambda *round_: seen.append(round_))
+    rounds = rounds_of(target, drafter, lookahead=lookahead, max_new_tokens=3)
+    times = [(r.start_s, r.draft_s, r.verify_s, r.end_s, r.commit_s, r.annotate_s) for r in rounds[:2]]
+    assert times == [(0, 1, 2, 3, 12, 100), (115, 1, 2, 118, 12, 100)]
+    assert seen == [(2, 0, 1.0, 14.0), (1, 0, 1.0, 14.0), (0, 0, 1.0, 14.0)]
+
+
+def test_a_greedy_decision_reads_the_device_once(monkeypatch):
+    transfers = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: transfers.append(self.shape) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda self: pytest.fail("one token at a time"))
+    scores = torch.eye(V)[[2, 3, 5]]
+    verdict = decide(Draft([2, 3], [1.0, 1.0]), scores, Sampler(Request("x"), torch.device("cpu")))
+    assert (verdict.path, verdict.token, transfers) == ([0, 1], 5, [(3,)])

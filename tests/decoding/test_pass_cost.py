@@ -7,14 +7,16 @@ import torch
 from playground.experiments.environment import describe
 
 from playground.decoding import pass_cost
-from playground.decoding.cached import CachedModel
-from playground.decoding.drafters import build
+from playground.decoding.drafters import tree
+from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
+from playground.presets import custom_pair
 from playground.trace import PassTime
 
 
@@ -48,8 +50,8 @@ def test_sizes_are_timed_in_turn_until_the_time_is_over_and_the_quickest_counts(
     monkeypatch.setattr(pass_cost, "Clock", lambda device: lambda: now)
     monkeypatch.setattr(pass_cost, "LEAST", (1, 16, 1))
     monkeypatch.setattr(pass_cost, "SIZES", (1, 16, 4))
-    monkeypatch.setattr(CachedModel, "forward", forward)
-    monkeypatch.setattr(CachedModel, "keep", lambda self, length: setattr(self, "length", length))
+    monkeypatch.setattr(EagerRunner, "forward", forward)
+    monkeypatch.setattr(EagerRunner, "commit", lambda self, length: setattr(self, "length", length))
     monkeypatch.setattr(pass_cost, "SECONDS", 1.8)
     assert time_passes(tiny_llama) == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
     assert timed == [1, 16, 1, 1, 16, 4]
@@ -71,13 +73,15 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
 def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, tiny_llama, tiny_tokenizer):
     times = (PassTime(1, 0.5), PassTime(4, 0.6))
     timed = iter([times])
-    monkeypatch.setattr(build, "time_passes", lambda model: next(timed))
+    monkeypatch.setattr(tree, "time_passes", lambda model: next(timed))
     layer = LoadedDrafter(MtpLayer(tiny_llama, torch.arange(300)), "layer", "made here")
-    models = LoadedPair(None, LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer)
+    models = LoadedPair(
+        custom_pair("tiny", "layer", "mtp"), LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer
+    )
 
     def told_after(way: str):
-        target, lane = CachedModel(tiny_llama), Lane("drafted", "tiny", way)
-        build.build_drafter(models, lane, target, Sampler(Request("x"), target.device))
-        return describe(models, lane).pass_times
+        target, lane = EagerRunner(tiny_llama), Lane("drafted", "tiny", way)
+        build_drafter(models, lane, target, Sampler(Request("x"), target.device))
+        return models.target.pass_times
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

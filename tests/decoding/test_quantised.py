@@ -20,8 +20,8 @@ from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, deepseek, generated, ids_of, over, prompts, rounds_of
 from tests.decoding.test_trained_drafters import drafting, network_for
 from tests.decoding.test_transformers_models import run
-from tests.models.test_eagle3 import LAYOUTS, write_head
-from tests.models.test_eagle3 import load as load_eagle3
+from tests.models.networks.test_eagle3 import LAYOUTS, write_head
+from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.published import dflash_base, medusa_heads
 from tests.quantised import ENDS, SIZES, V, llama, quantised
 

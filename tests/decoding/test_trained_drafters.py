@@ -6,12 +6,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Request
 from playground.models.networks.heads import ParallelHeads
@@ -123,7 +123,7 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way):
     counts = dict.fromkeys(chances, 0)
     new_drafter = drafting(way, network_for(way, model, draft_ids))
     for _ in range(1_500):
-        target = CachedModel(model)
+        target = EagerRunner(model)
         drafter = new_drafter(target, sampler)
         rounds = decode(target, drafter, Constant(2), sampler, NoText(), PROMPT, LENGTH, ())
         counts[tuple(ids_of(rounds))] += 1

@@ -6,11 +6,12 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.sampling import Sampler
 from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
 
 
@@ -27,8 +28,8 @@ def run(models, drafter: str, prompt: list[int], **options):
         "none": lambda target, sampler: NoDrafter(),
         "ngram": lambda target, sampler: NgramDrafter(),
         "suffix": lambda target, sampler: SuffixDrafter(),
-        "assistant": lambda target, sampler: AssistantDrafter(CachedModel(assistant), V, sampler, ends),
-        "itself": lambda cached, sampler: AssistantDrafter(CachedModel(target), V, sampler, ends),
+        "assistant": lambda target, sampler: AssistantDrafter(EagerRunner(assistant), V, sampler, ends),
+        "itself": lambda cached, sampler: AssistantDrafter(EagerRunner(target), V, sampler, ends),
     }[drafter]
     return rounds_of(target, new_drafter, prompt, **options)
 
@@ -53,6 +54,29 @@ def test_sampling_with_the_target_as_its_own_assistant_is_always_accepted(models
     kept = sum(token.decision == "accepted" for token in drafted)
     assert kept >= len(drafted) - 1  # a rounding error may turn one draw in thousands
     assert all(token.p == pytest.approx(token.q, rel=1e-3) for token in drafted if token.decision == "accepted")
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_an_assistant_drafts_nothing_after_a_token_that_its_embedding_lacks(penalty):
+    """A target padded wider than its assistant, as Qwen2.5-7B (152,064 rows) is than the 0.5B (151,936)."""
+    target, assistant = FAMILIES["llama"](0, 2), FAMILIES["llama"](1, 1)
+    target.resize_token_embeddings(2 * V, mean_resizing=False)
+
+    def new_drafter(cached: EagerRunner, sampler: Sampler) -> AssistantDrafter:
+        return AssistantDrafter(EagerRunner(assistant), cached.vocab_size, sampler, ())
+
+    drafted = unknown = 0
+    for seed in range(5):
+        options = dict(max_new_tokens=40, ends=(), temperature=5.0, repetition_penalty=penalty, seed=seed)
+        rounds = rounds_of(target, new_drafter, [3, 1, 4], **options)
+        assert len(ids_of(rounds)) == 40
+        lacks = [any(token.id >= V for token in round_.tokens) for round_ in rounds]
+        first = lacks.index(True)
+        assert all(round_.drafted for round_ in rounds[: first + 1] if round_ is not rounds[-1])
+        assert not any(round_.drafted for round_ in rounds[first + 1 :])
+        drafted += first + 1
+        unknown += sum(lacks)
+    assert drafted and unknown > 5
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "suffix", "assistant"])
@@ -82,35 +106,35 @@ def test_no_more_rounds_than_transformers_needs_passes(models, drafter, monkeypa
 def test_rolled_back_caches_give_the_logits_of_a_fresh_pass(models):
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    cached = CachedModel(target)
+    cached = EagerRunner(target)
     cached.forward(text[:9], keep=1)
-    cached.keep(9)
+    cached.commit(9)
     cached.forward([*text[9:11], 7, 7, 7], keep=4)
-    cached.keep(11)
+    cached.commit(11)
     cached.forward([*text[11:20], 5, 5], keep=1)
-    cached.keep(20)
+    cached.commit(20)
     logits = cached.forward(text[20:], keep=3)
-    fresh = CachedModel(target).forward(text, keep=3)
+    fresh = EagerRunner(target).forward(text, keep=3)
     torch.testing.assert_close(logits, fresh, rtol=1e-4, atol=1e-4)
 
 
 def test_hidden_states_that_were_rolled_back_are_gone_and_the_rest_are_transformers_own(models):
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    cached = CachedModel(target)
+    cached = EagerRunner(target)
     cached.watch([-1])
     cached.forward(text[:9], keep=1)
-    cached.keep(9)
+    cached.commit(9)
     first = cached.hidden
     cached.forward([*text[9:12], 7, 7, 7], keep=4)
-    cached.keep(12)
+    cached.commit(12)
     with torch.inference_mode():
         fresh = target(torch.tensor([text[:12]]), output_hidden_states=True).hidden_states[-1][0]
     torch.testing.assert_close(torch.cat([first, cached.hidden]), fresh, rtol=1e-4, atol=1e-4)
 
 
 def test_a_target_is_watched_only_while_a_drafter_asks_for_hidden_states(models):
-    cached = CachedModel(models[0])
+    cached = EagerRunner(models[0])
     cached.watch([-1])
     cached.forward([1, 2, 3], keep=1)
     assert not models[0].base_model._forward_hooks
@@ -123,25 +147,25 @@ BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches behind the text; the first
 def test_of_a_tree_each_branch_is_what_it_is_alone_and_leaves_the_cache_as_if_it_were(models, path):
     target = models[0]
     text = prompts(1)[0] * 3 + list(range(1, 12))
-    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, branches=BRANCHES)
-    cached = CachedModel(target)
+    draft = Draft([3, 9, 9, 4, 7, 8, 3, 9], [1.0] * 8, tree=BRANCHES)
+    cached = EagerRunner(target)
     cached.watch([-1])
     cached.forward(text[:-2], keep=1)
-    cached.keep(len(text) - 2)
-    logits = cached.forward([*text[-2:], *draft.ids], keep=9, branches=BRANCHES)
-    cached.keep_branch(len(text), path)
+    cached.commit(len(text) - 2)
+    logits = cached.forward([*text[-2:], *draft.ids], keep=9, tree=BRANCHES)
+    cached.commit(len(text), path)
 
     branch = [draft.ids[i] for i in path]
-    alone = CachedModel(target)
+    alone = EagerRunner(target)
     alone.watch([-1])
     fresh = alone.forward([*text, *branch], keep=len(branch) + 1)
     torch.testing.assert_close(logits[[0, *(i + 1 for i in path)]], fresh, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(cached.hidden, alone.hidden[len(text) - 2 :], rtol=1e-4, atol=1e-4)
-    alone.keep(len(text) + len(branch))
+    alone.commit(len(text) + len(branch))
     more = [1, 2, 3, 4, 5, 6, 7, 8]
     torch.testing.assert_close(cached.forward(more, 8), alone.forward(more, 8), rtol=1e-4, atol=1e-4)
 
 
 def test_a_recurrent_model_takes_no_trees():
     config = MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=1, state_size=4)
-    assert not CachedModel(MambaForCausalLM(config)).takes_trees
+    assert not EagerRunner(MambaForCausalLM(config)).takes_trees

@@ -70,7 +70,7 @@ def test_a_tree_holds_the_likeliest_branches_of_all(seed, depth, nodes):
     every = [path for n in range(1, depth + 1) for path in itertools.product(range(V), repeat=n)]
     chance = {path: math.prod(q_of(law, text, path)) for path in every}
     assert len(paths) == len(set(paths)) == min(nodes, len(every))
-    assert all(-1 <= parent < i for i, parent in enumerate(draft.branches))
+    assert all(-1 <= parent < i for i, parent in enumerate(draft.tree))
     if V ** (depth - 1) <= WIDTH:  # every branch may grow
         assert sorted(map(chance.get, paths)) == pytest.approx(sorted(chance.values())[-len(paths) :])
     for i, path in enumerate(paths):
@@ -84,13 +84,13 @@ def test_the_likeliest_branch_comes_first_as_a_chain_would():
     for _ in range(3):
         chain.append(int(law(chain).argmax()))
     assert draft.ids[:3] == chain[2:]
-    assert draft.branches[:3] == [-1, 0, 1]
+    assert draft.tree[:3] == [-1, 0, 1]
 
 
 def test_nothing_grows_behind_an_end_of_text():
     draft = TreeDrafter(LawBranches(random_law(5, V)), 40, {EOS}).propose([0, 1], 3, 0.0)
     assert EOS in draft.ids
-    assert all(draft.ids[parent] != EOS for parent in draft.branches if parent >= 0)
+    assert all(draft.ids[parent] != EOS for parent in draft.tree if parent >= 0)
 
 
 @pytest.mark.parametrize(("stop_below", "grown"), [(0.95, [4]), (0.75, [4, 4])])

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters import universal
 from playground.decoding.drafters.universal import TextEnd, UniversalDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, special_ids
 from playground.lane import Request
@@ -96,13 +96,13 @@ def tells(story: str, tokenizer: PreTrainedTokenizerFast):
 def story_teller(story: str, tokenizer, **options) -> SimpleNamespace:
     """As a LoadedModel; the fixture `fakes` lets the drafter take it."""
     fake = FakeModel(tells(story, tokenizer), len(tokenizer), **options)
-    fake.model, fake.sheds = fake, False
+    fake.model, fake.discards_old = fake, False
     return SimpleNamespace(model=fake, tokenizer=tokenizer, eos_ids=frozenset([tokenizer.eos_token_id]))
 
 
 @pytest.fixture
 def fakes(monkeypatch):
-    monkeypatch.setattr(universal, "CachedModel", lambda model: model)
+    monkeypatch.setattr(universal, "EagerRunner", lambda model: model)
 
 
 def loaded(tokenizer, seed: int = 0, sliding: bool = False) -> LoadedModel:
@@ -161,7 +161,7 @@ def test_greedy_equals_plain_decoding(tokenizers):
     drafted = 0
     for text in texts(20):
         prompt = its(text)["input_ids"]
-        rounds = run(CachedModel(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
+        rounds = run(EagerRunner(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
         assert ids_of(rounds) == plain(target, prompt)
         drafted += sum(len(round_.drafted) for round_ in rounds)
     assert drafted > 100
@@ -180,7 +180,7 @@ def test_same_tokens_as_transformers(kind, tiny_tokenizer, pieces):
     for text in texts(20)[::5]:
         prompt = its(text)["input_ids"]
         theirs = plain(target, prompt, assistant_model=assistant.model, tokenizer=its, assistant_tokenizer=own)
-        ours = run(CachedModel(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
+        ours = run(EagerRunner(target), its, UniversalDrafter(assistant, its), prompt, max_new_tokens=12)
         assert ids_of(ours) == theirs
 
 
@@ -232,7 +232,7 @@ def test_what_transformers_writes_in_no_more_rounds(knows_the_story, monkeypatch
     ours = 0
     for end in range(20, 220, 10):
         prompt = tokenizer(STORY[:end])["input_ids"]
-        rounds = run(CachedModel(target), tokenizer, UniversalDrafter(assistant, tokenizer), prompt, max_new_tokens=12)
+        rounds = run(EagerRunner(target), tokenizer, UniversalDrafter(assistant, tokenizer), prompt, max_new_tokens=12)
         ours += len(rounds)
         with monkeypatch.context() as patch:
             patch.setattr(type(target), "forward", counted)
@@ -283,6 +283,19 @@ def test_a_draft_ends_where_the_assistant_would_end_or_is_not_sure(tiny_tokenize
     assert tiny_tokenizer.decode(ending.propose(ids, 9, 0.0).ids) == " count."
     unsure = UniversalDrafter(story_teller("The waves count.", pieces), tiny_tokenizer)
     assert tiny_tokenizer.decode(unsure.propose(ids, 9, 0.99).ids) == " count"
+
+
+def test_nothing_is_drafted_after_a_token_that_the_assistants_embedding_lacks(tiny_tokenizer, pieces):
+    """Tokenizers may know more tokens than their model: Gemma 3 1B has 262,144 rows and 262,145 tokens."""
+    assistant = loaded(pieces)
+    assistant.model.resize_token_embeddings(len(pieces) - 60)
+    drafter = UniversalDrafter(assistant, tiny_tokenizer)
+    known, unknown = (
+        next(text for text in SENTENCES if (max(pieces(text)["input_ids"]) < len(pieces) - 60) is fits)
+        for fits in (True, False)
+    )
+    assert drafter.propose(tiny_tokenizer(known)["input_ids"], 4, 0.0).ids
+    assert not drafter.propose(tiny_tokenizer(known + unknown)["input_ids"], 4, 0.0).ids
 
 
 def test_nothing_is_drafted_where_the_assistant_has_no_room(tiny_tokenizer, pieces, fakes):

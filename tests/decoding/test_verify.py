@@ -91,7 +91,7 @@ def trees(draw):
     nodes = draw(st.sets(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), max_size=12))
     whole = sorted({node[:end] for node in nodes for end in range(1, len(node) + 1)})
     branches = [whole.index(node[:-1]) if len(node) > 1 else -1 for node in whole]
-    return whole, Draft([node[-1] for node in whole], [1.0] * len(whole), branches=branches)
+    return whole, Draft([node[-1] for node in whole], [1.0] * len(whole), tree=branches)
 
 
 @given(trees(), st.lists(st.integers(0, 2), min_size=5, max_size=5))

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.distil import train as training
 from playground.distil.data import batch_of, load_answers
@@ -86,7 +86,7 @@ def test_a_drafter_for_another_target_is_refused_with_what_differs(trained, tiny
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
     (other / "model.safetensors").write_bytes(b"nothing")
     (other / "config.json").write_text(json.dumps(config))
-    with pytest.raises(PlaygroundError, match="is no trained drafter"):
+    with pytest.raises(PlaygroundError, match="No trained drafter found at"):
         ModelStore().get(pair, drafter="mtp", progress=lambda step: None)
 
 
@@ -229,7 +229,7 @@ def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
     greedy = [*ids[:1], *answer.choices[:-1, 0].tolist()]  # the target's choice for each place
     for i in range(len(agreed)):
         known = answer.prompt_length + i  # tokens before the draft
-        cached = CachedModel(target.model)
+        cached = EagerRunner(target.model)
         choose = DraftChoice(layer.vocab_size, Sampler(Request("x"), target.model.device))
         drafter = ChainDrafter(MtpBranches(layer, cached), choose, ())
         cached.forward(ids[: known - 1], keep=1)

@@ -22,7 +22,8 @@ from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.views import report
 
-PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, assistant="tinier")
+WEIGHTS = {"assistant": "tinier"}
+PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, weights=WEIGHTS)
 
 
 class TinyStore:
@@ -139,7 +140,7 @@ def test_a_target_that_gives_no_numbers_is_named(store, tiny_tokenizer, temperat
     broken = copy.deepcopy(store.target.model)
     broken.get_output_embeddings().weight.data.fill_(torch.nan)
     other = TinyStore(LoadedModel(broken, tiny_tokenizer, "tiny", "random"), store.assistant)
-    with pytest.raises(PlaygroundError, match="comes out of LlamaForCausalLM is not numbers"):
+    with pytest.raises(PlaygroundError, match="logits of LlamaForCausalLM are not numbers"):
         compared(other, temperature=temperature)
 
 
@@ -220,7 +221,7 @@ def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     with pytest.raises(PlaygroundError, match="'hydra'"):
         assisted_lane(PAIR, "hydra", 4)
     alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
-    with pytest.raises(PlaygroundError, match="nothing for the drafter assistant"):
+    with pytest.raises(PlaygroundError, match="no weights for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)
 
 

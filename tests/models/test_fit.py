@@ -11,9 +11,9 @@ from playground.models.fetch import hub
 from playground.presets import Pair, load_pairs
 
 CPU = torch.device("cpu")
-PAIR = Pair("p", "P", "owner/big", ("assistant",), "assistant", 5, size_gb=10, assistant="owner/small")
+PAIR = Pair("p", "P", "owner/big", ("assistant",), "assistant", 5, size_gb=10, weights={"assistant": "owner/small"})
 STARTER = dataclasses.replace(
-    PAIR, name="starter", target="starter", assistant=None, drafters=("ngram",), drafter="ngram", size_gb=0.3
+    PAIR, name="starter", target="starter", weights={}, drafters=("ngram",), drafter="ngram", size_gb=0.3
 )
 
 
@@ -71,8 +71,9 @@ def test_without_the_hub_only_what_is_here_runs(monkeypatch):
         ("mps", 500e9, "starter"),
         ("cuda", 80e9, "qwen3-8b"),
         ("cuda", 24e9, "qwen3-8b"),
-        ("cuda", 22e9, "qwen2.5-7b"),
-        ("cuda", 8e9, "smollm2-1.7b"),
+        ("cuda", 22e9, "gemma-4-e4b"),
+        ("cuda", 13e9, "qwen3-4b-dflash"),
+        ("cuda", 8e9, "starter"),
         ("cuda", 1e6, "starter"),
     ],
 )
@@ -81,6 +82,22 @@ def test_the_pair_to_start_with(monkeypatch, device, free, expected):
     monkeypatch.setattr(fit, "resolve_dtype", lambda name, device: torch.bfloat16)
     monkeypatch.setattr(fit, "free_bytes", lambda device: free)
     assert fit.default_pair(load_pairs()[0]).name == expected
+
+
+def test_a_small_drafter_goes_before_a_larger_pair_with_an_assistant(monkeypatch):
+    monkeypatch.setattr(fit, "resolve_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(fit, "resolve_dtype", lambda name, device: torch.bfloat16)
+    pairs = load_pairs()[0]
+    assisted, headed = pairs["qwen2.5-7b"], pairs["qwen3-4b-dflash"]
+    assert assisted.size_gb > headed.size_gb
+    assert fit.default_pair({"a": assisted, "b": headed}) is headed
+    assert fit.default_pair({"a": assisted}) is assisted
+
+
+def test_a_preset_that_has_a_small_drafter_starts_with_one():
+    for pair in load_pairs()[0].values():
+        if {pair.drafts_by(drafter) for drafter in pair.drafters} - {None, *fit.MODELS}:
+            assert pair.drafts_by(pair.drafter) not in fit.MODELS, pair.name
 
 
 def test_a_gpu_without_the_hub_starts_with_the_starter(monkeypatch):

@@ -46,7 +46,8 @@ def test_a_folder_that_is_not_there(name):
 
 
 def test_the_home_of_a_user_who_is_not_here():
-    assert custom_pair("~nobody-of-that-name/x", "~nobody-of-that-name/y").assistant == "~nobody-of-that-name/y"
+    pair = custom_pair("~nobody-of-that-name/x", "~nobody-of-that-name/y")
+    assert pair.weights == {"assistant": "~nobody-of-that-name/y"}
     with pytest.raises(PlaygroundError, match="can be no model's name"):
         get("~nobody-of-that-name/x")
 

@@ -31,7 +31,7 @@ PAIR = Pair(
     name="fake",
     title="Fake pair",
     target="fake-target",
-    assistant="fake-assistant",
+    weights={"assistant": "fake-assistant"},
     drafters=("ngram", "assistant"),
     drafter="ngram",
     lookahead=LOOKAHEAD,
@@ -154,6 +154,9 @@ class Store:
         for i in range(5):
             progress(Progress("Loading fake weights", i / 5))
             time.sleep(0.1)
+
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        return {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.0}
 
 
 def _id(piece: str) -> int:

@@ -38,6 +38,11 @@ def test_values_become_a_pair_a_lane_and_a_request():
     assert request.temperature == 1.0 and isinstance(request.temperature, float)
 
 
+def test_whole_numbers_may_come_as_floats():
+    _, lane, request = dataclasses.replace(ASKED, lookahead=7.0, seed=3.0).resolve(PAIRS)
+    assert (lane.lookahead, request.seed) == (7, 3) and isinstance(lane.lookahead, int)
+
+
 def test_own_models_make_a_pair():
     asked = dataclasses.replace(ASKED, pair=OWN, target="a/b", assistant="a/c", drafter="assistant")
     pair, lane, _ = asked.resolve(PAIRS)
@@ -53,17 +58,17 @@ def test_own_models_make_a_pair():
         ({"pair": OWN}, "No target model was named"),
         ({"drafter": "oracle"}, "no drafter 'oracle'"),
         ({"policy": "bold"}, "policy"),
-        ({"seed": None}, "Seed must be a whole number; it is empty."),
-        ({"top_p": 0}, "top_p"),
-        ({"lookahead": 99}, "lookahead"),
-        (dict(prompt=None), "Prompt must be text; it is empty."),
-        (dict(pair=["own"]), "Pair must be text"),
-        (dict(lookahead=2.5), "Lookahead must be a whole number; it is 2.5."),
+        ({"seed": None}, r"Seed must be a whole number from 0 to 2\^63 - 1; it is empty"),
+        ({"top_p": 0}, "Top-p must be a number from 0.001 to 1; it is 0"),
+        ({"lookahead": 99}, "Lookahead"),
+        (dict(prompt=None), "Prompt must be text; it is empty"),
+        (dict(pair=["own"]), r"Models must be text; it is \[\'own\'\]"),
+        (dict(lookahead=2.5), "Lookahead must be a whole number from 1 to 64; it is 2.5"),
         (dict(lookahead="five"), "Lookahead must be a whole number"),
         (dict(max_new_tokens=float("nan")), "Max new tokens must be a whole number"),
-        (dict(temperature="hot"), "Temperature must be a number"),
+        (dict(temperature="hot"), "Temperature must be a number: 0 or 0.01 to 10; it is 'hot'"),
         (dict(chat_template="no"), "Chat template must be true or false"),
-        (dict(seed=-5), "The seed must be"),
+        (dict(seed=-5), "Seed must be"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_a_sentence(values, sentence):

@@ -9,6 +9,7 @@ import pytest
 from gradio_client import Client
 
 from playground import export
+from playground.settings import SETTINGS
 from playground.ui import page
 from tests.ui import fakes
 from tests.ui.test_events import endless
@@ -36,6 +37,18 @@ def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
     lane = export.from_json(trace).lanes[1]
     assert (lane.lane.drafter, lane.lane.lookahead) == ("ngram", 3)
     assert lane.request.max_new_tokens == 5
+
+
+def test_every_parameter_says_what_it_accepts(serve):
+    page_info = Client(serve(fakes.Backend), verbose=False).view_api(return_format="dict", print_info=False)
+    parameters = {it["parameter_name"]: it for it in page_info["named_endpoints"]["/compare"]["parameters"]}
+    told = {name: it["python_type"]["description"] for name, it in parameters.items()}
+    assert parameters["lookahead"]["label"] == "Lookahead"
+    assert told["lookahead"] == "A whole number from 1 to 64; tokens drafted per round. None uses the preset's value."
+    assert told["pair"].startswith("One of fake, own; ")
+    assert told["drafter"].startswith("One of ngram, suffix, ")
+    assert told["temperature"] == "A number: 0 or 0.01 to 10; 0 = greedy; higher = more random."
+    assert set(told) == set(SETTINGS) and all(told.values())
 
 
 def test_a_client_that_leaves_frees_the_device(serve):

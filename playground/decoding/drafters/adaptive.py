@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.build import Setup
+from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
 KEEP = 0.9  # a round counts so many times what the next one does
 AGAIN = 16  # rounds without a draft behind which a drafter is asked first
@@ -75,3 +78,7 @@ class AdaptiveDrafter(Drafter):
             self._drafted.seconds += seconds
             self._drafted.idle = 0
         self._prefilled = True
+
+
+def build(setup: Setup) -> AdaptiveDrafter:
+    return AdaptiveDrafter(NgramDrafter(*SURE), tree.build(setup))

@@ -18,8 +18,8 @@ class Draft:
         q: the drafter's own probability of each, to be shown.
         probabilities: (k, vocabulary), the distributions that the ids were drawn from. None where they were not drawn
             but chosen (argmax, lookup).
-        branches: in a tree, for each token the index of the one that it stands behind, -1 for the text; a token stands
-            behind its parent in the list, too. None is a chain. The tokens of a tree are chosen, never drawn.
+        tree: for each token the index of its parent, which comes before it, or -1 where it follows the committed text.
+            None is a chain. The tokens of a tree are chosen, never sampled.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token ids that those stand for; None where they are 0, 1, 2, …
     """
@@ -27,14 +27,14 @@ class Draft:
     ids: list[int]
     q: list[float]
     probabilities: torch.Tensor | None = None
-    branches: list[int] | None = None
+    tree: list[int] | None = None
     candidates: Sequence[torch.Tensor] | None = None
     draft_ids: torch.Tensor | None = None
 
     @property
     def parents(self) -> Sequence[int]:
-        """As `branches`, of a chain too."""
-        return range(-1, len(self.ids) - 1) if self.branches is None else self.branches
+        """The same as `tree`, for a chain as well."""
+        return range(-1, len(self.ids) - 1) if self.tree is None else self.tree
 
     @property
     def depth(self) -> int:
@@ -134,3 +134,7 @@ class NoDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         pass
+
+
+def build_none(setup: object) -> NoDrafter:
+    return NoDrafter()

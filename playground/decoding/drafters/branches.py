@@ -1,22 +1,28 @@
-"""What grows drafts from a text, and the drafters that let it grow: here one chain, in tree.py several branches."""
+"""The protocol of networks that draft step by step, and the drafters over it: a chain here, trees in tree.py."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from pkgutil import resolve_name
 from typing import Protocol
 
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
+from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.drafting_methods import METHODS
 
 
 class Branches(Protocol):
-    """Grows drafts place by place, behind one text after another.
+    """Gives logits for drafts, one position after another.
 
-    `draft_ids`: (draft vocabulary,), the token ids that the columns of its logits stand for; the vocabulary may grow
-    from one text to the next. `deepest`: the most places that it can grow. `cache_bytes`: what its KV cache holds.
+    Attributes:
+        draft_ids: (draft vocabulary,), the token id of each column of its logits. The vocabulary may grow from one
+            draft to the next.
+        deepest: the most positions that it can draft.
+        cache_bytes: the size of its KV cache.
     """
 
     draft_ids: torch.Tensor
@@ -24,22 +30,22 @@ class Branches(Protocol):
     cache_bytes: int
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """Logits behind the text, (1, draft vocabulary); None where it cannot draft yet."""
+        """Starts a draft: logits after the sequence `ids`, (1, draft vocabulary); None if it cannot draft yet."""
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        """Logits behind the tokens `ids`, (tokens, draft vocabulary). Each of them was chosen from the row of the last
-        call's logits that `rows` tells."""
+        """Logits after the draft tokens `ids`, (tokens, draft vocabulary). `rows`: for each token, the row of the last
+        call's logits that it was chosen from."""
 
     def end(self) -> None:
         """The draft is done."""
 
     def commit(self) -> None:
-        """To be called once a round, behind the target's own roll-back."""
+        """Call once a round, after the target's own roll-back."""
 
 
 class BranchesDrafter(Drafter, ABC):
     """Args:
-    eos_ids: tokens behind which drafting is pointless.
+    eos_ids: tokens after which drafting is pointless.
     """
 
     def __init__(self, branches: Branches, eos_ids: Collection[int]) -> None:
@@ -62,7 +68,7 @@ class BranchesDrafter(Drafter, ABC):
 
     @abstractmethod
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        """The draft, at most k deep. `logits`: those behind the text."""
+        """The draft, at most k deep. `logits`: those after the sequence."""
 
     def commit(self, length: int) -> None:
         self._branches.commit()
@@ -74,10 +80,22 @@ class ChainDrafter(BranchesDrafter):
         self._choose = choose
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        def next_token(text: list[int]) -> Choice:
+        def next_token(longer: list[int]) -> Choice:
             nonlocal logits
-            if len(text) > len(ids):
-                logits = self._branches.grow(text[-1:], [0])
-            return self._choose(text, logits[0], self._branches.draft_ids)
+            if len(longer) > len(ids):
+                logits = self._branches.grow(longer[-1:], [0])
+            return self._choose(longer, logits[0], self._branches.draft_ids)
 
         return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)
+
+
+def branches_of(setup: Setup) -> Branches:
+    """What grows drafts with the network that was loaded for the lane."""
+    kind = setup.models.pair.drafts_by(setup.lane.drafter)
+    assert kind, "a network is loaded for a kind of weights that the pair names"
+    return resolve_name(METHODS[kind].branches)(setup.network, setup.target)
+
+
+def build_chain(setup: Setup) -> ChainDrafter:
+    choose = DraftChoice(setup.target.vocab_size, setup.sampler)
+    return ChainDrafter(branches_of(setup), choose, setup.eos_ids)

@@ -1,112 +1,73 @@
-"""From a lane to its drafter: which class drafts, and with what."""
+"""From a lane to its drafter. Each method's own builder is in its drafter's file; its registration names it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Set
+from dataclasses import dataclass
+from pkgutil import resolve_name
 
 from torch import nn
 
-from playground.decoding.cached import CachedModel
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
-from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import Drafter, NoDrafter
-from playground.decoding.drafters.branches import Branches, ChainDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.dflash import DFlashBranches
-from playground.decoding.drafters.eagle3 import Eagle3Branches
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.decoding.drafters.gemma4 import Gemma4Branches
-from playground.decoding.drafters.heads import HeadsBranches
-from playground.decoding.drafters.hidden import DraftChoice
-from playground.decoding.drafters.medusa import MedusaBranches
-from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
-from playground.decoding.drafters.native_mtp import NativeBranches
-from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.suffix import SuffixDrafter
-from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.drafters.universal import UniversalDrafter
-from playground.decoding.pass_cost import PassCost, time_passes
+from playground.decoding.drafters.base import Drafter
+from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.lane import Lane
-from playground.models.networks.dflash import DFlash
-from playground.models.networks.eagle3 import Eagle3Head
-from playground.models.networks.gemma4 import Gemma4Assistant
-from playground.models.networks.heads import ParallelHeads
-from playground.models.networks.medusa import MedusaHeads
-from playground.models.networks.mtp import MtpLayer
-from playground.models.networks.native_mtp import NativeLayer, NativeLayers
+from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.store import LoadedPair
 
-SURE_NGRAMS = (4, 2)  # longest and shortest n-gram that prompt lookup goes by where a trained drafter is at hand
 
-# What grows drafts with a network that reads the target's hidden states; each takes the kind of network it stands at.
-BRANCHES: dict[type[nn.Module], Callable[[Any, CachedModel], Branches]] = {
-    MtpLayer: TrainedBranches,
-    NativeLayer: MtpBranches,
-    NativeLayers: NativeBranches,
-    ParallelHeads: HeadsBranches,
-    MedusaHeads: MedusaBranches,
-    DFlash: DFlashBranches,
-    Eagle3Head: Eagle3Branches,
-    Gemma4Assistant: Gemma4Branches,
-}
+@dataclass(frozen=True)
+class Setup:
+    """What a builder makes a drafter from.
+
+    Attributes:
+        models: the target and what drafts for it, loaded.
+        target: the target as the decode loop runs it, with its KV cache.
+        sampler: that of the request.
+    """
+
+    models: LoadedPair
+    lane: Lane
+    target: Runner
+    sampler: Sampler
+
+    @property
+    def eos_ids(self) -> Set[int]:
+        """Tokens after which drafting is pointless."""
+        return self.models.target.eos_ids
+
+    @property
+    def assistant(self) -> LoadedModel:
+        """What drafts, for methods whose weights are a model or the target's layers."""
+        assert isinstance(self.models.drafting, LoadedModel)
+        return self.models.drafting
+
+    @property
+    def network(self) -> nn.Module:
+        """What drafts, for methods whose weights are a network."""
+        assert isinstance(self.models.drafting, LoadedDrafter)
+        return self.models.drafting.network
 
 
-def build_drafter(models: LoadedPair, lane: Lane, target: CachedModel, sampler: Sampler) -> Drafter:
+def build_drafter(models: LoadedPair, lane: Lane, target: Runner, sampler: Sampler) -> Drafter:
     """The drafter of a lane, for one run.
 
     Raises:
-        PlaygroundError: the target cannot be drafted for in this way.
+        PlaygroundError: this method cannot draft for the target.
     """
-    ends = models.target.eos_ids
-    match lane.drafter:
-        case "none":
-            return NoDrafter()
-        case "ngram":
-            return NgramDrafter()
-        case "suffix":
-            return SuffixDrafter()
-        case "assistant":
-            return AssistantDrafter(CachedModel(models.drafting.model), target.vocab_size, sampler, ends)
-        case "universal":
-            _refuse_recurrent(CachedModel(models.drafting.model), models.drafting.name)
-            return UniversalDrafter(models.drafting, models.target.tokenizer)
-        case "early-exit":
-            _refuse_recurrent(target, models.target.name)
-            return EarlyExitDrafter(models.drafting.model, target, sampler, ends)
-        case "tree":
-            return _tree(models, lane, target)
-        case "composite":
-            return CompositeDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
-        case "adaptive":
-            return AdaptiveDrafter(NgramDrafter(*SURE_NGRAMS), _tree(models, lane, target))
-    branches = _branches(models, target)
-    return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), ends)
+    return resolve_name(METHODS[lane.drafter].builder)(Setup(models, lane, target, sampler))
 
 
-def _tree(models: LoadedPair, lane: Lane, target: CachedModel) -> TreeDrafter:
-    if type(models.drafting.network) is NativeLayers:
+def refuse_recurrent(model: Runner, name: str) -> None:
+    """For methods that roll back or branch within a round.
+
+    Raises:
+        PlaygroundError: the model has recurrent layers.
+    """
+    if model.recurrent:
         raise PlaygroundError(
-            f"{models.target.name} drafts with several MTP layers of its own, each of which drafts one place, and no "
-            "trees are grown over them. Choose the drafter mtp, which drafts a chain."
-        )
-    _refuse_recurrent(target, models.target.name)
-    if not models.target.pass_times:
-        models.target.pass_times = time_passes(models.target.model)
-    cost = PassCost(models.target.pass_times)
-    return TreeDrafter(_branches(models, target), lane.nodes, models.target.eos_ids, lane.lookahead, cost)
-
-
-def _branches(models: LoadedPair, target: CachedModel) -> Branches:
-    network = models.drafting.network
-    return BRANCHES[type(network)](network, target)
-
-
-def _refuse_recurrent(model: CachedModel, name: str) -> None:
-    if not model.takes_trees:
-        raise PlaygroundError(
-            f"{name} has recurrent layers, which cannot forget what they have seen, such as the other branches of a "
-            "draft tree, or what was drafted and does not stand. Choose another way of drafting."
+            f"{name} has recurrent layers. Their state cannot drop tokens it has read, such as rejected ones or the "
+            "other branches of a draft tree. Choose another drafter."
         )

@@ -1,13 +1,16 @@
-"""The first drafter that has something to propose drafts: prompt lookup where the text repeats itself, else a model.
+"""The first of several drafters that has a proposal drafts: prompt lookup where the sequence repeats, else a model.
 
-A lookup costs nothing, and where it matches a long n-gram it is seldom wrong; elsewhere a trained drafter knows better.
+A lookup costs nothing and is rarely wrong when it matches a long n-gram; elsewhere a trained drafter is better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.build import Setup
+from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
 
 class CompositeDrafter(Drafter):
@@ -25,3 +28,7 @@ class CompositeDrafter(Drafter):
     def commit(self, length: int) -> None:
         for drafter in self._drafters:
             drafter.commit(length)
+
+
+def build(setup: Setup) -> CompositeDrafter:
+    return CompositeDrafter(NgramDrafter(*SURE), tree.build(setup))

@@ -1,9 +1,9 @@
-"""A Gemma 4 assistant grows drafts from the target's own KV cache and last hidden state.
+"""A Gemma 4 assistant drafts from the target's own KV cache and last hidden state.
 
-Google 2026, Gemma 4; the network: models/networks/gemma4.py, transformers' `SinglePositionMultiTokenCandidateGenerator`
-the same way of drafting. It keeps nothing between rounds: the states it attends to are the target's, for the text that
-stands, and each step goes on from the hidden state that came out of the one before it, at the place of the text's last
-token.
+Google 2026, Gemma 4; the network: models/networks/gemma4.py; transformers' counterpart:
+`SinglePositionMultiTokenCandidateGenerator`. Nothing is kept between rounds: the assistant attends to the target's
+states of the accepted sequence. Each step reads the hidden state of the step before, at the position of the last
+accepted token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.runners.base import Runner
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 
@@ -21,19 +21,19 @@ class Gemma4Branches:
     """Grows `Branches` as deep as asked.
 
     Args:
-        target: the target that the loop runs; it is told to keep its hidden states and to share its keys and values.
+        target: the target of the decode loop; set to keep its hidden states and to share its keys and values.
     """
 
     deepest = sys.maxsize
     cache_bytes = 0  # it reads the target's
 
-    def __init__(self, assistant: Gemma4Assistant, target: CachedModel) -> None:
+    def __init__(self, assistant: Gemma4Assistant, target: Runner) -> None:
         target.watch([-1])
         target.share_kv()
         self.draft_ids = torch.arange(assistant.vocab_size, device=target.device)
         self._assistant = assistant
         self._target = target
-        self._hidden: torch.Tensor  # (rows, width), what came out of the last step
+        self._hidden: torch.Tensor  # (rows, width), output of the last step
         self._kv: dict[str, tuple[torch.Tensor, torch.Tensor]]
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
@@ -47,7 +47,7 @@ class Gemma4Branches:
 
     def _step(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         tokens = torch.tensor(ids, device=hidden.device)
-        logits, self._hidden = self._assistant(tokens, hidden, self._kv, place=self._target.length)
+        logits, self._hidden = self._assistant(tokens, hidden, self._kv, position=self._target.length)
         return logits
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """Parallel heads draft several tokens from one hidden state of the target, all at once.
 
-Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verified exactly: Medusa's
-"typical acceptance" is lossy and not used.
+Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verification is exact; Medusa's
+lossy "typical acceptance" is not used.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import TextVocabulary
 from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.runners.base import Runner
 from playground.models.networks.heads import ParallelHeads
 
 
 class HeadsBranches(ParallelBranches):
-    def __init__(self, heads: ParallelHeads, target: CachedModel) -> None:
+    def __init__(self, heads: ParallelHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
         self._vocabulary = TextVocabulary(heads)

@@ -1,8 +1,8 @@
-"""A multi-token prediction layer grows drafts recursively from the target's hidden states.
+"""A multi-token prediction layer drafts recursively from the target's hidden states.
 
-DeepSeek-V3 (2024, section 2.2); the network: models/networks/mtp.py. Its KV cache holds an entry for each place of the
-text that the target has been through. Entries grown from the layer's own hidden states are dropped after each draft:
-the target's verify pass gives the true ones.
+DeepSeek-V3 (2024, section 2.2); the network is in models/networks/mtp.py. Its KV cache holds an entry for each position
+that the target has processed. Entries computed from the layer's own hidden states are dropped after each draft, and
+replaced by entries from the target's hidden states once it has verified.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Protocol
 import torch
 from transformers import DynamicCache
 
-from playground.decoding.cached import CachedModel, additive
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
+from playground.decoding.runners.base import Runner
+from playground.decoding.runners.masks import additive
 from playground.models.footprint import cache_bytes
 from playground.models.networks.mtp import MtpLayer
 
 
 class RecursiveLayer(Protocol):
-    """A layer that feeds on its own hidden states, as models/networks/mtp.py has it. `draft_ids`: (draft vocabulary,),
-    the token
-    ids that the columns of its logits stand for."""
+    """A layer that can read its own output as hidden states, such as `MtpLayer`. `draft_ids`: (draft vocabulary,), the
+    token id of each column of its logits."""
 
     draft_ids: torch.Tensor
 
@@ -45,23 +45,23 @@ class MtpBranches:
     """Grows `Branches` as deep as asked.
 
     Args:
-        target: the target that the loop runs; it is told to keep its hidden states.
-        layers: of the target, whose hidden states the layer reads, as `CachedModel.watch` takes them.
+        target: the runner that the loop uses; its hidden states are watched.
+        layers: the target's layers whose hidden states are read, as in `Runner.watch`.
     """
 
     deepest = sys.maxsize
 
-    def __init__(self, layer: RecursiveLayer, target: CachedModel, layers: Sequence[int] = (-1,)) -> None:
+    def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids
         self._layer = layer
         self._hidden = HiddenStates(target, layers)
         self._cache = layer.new_cache()
         self._cache.activate_past_recording()
-        self._entries = 0  # of the text; entry i is for the token at place i + 1 and the hidden state at place i
+        self._entries = 0  # of the text; entry i is for the token at position i + 1 and the hidden state at position i
         self._window = getattr(self._cache.layers[0], "sliding_window", None)
-        self._out: torch.Tensor  # (1, rows, width), what came out of the last call
-        self._sees: torch.Tensor  # (rows, grown entries), which of the entries behind the text's those rows go back to
-        self._places: torch.Tensor  # (entries,), of the text's and the grown ones
+        self._out: torch.Tensor  # (1, rows, width), the output of the last call
+        self._sees: torch.Tensor  # (rows, draft entries), which of the draft's entries are ancestors of each row
+        self._positions: torch.Tensor  # (entries,), of text and draft
 
     @property
     def cache_bytes(self) -> int:
@@ -75,19 +75,19 @@ class MtpBranches:
         self._out = self._layer(tokens, hidden[None], self._cache)[:, -1:]
         self._entries = len(ids) - 1
         self._sees = torch.zeros(1, 0, dtype=torch.bool)
-        self._places = torch.arange(self._entries)
+        self._positions = torch.arange(self._entries)
         return self._logits()
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
         device, n = self._out.device, len(ids)
         self._sees = torch.cat([self._sees[rows], torch.eye(n, dtype=torch.bool)], dim=1)
-        place = self._entries - 1 + int(self._sees[0].sum())  # of the new entries, which stand equally deep
-        self._places = torch.cat([self._places, torch.full((n,), place)])
+        position = self._entries - 1 + int(self._sees[0].sum())  # of all new entries, which are equally deep
+        self._positions = torch.cat([self._positions, torch.full((n,), position)])
         sees = torch.cat([torch.ones(n, self._entries, dtype=torch.bool), self._sees], dim=1)
         if self._window:
-            sees = (sees & (place - self._places < self._window))[:, -(self._window - 1 + n) :]
+            sees = (sees & (position - self._positions < self._window))[:, -(self._window - 1 + n) :]
         mask = additive(sees, self._out.dtype).to(device)
-        positions = torch.full((1, n), place, device=device)
+        positions = torch.full((1, n), position, device=device)
         self._out = self._layer(torch.tensor([ids], device=device), self._out[:, rows], self._cache, positions, mask)
         return self._logits()
 
@@ -102,9 +102,9 @@ class MtpBranches:
 
 
 class TrainedBranches(MtpBranches):
-    """Over a layer that was trained for the target, with a draft vocabulary of its own."""
+    """For a layer that was trained for the target and has a reduced vocabulary."""
 
-    def __init__(self, layer: MtpLayer, target: CachedModel) -> None:
+    def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target)
         self._vocabulary = TextVocabulary(layer)
 

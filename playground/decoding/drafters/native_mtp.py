@@ -1,9 +1,9 @@
-"""Several multi-token prediction layers of the target's own: each drafts the token behind the one before's.
+"""Several multi-token prediction layers that come with the target: each drafts one token of the chain.
 
-DeepSeek-V3 (2024, section 2.2); the network: models/networks/native_mtp.py. A single layer drafts by mtp.py. Layer k's
-KV cache holds an entry for each place whose token, k + 1 places on, stands in the text; what it takes to draft, up to k
-more of them, depends on drafted tokens and is dropped behind each draft. A layer that a round does not reach catches up
-in the next that does. Behind the last layer's token the last layer goes on recursively, as a single one does.
+DeepSeek-V3 (2024, section 2.2); the network is in models/networks/native_mtp.py. A single layer drafts as in mtp.py.
+Layer k's KV cache holds an entry for each position i whose token i + k + 1 is in the text. Up to k further entries
+depend on draft tokens and are dropped after each draft. A layer that a round does not reach catches up in the next one
+that does. After the last layer's token, the last layer continues recursively.
 """
 
 from __future__ import annotations
@@ -13,33 +13,36 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
+from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
+from playground.decoding.runners.base import Runner
 from playground.models.footprint import cache_bytes
-from playground.models.networks.native_mtp import NativeLayers
+from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.native_mtp import NativeLayer, NativeLayers
 
 
 class NativeBranches:
-    """Grows `Branches` of one branch, as deep as asked.
+    """Grows a chain, as deep as asked.
 
     Args:
-        target: the target that the loop runs; it is told to keep its hidden states.
+        target: the runner that the loop uses; its hidden states are watched.
     """
 
     deepest = sys.maxsize
 
-    def __init__(self, layers: NativeLayers, target: CachedModel) -> None:
+    def __init__(self, layers: NativeLayers, target: Runner) -> None:
         self.draft_ids = layers.draft_ids
         self._layers = layers
         self._hidden = HiddenStates(target)
         self._cache = layers.new_cache()
         self._cache.activate_past_recording()
-        self._entries = [0] * layers.count  # of each layer, those that the text determines
-        # (1, places, width), what each layer is to read at the places behind those entries
+        self._entries = [0] * layers.count  # of each layer, those that the text without a draft determines
+        # (1, positions, width), the input of each layer at the positions after those entries
         self._waiting = [torch.empty(1, 0, 0)] * layers.count
-        self._text: list[int] = []  # with the draft
-        self._places = 0  # of the text, those with a hidden state of the target
-        self._out: torch.Tensor  # (1, places, width), what came out of the last call
+        self._text: list[int] = []  # draft included
+        self._positions = 0  # of the text that have a hidden state of the target
+        self._out: torch.Tensor  # (1, positions, width), the output of the last call
 
     @property
     def cache_bytes(self) -> int:
@@ -50,13 +53,13 @@ class NativeBranches:
         if hidden is None:
             return None
         self._text = list(ids)
-        self._places = len(ids) - 1
+        self._positions = len(ids) - 1
         self._waiting[0] = hidden[None]
         return self._drafted_by(0)
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
         self._text += ids
-        depth = len(self._text) - self._places - 1
+        depth = len(self._text) - self._positions - 1
         if depth < self._layers.count:
             return self._drafted_by(depth)
         return self._run(self._layers.count - 1, self._out[:, -1:])
@@ -77,8 +80,8 @@ class NativeBranches:
         return self._layers.logits(self._out[0, -1:])
 
     def _determined(self, k: int) -> int:
-        """The entries of layer k that the text without a draft determines."""
-        return max(0, self._places - k)
+        """The number of entries of layer k that the text without a draft determines."""
+        return max(0, self._positions - k)
 
     def end(self) -> None:
         for k, entries in enumerate(self._entries):
@@ -90,3 +93,10 @@ class NativeBranches:
 
     def commit(self) -> None:
         self._hidden.commit()
+
+
+def branches(network: MtpLayer | NativeLayers, target: Runner) -> Branches:
+    """What grows drafts with MTP layers: one that was trained for the target, or one or several of the target's own."""
+    if isinstance(network, MtpLayer):
+        return TrainedBranches(network, target)
+    return MtpBranches(network, target) if isinstance(network, NativeLayer) else NativeBranches(network, target)

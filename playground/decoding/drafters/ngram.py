@@ -1,7 +1,7 @@
-"""Prompt lookup: the last tokens of the text are looked up earlier in it, and what followed there is the draft.
+"""Prompt lookup: finds the last tokens earlier in the sequence; the tokens that followed them there are the draft.
 
-Apoorv Saxena 2023, "Prompt Lookup Decoding"; transformers' `prompt_lookup_num_tokens`. No model, no cost, and no use
-where the text never repeats itself.
+Apoorv Saxena 2023, "Prompt Lookup Decoding"; transformers' `prompt_lookup_num_tokens`. It needs no model, costs
+nothing, and drafts nothing where the sequence never repeats.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
+from playground.decoding.drafters.build import Setup
+
+SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is at hand
 
 
 class NgramDrafter(Drafter):
-    """Matches the longest of the n-grams of size `longest` down to `shortest` that has been seen before, at its last
-    occurrence.
+    """Matches n-grams of size `longest` down to `shortest`, the longest first, at their last earlier occurrence.
 
-    transformers takes the first occurrence; the last one follows what the text is doing now. The index is a dictionary
-    from n-grams to places: looking up costs the same however long the text is.
+    transformers takes the first occurrence; the last one is closer to the current topic. The index is a dictionary from
+    n-grams to positions, so the cost of a lookup does not depend on the length of the sequence.
     """
 
     def __init__(self, longest: int = 3, shortest: int = 1) -> None:
         self._sizes = range(longest, shortest - 1, -1)
-        self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> where its last occurrence, before the end, goes on
+        self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> the position after its last earlier occurrence
         self._indexed = 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
@@ -33,7 +35,7 @@ class NgramDrafter(Drafter):
         return NOTHING
 
     def _index(self, ids: Sequence[int]) -> None:
-        """Enters every n-gram that something follows: those that end before the text's last token."""
+        """Indexes every n-gram that a token follows: those that end before the last token."""
         for end in range(self._indexed + 1, len(ids)):
             for n in self._sizes:
                 if n <= end:
@@ -41,4 +43,8 @@ class NgramDrafter(Drafter):
         self._indexed = len(ids) - 1
 
     def commit(self, length: int) -> None:
-        pass  # only committed text is ever indexed
+        pass  # only accepted tokens are ever indexed
+
+
+def build(setup: Setup) -> NgramDrafter:
+    return NgramDrafter()

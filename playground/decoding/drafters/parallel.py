@@ -1,4 +1,4 @@
-"""What drafters share that draft all places in one pass: whatever is chosen at one, the next are the same."""
+"""Base of the drafters that draft all positions in one pass: a position's logits do not depend on earlier choices."""
 
 from __future__ import annotations
 
@@ -7,36 +7,34 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.runners.base import Runner
 
 
 class ParallelBranches(ABC):
-    """Grows `Branches` as deep as there are places in the pass.
+    """`Branches` as deep as the positions of the pass.
 
     Args:
-        target: the target that the loop runs; it is told to keep its hidden states.
-        layers: of the target, whose hidden states are read, as `CachedModel.watch` takes them.
+        target: the target of the decode loop; set to keep its hidden states.
+        layers: target layers whose hidden states are read, in the form that `Runner.watch` takes.
     """
 
     cache_bytes = 0
 
-    def __init__(
-        self, draft_ids: torch.Tensor, deepest: int, target: CachedModel, layers: Sequence[int] = (-1,)
-    ) -> None:
+    def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = draft_ids
         self.deepest = deepest
         self._hidden = HiddenStates(target, layers)
         self._logits: torch.Tensor  # (deepest, draft vocabulary)
-        self._place = 0
+        self._position = 0
 
     @abstractmethod
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of every place, (deepest, draft vocabulary).
+        """Logits of all positions, (deepest, draft vocabulary).
 
         Args:
-            hidden: (places, layers x width), of the text's places that were not read yet; the last is that before the
-                text's last token.
+            ids: the sequence.
+            hidden: (positions, layers x width), at the positions not read yet, up to the one before the last token.
         """
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
@@ -44,12 +42,12 @@ class ParallelBranches(ABC):
         if hidden is None:
             return None
         self._logits = self._all(ids, hidden)
-        self._place = 0
+        self._position = 0
         return self._logits[:1]
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        self._place += 1
-        return self._logits[self._place].expand(len(ids), -1)
+        self._position += 1
+        return self._logits[self._position].expand(len(ids), -1)
 
     def end(self) -> None:  # noqa: B027 (most keep nothing)
         pass

@@ -1,8 +1,8 @@
-"""Suffix lookup: the longest end of the text that has been seen before, and what followed it there, is the draft.
+"""Suffix lookup: finds the longest suffix that occurred before; the tokens that followed it there are the draft.
 
-Hu et al. 2024, "SAM Decoding", and Oliaro et al. 2024, "SuffixDecoding". Prompt lookup (ngram.py) goes by a few tokens;
-a suffix automaton (Blumer et al. 1985) knows every substring of the text, and so the longest match there is. It grows
-by a token in constant time on average.
+Hu et al. 2024, "SAM Decoding", and Oliaro et al. 2024, "SuffixDecoding". Prompt lookup (ngram.py) matches a few tokens;
+a suffix automaton (Blumer et al. 1985) knows every substring of the sequence, and so finds the longest match. Adding a
+token takes constant time on average.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
+from playground.decoding.drafters.build import Setup
 
 
 class SuffixDrafter(Drafter):
-    """Drafts wherever the text's end has been seen before."""
+    """Drafts whenever a suffix of the sequence occurred before."""
 
     def __init__(self) -> None:
         self._seen = SuffixAutomaton()
@@ -22,28 +23,34 @@ class SuffixDrafter(Drafter):
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         for id_ in ids[self._seen.length :]:
             self._seen.append(id_)
-        length, goes_on = self._seen.longest_match()
+        length, next_ = self._seen.longest_match()
         if not length:
             return NOTHING
-        return copied(ids, goes_on, k)
+        return copied(ids, next_, k)
 
     def commit(self, length: int) -> None:
-        pass  # only committed text is ever entered
+        pass  # only accepted tokens are ever added
 
 
 @dataclass
 class State:
-    """Substrings that end at the same places: the longest has `length` tokens, the first of the places is before
-    `goes_on`. `link`: the state of the longest end of theirs that ends at other places, too."""
+    """Substrings that end at the same positions.
+
+    Attributes:
+        length: the tokens of the longest one.
+        next: the position after the first occurrence.
+        link: the state of their longest suffix that ends at other positions as well.
+        follows: token -> state.
+    """
 
     length: int
-    goes_on: int
+    next: int
     link: int
     follows: dict[int, int]
 
 
 class SuffixAutomaton:
-    """All substrings of a text that grows."""
+    """All substrings of a growing sequence."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -61,10 +68,10 @@ class SuffixAutomaton:
         if at < 0:
             return
         known = states[at].follows[id_]
-        if states[known].length > states[at].length + 1:  # only the shorter of its substrings end here, too
+        if states[known].length > states[at].length + 1:  # only its shorter substrings also end here
             whole, known = known, len(states)
             old = states[whole]
-            states.append(State(states[at].length + 1, old.goes_on, old.link, dict(old.follows)))
+            states.append(State(states[at].length + 1, old.next, old.link, dict(old.follows)))
             old.link = known
             while at >= 0 and states[at].follows.get(id_) == whole:
                 states[at].follows[id_] = known
@@ -72,7 +79,11 @@ class SuffixAutomaton:
         states[new].link = known
 
     def longest_match(self) -> tuple[int, int]:
-        """The length of the text's longest end that it also holds elsewhere, 0 where there is none, and where the text
-        went on behind its first occurrence."""
+        """The length of the longest suffix that occurred before, 0 if there is none, and the position after its first
+        occurrence."""
         match = self._states[max(0, self._states[self._last].link)]
-        return match.length, match.goes_on
+        return match.length, match.next
+
+
+def build(setup: Setup) -> SuffixDrafter:
+    return SuffixDrafter()

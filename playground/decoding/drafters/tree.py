@@ -1,12 +1,12 @@
-"""Draft trees: several tokens a place, verified in one pass, of which the target can take any one.
+"""Draft trees: several candidates per position, verified in one pass; the target accepts at most one of them.
 
-EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and of all tokens the likeliest make the tree; how likely a
-token is to be kept is told by the product of the drafter's probabilities along its branch. Over places drafted in
-parallel the same makes the tree of Medusa (Cai et al. 2024), but one made for each text, and that of DDTree (Ringel and
-Romano 2026, arXiv 2604.12989), but for the limit of WIDTH branches a place. How many tokens are worth their
-verification depends on the machine, as Sequoia (Chen et al. 2024) has it, and here on the text, too.
+EAGLE-2 (Li et al. 2024): the likeliest branches grow first, and the likeliest tokens of all make the tree. The
+probability that a token is accepted is estimated by the product of the drafter's probabilities along its branch. With
+positions drafted in parallel this gives Medusa's tree (Cai et al. 2024), built anew for each draft, and that of DDTree
+(Ringel and Romano 2026, arXiv 2604.12989), limited to WIDTH branches per position. How many tokens are worth verifying
+depends on the machine, as in Sequoia (Chen et al. 2024), and here on the draft as well.
 
-What grows the branches is the affair of mtp.py, heads.py and their like.
+The logits come from `Branches`: mtp.py, heads.py and others.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from itertools import accumulate
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Draft
-from playground.decoding.drafters.branches import Branches, BranchesDrafter
+from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
+from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.pass_cost import PassCost, time_passes
+from playground.errors import PlaygroundError
+from playground.models.networks.native_mtp import NativeLayers
 
-WIDTH = 8  # branches that grow at a place, and tokens that each is continued with
+WIDTH = 8  # branches that grow per position, and candidates after each
 
 
 @dataclass(frozen=True)
 class Node:
-    """A token of a tree. `parent`: its index, -1 for the text. `chance`: the product of the q along its branch.
-    `candidates`: the logits that it was taken from."""
+    """A token of a tree. `parent`: the index of its parent, -1 at the root. `chance`: the product of the q along its
+    branch. `candidates`: the logits that it was chosen from."""
 
     id: int
     parent: int
@@ -38,10 +42,10 @@ class Node:
 
 class TreeDrafter(BranchesDrafter):
     """Args:
-    nodes: the most tokens that a tree may have; its depth is the lookahead.
-    lookahead: the depth to which so many belong, or what the branches have of it; a tree that is asked to be shallower
-        has fewer, in proportion.
-    cost: of the target's pass over a number of tokens, in passes over one.
+    nodes: the most tokens of a tree; its depth is the lookahead.
+    lookahead: the depth of a tree with that many tokens, limited to what the branches can draft. A shallower tree has
+        proportionally fewer.
+    cost: of a target pass over a number of tokens, in passes over one token.
     """
 
     def __init__(
@@ -56,11 +60,10 @@ class TreeDrafter(BranchesDrafter):
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        """It grows no deeper where the chance that the text gets there, of all branches together, is under
-        `stop_below`."""
+        """Grows no deeper once the path probability of all branches together is below `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         nodes: list[Node] = []
-        tips = [-1]  # the nodes behind which the logits' rows stand
+        tips = [-1]  # the nodes that the rows of the logits follow
         for depth in range(1, k + 1):
             start = len(nodes)
             nodes += self._continued(nodes, tips, logits)
@@ -74,13 +77,13 @@ class TreeDrafter(BranchesDrafter):
         return _draft(nodes, best, self._branches.draft_ids) if best else NOTHING
 
     def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
-        """As many of the likeliest nodes, which `best` begins with, as promise the most tokens for what a pass costs:
-        the target's own token, and each node's chance."""
+        """As many of the nodes `best`, likeliest first, as maximise expected tokens per pass cost. Expected are the
+        target's own token and each node with its path probability."""
         tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
         return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
 
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
-        """The likeliest tokens behind each of the tips."""
+        """The likeliest tokens after each of the tips."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices]
         return [
@@ -91,8 +94,8 @@ class TreeDrafter(BranchesDrafter):
 
 
 def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
-    """The nodes `best`, likeliest first, branch by branch: a node's own likeliest branch comes right behind it, so that
-    the likeliest branch of all lies in the cache as a chain would."""
+    """The nodes `best`, likeliest first, in depth-first order: a node's likeliest branch directly follows it, so that
+    the likeliest branch of the tree lies in the cache in the order of a chain."""
     children: dict[int, list[int]] = {}
     for i in best:
         children.setdefault(nodes[i].parent, []).append(i)
@@ -102,11 +105,31 @@ def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) 
         i = waiting.pop()
         order.append(i)
         waiting += children.get(i, [])[::-1]
-    place = {i: at for at, i in enumerate(order)} | {-1: -1}
+    index = {i: at for at, i in enumerate(order)} | {-1: -1}
     return Draft(
         [nodes[i].id for i in order],
         [nodes[i].q for i in order],
-        branches=[place[nodes[i].parent] for i in order],
+        tree=[index[nodes[i].parent] for i in order],
         candidates=[nodes[i].candidates for i in order],
         draft_ids=draft_ids,
     )
+
+
+def build(setup: Setup) -> TreeDrafter:
+    model = setup.models.target
+    if type(setup.network) is NativeLayers:
+        raise PlaygroundError(
+            f"{model.name} has several MTP layers, each of which drafts one position. They grow no trees. Choose the "
+            "drafter mtp, which drafts a chain."
+        )
+    refuse_recurrent(setup.target, model.name)
+    if not setup.target.takes_trees:
+        raise PlaygroundError(
+            f"{model.name} has attention layers in which the branches of a draft tree cannot be kept apart: chunked "
+            "attention, as in Llama 4, or attention to selected tokens. Choose a drafter that drafts a chain, such as "
+            "mtp or ngram."
+        )
+    if not model.pass_times:
+        model.pass_times = time_passes(model.model)
+    cost = PassCost(model.pass_times)
+    return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)

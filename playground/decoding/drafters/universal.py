@@ -1,8 +1,8 @@
-"""A smaller model with another tokenizer drafts: what it writes is read as text and turned into the target's tokens.
+"""A smaller model with another tokenizer drafts: its output is decoded to text and encoded as the target's tokens.
 
 Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
-Vocabularies", the algorithm that matches strings; transformers' `assistant_tokenizer`. The tokens are chosen, not
-drawn: q is one-hot, and sampling stays exact.
+Vocabularies", the algorithm that matches strings; transformers' `assistant_tokenizer`. The tokens are chosen by argmax,
+not sampled: q is one-hot, and sampling stays exact.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, special_ids
 from playground.models.load import LoadedModel
 
-MOST = 4  # of the assistant's tokens for each of the target's that is asked for
+MOST = 4  # assistant tokens for each target token to draft
 
 
 class UniversalDrafter(Drafter):
-    """Keeps the assistant's KV cache across rounds. Each round's text is tokenised for it afresh, since how a text goes
-    on can change its last tokens, and the cache is rolled back to the first one that differs.
+    """Keeps the assistant's KV cache across rounds. Each round encodes the whole text for the assistant again, because
+    more text can change the last tokens, and rolls the cache back to the first token that differs.
 
-    The assistant is shown those of the text's special tokens that its tokenizer knows by the same name, as models of
-    one chat format do. It drafts by argmax, up to a special token of its own.
+    Of the target's special tokens the assistant sees those that its tokenizer knows by the same name, as in models of
+    one chat format. It drafts by argmax, up to a special token of its own.
     """
 
     def __init__(self, assistant: LoadedModel, target: PreTrainedTokenizerBase) -> None:
-        self._model, self._tokenizer, self._target = CachedModel(assistant.model), assistant.tokenizer, target
+        self._model, self._tokenizer, self._target = EagerRunner(assistant.model), assistant.tokenizer, target
         own = special_ids(self._tokenizer)
         self._ends = assistant.eos_ids | own
         names = set(self._tokenizer.convert_ids_to_tokens(sorted(own)))
         self._hidden = {id_ for id_ in special_ids(target) if target.convert_ids_to_tokens(id_) not in names}
-        self._held: list[int] = []  # the tokens in the cache
-        self._kept = 0  # what the last roll-back left of them
+        self._held: list[int] = []  # tokens in the cache
+        self._kept = 0  # how many of them the last roll-back left
 
     @property
     def cache_bytes(self) -> int:
@@ -44,7 +45,7 @@ class UniversalDrafter(Drafter):
         end = TextEnd(self._target, ids)
         text = self._encode([id_ for id_ in end.whole if id_ not in self._hidden])
         most = min(MOST * k, self._model.context_limit - len(text))
-        if k < 1 or most < 1 or not text:
+        if k < 1 or most < 1 or not text or max(text) >= self._model.vocab_size:  # ids that its embedding lacks
             return NOTHING
         self._roll_back(text)
         return self._draft(text, end, k, most, stop_below)
@@ -55,13 +56,13 @@ class UniversalDrafter(Drafter):
         return self._tokenizer(text, add_special_tokens=not (starts and text.startswith(starts)))["input_ids"]
 
     def _roll_back(self, text: Sequence[int]) -> None:
-        """The cache keeps what it has of the text in common, but for the text's last token."""
+        """Keeps the common prefix of cache and text, without the text's last token."""
         both = zip(self._held, text[:-1], strict=False)
         common = next((i for i, (a, b) in enumerate(both) if a != b), min(len(self._held), len(text) - 1))
-        if common < self._kept and self._model.sheds:
-            self._model, common = CachedModel(self._model.model), 0
+        if common < self._kept and self._model.discards_old:
+            self._model, common = EagerRunner(self._model.model), 0
         elif common < self._model.length:
-            self._model.keep(common)
+            self._model.commit(common)
         self._kept = min(common, self._model.length)
         del self._held[common:]
 
@@ -85,13 +86,13 @@ class UniversalDrafter(Drafter):
         return Draft(drafted, q[: len(drafted)])
 
     def commit(self, length: int) -> None:
-        pass  # the next text tells what stands
+        pass  # the next sequence shows what was accepted
 
 
 class TextEnd:
-    """The end of a text of tokens, and what text behind it is in tokens.
+    """The end of a token sequence, and the tokens of any text that follows it.
 
-    `whole`: the tokens up to a last character that lacks some of its bytes.
+    `whole`: the tokens before a last character of which bytes are missing.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
@@ -100,12 +101,12 @@ class TextEnd:
         cuts = range(len(ids), max(0, len(ids) - 4), -1)
         cut = next((cut for cut in cuts if not self._tail(ids[:cut]).endswith(REPLACEMENT)), len(ids))
         self.whole = ids[:cut]
-        # Text is tokenised behind what it follows, or it might get a space of its own. Where its first token would
-        # reach back into that, it goes on from within a token, and is tokenised behind what no token reaches across.
+        # New text is encoded together with the text before it; alone it might start with an extra space. If its first
+        # token would merge with the text before, it is encoded after a line break, with which no token merges.
         self._before = [(text, self._encode(text) + list(ids[cut:])) for text in (self._tail(self.whole), "\n")]
 
     def tokens(self, text: str) -> list[int]:
-        """Those behind the text's last one, up to a special one: the target is not told by a text to end."""
+        """The tokens of a text that follows, before any special token: plain text must not end the answer."""
         for before, known in self._before:
             both = self._encode(before + text)
             if both[: len(known)] == known:
@@ -115,10 +116,15 @@ class TextEnd:
         return []
 
     def _tail(self, ids: Sequence[int]) -> str:
-        """The last few tokens' text, that of none before a special one."""
+        """The text of the last few tokens, after the last special one."""
         ids = ids[-WINDOW:]
         start = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in self._special), 0)
         return self._tokenizer.decode(ids[start:], clean_up_tokenization_spaces=False)
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def build(setup: Setup) -> UniversalDrafter:
+    refuse_recurrent(EagerRunner(setup.assistant.model), setup.assistant.name)
+    return UniversalDrafter(setup.assistant, setup.models.target.tokenizer)

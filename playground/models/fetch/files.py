@@ -1,4 +1,4 @@
-"""Where a model's files lie, and where they came from. Knows nothing of torch."""
+"""The folder of a model's files, and where they came from. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from playground.errors import PlaygroundError
 class ModelFiles:
     """A folder that transformers can load.
 
-    `name` is short and for people; `origin` says in one line where the bytes came from. `gguf` is the name of the file
-    inside the folder that holds the weights as GGUF; None where they are safetensors.
+    Attributes:
+        name: short, for people.
+        origin: where the bytes came from, in one line.
+        gguf: the name of the GGUF file in the folder; None for safetensors.
     """
 
     folder: Path
@@ -26,7 +28,7 @@ class ModelFiles:
 
 
 def cache_folder() -> Path:
-    """The folder in which the playground keeps what it converts. The variable PLAYGROUND_CACHE moves it."""
+    """The folder for converted models. The environment variable PLAYGROUND_CACHE moves it."""
     default = platformdirs.user_cache_dir("speculative-decoding-playground", appauthor=False)
     return Path(os.environ.get("PLAYGROUND_CACHE") or default).expanduser()
 
@@ -45,15 +47,15 @@ def inspect(folder: Path, name: str, origin: str) -> ModelFiles:
         return ModelFiles(folder, name, origin, gguf=ggufs[0])
     if ggufs:
         raise PlaygroundError(
-            f"{name} holds {len(ggufs)} GGUF files ({', '.join(ggufs[:3])}…), and one is needed. "
-            "Put the one to load into a folder of its own."
+            f"{name} holds {len(ggufs)} GGUF files ({', '.join(ggufs[:3])}…), and it is unclear which to load. "
+            "Put one into a folder of its own."
         )
     if configured:
         raise PlaygroundError(
-            f"{name} has no safetensors weights. Pickled ones (.bin, .pt) are not loaded, because unpickling can "
-            "run code. If you trust them, load them with transformers and write them again with `save_pretrained`."
+            f"{name} has no safetensors weights. Pickled ones (.bin, .pt) are not loaded, because unpickling can run "
+            "code. If you trust them, load them with transformers and save them again with `save_pretrained`."
         )
     raise PlaygroundError(
-        f"{name} holds no model: there is no config.json in it and no GGUF file. Choose a model with safetensors "
-        "weights, as `save_pretrained` writes them, or a folder that holds a single GGUF file."
+        f"{name} holds no model: it has neither a config.json nor a GGUF file. Choose a model with safetensors "
+        "weights, the format of `save_pretrained`, or a folder with a single GGUF file."
     )

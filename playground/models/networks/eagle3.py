@@ -1,19 +1,19 @@
-"""EAGLE-3 heads, as they are published: one decoder layer that reads three layers of the target and drafts recursively.
+"""Published EAGLE-3 heads: one decoder layer that reads three layers of the target and drafts recursively.
 
 Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test" (arXiv
-2503.01840). The hidden states of a low, a middle and a high layer of the target are reduced to one width: h. For the
-token x at place i + 1 and h at place i the layer's attention reads [norm(embedding(x)); norm(h)], and what comes out of
-it stands for h at place i + 1: the head reads the next token from it, and it is fed back to draft the one behind that.
+2503.01840). The hidden states of a low, a middle and a high layer of the target are projected to one width: h. For the
+token x at position i + 1 and h at position i the layer's attention reads [norm(embedding(x)); norm(h)]. Its output
+serves as h at position i + 1: the head predicts the next token from it, and it is fed back to draft the one after.
 
-Two layouts: SafeAILab's, which SpecForge writes too (`midlayer.*`), and that of speculators (`layers.0.*`, with the
-layer's config in `transformer_layer_config`). Both number the draft vocabulary by itself: `d2t` is what is added to a
-draft id to make the target's.
+Two layouts are published: SafeAILab's, which SpecForge writes too (`midlayer.*`), and that of speculators
+(`layers.0.*`, with the layer's config in `transformer_layer_config`). Both number the draft vocabulary from 0; adding
+`d2t` to a draft id gives the target's id.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,23 +25,26 @@ from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedC
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_made_for, fetch
+from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, fetch
 from playground.progress import Progress
 
-KINDS = ("llama", "qwen3")  # of decoder layers that heads are built of
-MARKS = ("fc.weight", "lm_head.weight", "layers.0.hidden_norm.weight")  # what every EAGLE-3 head has, and EAGLE-1 lacks
+KINDS = ("llama", "qwen3")  # supported decoder layers
+MARKS = (
+    "fc.weight",
+    "lm_head.weight",
+    "layers.0.hidden_norm.weight",
+)  # in every EAGLE-3 head, not in EAGLE-1
 
 
 @dataclass(frozen=True)
 class Eagle3Config:
-    """What a head's config.json says, whichever its layout.
+    """A head's config.json, in either layout.
 
     Attributes:
-        layer: of the decoder layer.
-        layers: those of the target that the head reads, counted from 0, each by what comes out of it; None where the
-            config leaves it to the usual ones.
-        norm_before_residual: whether the layer passes on norm(h), not h.
-        norm_output: whether what is fed back has been through the final norm (EAGLE 3.1).
+        layer: config of the decoder layer.
+        layers: target layers whose outputs the head reads, counted from 0; None for the usual ones.
+        norm_before_residual: whether the residual is norm(h) instead of h.
+        norm_output: whether the output is fed back after the final norm (EAGLE 3.1).
     """
 
     layer: PretrainedConfig
@@ -50,13 +53,13 @@ class Eagle3Config:
     norm_output: bool
 
     def layers_of(self, target: PretrainedConfig) -> tuple[int, ...]:
-        """By default what goes into the layers 2, n / 2 and n - 3 of n."""
+        """By default the inputs of layers 2, n / 2 and n - 3 of n."""
         n = target.num_hidden_layers
         return self.layers or (1, n // 2 - 1, n - 4)
 
 
 class Eagle3Layer(nn.Module):
-    """A decoder layer of transformers whose attention reads a token and a hidden state side by side."""
+    """A transformers decoder layer whose attention reads embedding and hidden state, concatenated."""
 
     def __init__(self, layer: nn.Module, width: int, norm_before_residual: bool) -> None:
         super().__init__()
@@ -70,8 +73,8 @@ class Eagle3Layer(nn.Module):
             setattr(self.self_attn, name, nn.Linear(2 * width, narrow.out_features, **like))
 
     def forward(self, hidden_states: Tensor, **options: Any) -> Tensor:
-        """(rows, n, 2 x width), embeddings beside hidden states, to (rows, n, width). `options`: as transformers' model
-        gives them to its layers."""
+        """(rows, n, 2 x width), embeddings concatenated with hidden states, to (rows, n, width). `options`: the keyword
+        arguments that transformers' model passes to its layers."""
         embedding, hidden = hidden_states.chunk(2, dim=-1)
         normed = self.hidden_norm(hidden)
         attended, _ = self.self_attn(
@@ -82,13 +85,13 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(nn.Module):
-    """`layers`: of the target, whose hidden states it reads, as `CachedModel.watch` takes them. `draft_ids`: (draft
-    vocabulary,), the token ids that the columns of its logits stand for.
+    """`layers`: target layers whose outputs it reads, in the form that `Runner.watch` takes. `draft_ids`: (draft
+    vocabulary,), the token id of each column of its logits.
 
     Args:
-        target: whose embedding is used where the head has none. Shared, not copied.
-        state: the published weights, by the names of the speculators layout; they tell which parts there are, and are
-            not loaded.
+        target: its embedding is used if the head has none. Shared, not copied.
+        state: the published weights, by the names of the speculators layout. They show which parts the head has, and
+            are not loaded here.
     """
 
     def __init__(self, target: PreTrainedModel, config: Eagle3Config, state: Mapping[str, Tensor]) -> None:
@@ -126,18 +129,18 @@ class Eagle3Head(nn.Module):
         self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Args:
-            ids: (rows, n), the tokens at places 1 and on.
-            hidden: (rows, n, layers x width of the target), hidden states at places 0 and on; or (rows, n, width), what
-                came out of here.
+            ids: (rows, n), the tokens from position 1 on.
+            hidden: (rows, n, layers x width of the target), the target's hidden states from position 0 on; or
+                (rows, n, width), outputs of this method.
             mask: (rows, 1, n, cached + n), added to the attention scores; None is causal.
 
         Returns:
-            (rows, n, width), hidden states at places 1 and on.
+            (rows, n, width), hidden states from position 1 on.
         """
         if hidden.shape[-1] == self.fc.in_features:
             parts = zip(self.fc_norm, hidden.chunk(len(self.layers), dim=-1), strict=True)
             hidden = self.fc(self.input_norm(torch.cat([norm(part) for norm, part in parts], dim=-1)))
-        table = (self.embed_tokens or self._shared).weight  # not the target's module, which may scale what it looks up
+        table = (self.embed_tokens or self._shared).weight  # not the target's module, which may scale its output
         embedding = nn.functional.embedding(ids, table).to(hidden.dtype)
         out = self.base(
             inputs_embeds=torch.cat([embedding, hidden], dim=-1),
@@ -149,12 +152,12 @@ class Eagle3Head(nn.Module):
         return self.norm(out) if self._norm_output else out
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
+        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
         return self.lm_head(hidden if self._norm_output else self.norm(hidden))
 
 
 def draft_ids(state: Mapping[str, Tensor]) -> Tensor:
-    """(draft vocabulary,), the target's token ids; a head without `d2t` drafts from the whole vocabulary."""
+    """(draft vocabulary,), the target's token ids. A head without `d2t` drafts from the whole vocabulary."""
     ids = torch.arange(len(state["lm_head.weight"]))
     return ids + state["d2t"].long() if "d2t" in state else ids
 
@@ -163,8 +166,8 @@ def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], N
     """`name`: a folder, or an id on the hub.
 
     Raises:
-        PlaygroundError: it cannot be had, is no EAGLE-3 head, has no safetensors weights, or was made for another
-        target.
+        PlaygroundError: it cannot be fetched, is not an EAGLE-3 head, has no safetensors weights, or was trained for
+            another target.
     """
     weights, raw = fetch(name, "An EAGLE-3 head", progress)
     progress(Progress(f"Loading {weights.name}"))
@@ -182,26 +185,51 @@ def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
     """Raises:
-    KeyError: an entry is missing whose default is not agreed upon.
+    KeyError: an entry without an agreed default is missing.
     """
     if "speculators_model_type" in raw:
         layer, norm_before_residual = raw["transformer_layer_config"], raw["norm_before_residual"]
     else:
         layer, norm_before_residual = raw, raw.get("norm_before_residual", False)
-    # vLLM and speculators count what goes into a layer, SGLang and SpecForge what comes out of one.
-    inputs = raw.get("eagle_aux_hidden_state_layer_ids")
-    outputs = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    layers = [i - 1 for i in inputs] if inputs else outputs
+    nested = raw.get("eagle_config") or {}
+    ids = raw.get("eagle_aux_hidden_state_layer_ids") or nested.get("eagle_aux_hidden_state_layer_ids")
     return Eagle3Config(
-        AutoConfig.for_model(**layer),
-        tuple(layers) if layers else None,
+        AutoConfig.for_model(**_with_one_window(_with_plain_rope(layer))),
+        _outputs(ids) if ids else None,
         norm_before_residual,
         raw.get("norm_output", False),
     )
 
 
+def _outputs(ids: Sequence[int]) -> tuple[int, ...]:
+    """Layer ids as indices of layer outputs. Both conventions are published, under either key, and SGLang's rule tells
+    them apart: ids that start at 1 name layer outputs, ids that start at 2 or later name layer inputs. Ids that start
+    at 0 name outputs, too: the input of layer 0 is the embedding, which no head reads."""
+    return tuple(ids) if ids[0] < 2 else tuple(i - 1 for i in ids)
+
+
+def _with_plain_rope(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Without multimodal rotary positions (mrope): on text their three components are equal, which is plain RoPE."""
+    key = "rope_parameters" if layer.get("rope_parameters") else "rope_scaling"
+    rope = layer.get(key) or {}
+    if "mrope_section" not in rope:
+        return dict(layer)
+    kind = rope.get("rope_type") or rope.get("type")
+    plain = {name: value for name, value in rope.items() if name not in ("mrope_section", "mrope_interleaved", "type")}
+    return {**layer, key: plain | {"rope_type": "default" if kind in (None, "mrope") else kind}}
+
+
+def _with_one_window(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """With the sliding window that the layer uses, or none. Configs copied from a target may name a window and say
+    beside it that it is not used, which transformers' caches do not read."""
+    kinds = layer.get("layer_types") or []
+    if layer.get("use_sliding_window", "sliding_attention" in kinds[:1]):
+        return {**layer, "use_sliding_window": True}
+    return {**layer, "use_sliding_window": False, "sliding_window": None, "layer_types": None}
+
+
 def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
-    """The published tensors, by the names of the speculators layout."""
+    """The published tensors, under the names of the speculators layout."""
     tensors: dict[str, Tensor] = {}
     for path in sorted(weights.folder.glob("*.safetensors")):
         tensors |= load_file(path)
@@ -209,27 +237,27 @@ def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
 
 
 def _made_for(raw: Mapping[str, Any]) -> str:
-    """The target that the head was trained for, where its config says so."""
+    """The target that the head was trained for, if its config says so."""
     name = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
     return name.rsplit("/", 1)[-1] if name else "another target"
 
 
 def _check_kind(raw: Mapping[str, Any], state: Mapping[str, Tensor], name: str) -> None:
     """Raises:
-    PlaygroundError: it is a drafter of another kind.
+    PlaygroundError: it is another kind of drafter.
     """
     kind = raw.get("speculators_model_type", "eagle3")
     lacks = [key for key in MARKS if key not in state]
     if kind != "eagle3" or lacks:
         what = f"its config calls it {kind}" if kind != "eagle3" else f"it has no {lacks[0]}"
         raise PlaygroundError(
-            f"{name} is no EAGLE-3 head: {what}. EAGLE-1 and EAGLE-2 heads, which read the target's last layer alone, "
-            "are not supported. Choose an EAGLE-3 head made for this target."
+            f"{name} is not a complete EAGLE-3 head: {what}. EAGLE-1 and EAGLE-2 heads, which read only the target's "
+            "last layer, are not supported. Choose an EAGLE-3 head made for this target."
         )
     built_of = raw.get("transformer_layer_config", raw)["model_type"]
     if built_of not in KINDS:
         raise PlaygroundError(
-            f"{name} is built of a {built_of} layer, and only heads of {' and '.join(KINDS)} layers are supported. "
+            f"{name} uses a {built_of} layer. Only heads with {' or '.join(KINDS)} layers are supported. "
             "Choose another head."
         )
 
@@ -245,7 +273,7 @@ def _check_fits(
     if min(layers) < 0 or max(layers) >= n or len(set(layers)) < len(layers):
         reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"
         raise PlaygroundError(
-            f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and here there are "
+            f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and this target has "
             f"{n}. {REMEDY}"
         )
     reads = state["fc.weight"].shape[1] // len(layers)
@@ -256,3 +284,4 @@ def _check_fits(
         ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
     ]
     check_made_for(name, target.name, sizes, made_for=made_for)
+    check_draft_ids(name, draft_ids(state), text.vocab_size)

@@ -1,7 +1,7 @@
-"""A target's first layers as a model of their own, with its embedding, its final norm and its head.
+"""A target's first layers as a model, with the target's embedding, final norm and head.
 
-Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative Decoding". Any target can be left
-early; what comes out is worth drafting with only where it was trained to be left there.
+Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative Decoding". Any target can exit
+early; the result drafts well only if the target was trained for it.
 """
 
 from __future__ import annotations
@@ -12,31 +12,32 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
+from playground.models.decoder import decoder_of, layers_of
 from playground.models.load import LoadedModel
 
 
 def first_layers(target: LoadedModel, count: int) -> LoadedModel:
-    """The target's first `count` layers. The weights are the target's own, not copies of them.
+    """The target's first `count` layers. Weights are shared, not copied.
 
     Raises:
-        PlaygroundError: the target does not have so many layers, or has none that can be told apart.
+        PlaygroundError: the target has too few layers, or its layers cannot be found.
     """
-    layers = getattr(target.model.get_decoder(), "layers", None)
-    if not isinstance(layers, nn.ModuleList):
+    layers = layers_of(target.model)
+    if layers is None:
         raise PlaygroundError(
-            f"{target.name} ({type(target.model).__name__}) cannot be left early: where its layers are kept is not "
-            "known here. Choose another way of drafting, or a target such as Llama or Qwen."
+            f"{target.name} ({type(target.model).__name__}) cannot exit early: its layers were not found. Choose "
+            "another drafter, or a target such as Llama or Qwen."
         )
     if not 1 <= count < len(layers):
         raise PlaygroundError(
-            f"{target.name} has {len(layers)} layers and cannot be left behind layer {count}. "
+            f"{target.name} has {len(layers)} layers and cannot exit after layer {count}. "
             f"Choose an early exit from 1 to {len(layers) - 1}."
         )
-    return LoadedModel(_left_behind(target.model, count), target.tokenizer, target.name, f"its first {count} layers")
+    return LoadedModel(_exiting_after(target.model, count), target.tokenizer, target.name, f"its first {count} layers")
 
 
-def _left_behind(model: PreTrainedModel, count: int) -> PreTrainedModel:
-    decoder = model.get_decoder()
+def _exiting_after(model: PreTrainedModel, count: int) -> PreTrainedModel:
+    decoder = decoder_of(model)
     path = next(name for name, module in model.named_modules() if module is decoder)
     shallow = at = _own_children(model)
     for name in path.split("."):
@@ -48,7 +49,7 @@ def _left_behind(model: PreTrainedModel, count: int) -> PreTrainedModel:
 
 
 def _own_children(module: nn.Module) -> nn.Module:
-    """A copy that shares everything with the module, but can be given another child."""
+    """A shallow copy whose children can be replaced without changing the original's."""
     shallow = copy.copy(module)
     shallow._modules = dict(module._modules)
     return shallow

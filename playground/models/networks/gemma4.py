@@ -1,8 +1,8 @@
-"""Gemma 4's assistants: four small layers without keys and values of their own, made for one Gemma 4 target each.
+"""Gemma 4's assistants: four small layers without keys and values of their own, each made for one Gemma 4 target.
 
-They attend to the keys and values of the target's last layer of each kind. What goes in is the target's embedding of
-the last token beside its last hidden state; what comes out beside the logits stands for the next hidden state. Google
-2026, Gemma 4; the network is transformers' own class.
+They attend to the keys and values of the target's last layer of each kind. Their input is the target's embedding of the
+last token, concatenated with its last hidden state. Their output is logits and a substitute for the next hidden state.
+Google 2026, Gemma 4; the network is transformers' own class.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained, locate, read
 from playground.models.networks.made_for import check_made_for
-from playground.presets import PUBLISHED
 from playground.progress import Progress
 
 TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
@@ -26,57 +26,57 @@ TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
 class Gemma4Assistant(nn.Module):
     """Args:
     model: a `Gemma4AssistantForCausalLM`, or the unified one, which has the same interface.
-    target: whose embedding is used, shared and not copied.
+    target: its embedding is used; shared, not copied.
     """
 
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
         self.vocab_size: int = model.vocab_size
-        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: it is the target's
-        # Tokens side by side are branches, and each sees all of the shared states. Without any mask transformers would
-        # take them for a text and have the first see the first state only.
+        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: it is the target's
+        # The tokens of a call are branches, and each attends to all shared states. Without a mask transformers would
+        # treat them as one sequence, whose first token attends to the first state only.
         self._nothing_masked = torch.zeros(1, 1, 1, 1, dtype=model.dtype, device=model.device)
         clusters = model.config.num_centroids - model.config.centroid_intermediate_top_k
         self._skips_clusters = model.config.use_ordered_embeddings and clusters > 0
 
     def forward(
-        self, ids: Tensor, hidden: Tensor, shared_kv: dict[str, tuple[Tensor, Tensor]], place: int
+        self, ids: Tensor, hidden: Tensor, shared_kv: dict[str, tuple[Tensor, Tensor]], position: int
     ) -> tuple[Tensor, Tensor]:
-        """One step of branches that do not see each other.
+        """One step of branches that do not attend to each other.
 
         Args:
             ids: (branches,), the last token of each.
-            hidden: (branches, width), the target's hidden state before that token, or what came out of here.
-            shared_kv: as `CachedModel.shared_kv` gives them.
-            place: of the last token of the text, at every step of a draft.
+            hidden: (branches, width), the target's hidden state before that token, or an output of this method.
+            shared_kv: `Runner.shared_kv`.
+            position: of the last token of the sequence, the same at every step of a draft.
 
         Returns:
             Logits, (branches, vocabulary), and hidden states, (branches, width).
         """
         out = self.model(
             inputs_embeds=torch.cat([self._embedding(ids), hidden], dim=-1)[None],
-            position_ids=torch.full((1, len(ids)), place, device=ids.device),
+            position_ids=torch.full((1, len(ids)), position, device=ids.device),
             attention_mask=self._nothing_masked,
             shared_kv_states=shared_kv,
         )
         logits = out.logits[0]
         if self._skips_clusters:
-            # The small models look at the likeliest clusters of tokens only, and give all others one logit under the
-            # lowest of the call's: that would make a branch's q depend on its neighbours.
+            # The small models score only the likeliest clusters of tokens. All other tokens get one logit below the
+            # lowest of the call, which would make a branch's q depend on the other branches.
             logits = logits.masked_fill(logits == logits.min(), float("-inf"))
         return logits, out.last_hidden_state[0]
 
 
 def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
     """Raises:
-    PlaygroundError: it was not made for this target, cannot be had, or its files are broken.
+    PlaygroundError: it was not made for this target, cannot be fetched, or its files are broken.
     """
     text = target.model.config.get_text_config(decoder=True)
     if text.model_type not in TARGET_TYPES:
         raise PlaygroundError(
-            f"{target.name} is no Gemma 4, and a Gemma 4 assistant reads the keys and values of one. "
-            "Choose a Gemma 4 target, or another way of drafting."
+            f"{target.name} is not a Gemma 4 model, whose keys and values a Gemma 4 assistant reads. "
+            "Choose a Gemma 4 target, or another drafter."
         )
     weights, device = locate(name, progress), target.model.device
     with explained(weights, device):
@@ -90,14 +90,14 @@ def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, target_name: str) -> None:
     """Args:
-        config, target: of the assistant, and of the target's text model.
+        config, target: configs of the assistant and of the target's text model.
 
     Raises:
-        PlaygroundError: it is no assistant, was made for another target, or this transformers cannot build it.
+        PlaygroundError: it is not an assistant, was made for another target, or this transformers cannot build it.
     """
-    remedy = f"Choose the assistant made for {target_name}; Google's are named like their targets, -assistant behind."
-    if PUBLISHED.get(config.model_type) != "gemma4":
-        raise PlaygroundError(f"{name} is no Gemma 4 assistant: its config says {config.model_type}. {remedy}")
+    remedy = f"Choose the assistant made for {target_name}; Google names it like its target, followed by -assistant."
+    if not METHODS["gemma4"].recognises({"model_type": config.model_type}):
+        raise PlaygroundError(f"{name} is not a Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
     sizes = [
         ("hidden states of {}", config.backbone_hidden_size, target.hidden_size),
@@ -115,7 +115,7 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
 
 
 def kv_layout(text: PretrainedConfig) -> dict[str, tuple[int, int]]:
-    """The number of key-value heads and their size in each kind of layer."""
+    """The number of key-value heads and their size, for each kind of layer."""
     return {
         kind: (layer.num_key_value_heads, layer.head_dim)
         for kind, layer in zip(text.layer_types, text.per_layer_config, strict=True)

@@ -1,8 +1,9 @@
 """Parallel heads: several future tokens from one pass over the target's last hidden state.
 
-Medusa (Cai et al. 2024) and independent heads for several tokens (Gloeckle et al. 2024). Unlike Medusa's, these see
-the token that the target has just chosen: with its embedding and the hidden state before it, head s proposes the token
-s + 1 places on. No head knows what another one proposes. Embedding and head matrix are the target's.
+Medusa (Cai et al. 2024) and independent heads for several tokens (Gloeckle et al. 2024). Unlike Medusa's, these read
+the token that the target has just chosen: from its embedding and the hidden state before it, head s, counted from 0,
+proposes the token s + 1 positions later. The heads do not see each other's proposals. Embedding and head matrix are
+the target's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from playground.models.networks.shared_head import SharedHead
 
 
 class ParallelHeads(SharedHead):
-    """Arguments as for `SharedHead`; `heads`: the places that are drafted."""
+    """Arguments: those of `SharedHead`, and `heads`, the number of positions that are drafted."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor, heads: int) -> None:
         super().__init__(target, draft_ids)
@@ -26,11 +27,11 @@ class ParallelHeads(SharedHead):
 
     def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
         """Args:
-            ids: (…,), the tokens at places 1 and on.
-            hidden: (…, width), the target's hidden states at places 0 and on.
+            ids: (…,), the tokens from position 1 on.
+            hidden: (…, width), the target's hidden states from position 0 on.
 
         Returns:
-            (…, heads, width), hidden states that the tokens at places 2 and on are read from.
+            (…, heads, width), hidden states from which the tokens from position 2 on are predicted.
         """
         both = self.joined(ids, hidden)
         mixed = both + nn.functional.silu(self.proj(both))

@@ -1,10 +1,12 @@
-"""What the loaders of networks share that draft from a target's hidden states: each was trained for one target."""
+"""Shared by the loaders of networks that read a target's hidden states. Each network was trained for one target."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
@@ -15,14 +17,16 @@ REMEDY = "Choose the target that it was made for, or a drafter made for this one
 
 
 def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[ModelFiles, dict[str, Any]]:
-    """The files of a drafter, and its config. `what`: what it should be, to be told.
+    """The files of a drafter, and its config. `what`: the expected kind, named in messages.
 
     Raises:
-        PlaygroundError: it cannot be had, is GGUF, or its config.json is broken.
+        PlaygroundError: it cannot be fetched, is GGUF, or its config.json is broken.
     """
     weights = locate(name, progress)
     if weights.gguf:
-        raise PlaygroundError(f"{weights.name} is GGUF. {what} is loaded from safetensors with its config.json.")
+        raise PlaygroundError(
+            f"{weights.name} is GGUF. {what} is loaded from safetensors with a config.json. Choose such files."
+        )
     try:
         config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
         config.items()
@@ -42,20 +46,33 @@ def check_made_for(
     remedy: str = REMEDY,
 ) -> None:
     """Args:
-        name, target: of the drafter, and of what it is to draft for.
-        sizes: for each its name, such as "hidden states of {}", the one that the drafter was made for, None where it
-            does not say, and the target's.
+        name, target: names of the drafter and of the target.
+        sizes: a description such as "hidden states of {}", the size that the drafter was made for (None if it does not
+            say), and the target's.
+        made_for: the target that the drafter was made for.
 
     Raises:
-        PlaygroundError: the target's are others.
+        PlaygroundError: a size differs from the target's.
     """
     for what, wanted, given in sizes:
         if wanted not in (None, given):
             raise PlaygroundError(
-                f"{name} cannot draft for {target}: it was made for {made_for}, with {what.format(_told(wanted))}, and "
-                f"this one has {_told(given)}. {remedy}"
+                f"{name} cannot draft for {target}: it was made for {made_for}, with "
+                f"{what.format(_formatted(wanted))}, and this one has {_formatted(given)}. {remedy}"
             )
 
 
-def _told(size: Any) -> str:
+def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:
+    """Raises:
+    PlaygroundError: the draft vocabulary names tokens that the target does not have. On a GPU such an id would end
+    the process's use of the device.
+    """
+    if draft_ids.numel() and not 0 <= int(draft_ids.min()) <= int(draft_ids.max()) < vocab_size:
+        raise PlaygroundError(
+            f"The files of {name} are damaged: its draft vocabulary has token {int(draft_ids.max()):,}, and the target "
+            f"has ids from 0 to {vocab_size - 1:,}. Fetch it again, or choose another drafter."
+        )
+
+
+def _formatted(size: Any) -> str:
     return f"{size:,}" if isinstance(size, int) else str(size)

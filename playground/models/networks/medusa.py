@@ -1,8 +1,8 @@
-"""Medusa's heads: several future tokens from the target's last hidden state alone.
+"""Medusa's heads: several future tokens from the target's last hidden state.
 
 Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (arXiv 2401.10774).
-Where the target's own head reads the next token from a hidden state, head k, counted from 0, proposes the one k + 1
-places further on. A head is some residual blocks and a matrix over the vocabulary: its own (Medusa-1), or the target's.
+From the hidden state that gives the target's next token, head k, counted from 0, proposes the token k + 1 positions
+after that one. A head is some residual blocks and a matrix over the vocabulary: its own (Medusa-1) or the target's.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ResBlock(nn.Module):
 
 class MedusaHeads(nn.Module):
     """Args:
-    target: whose head is used where the heads have none of their own; shared, not copied.
+    target: its head is used if the heads have no matrix of their own; shared, not copied.
     count, blocks: the number of heads, and of blocks in each.
-    own: whether each head has a matrix over the vocabulary of its own.
+    own: whether each head has its own matrix over the vocabulary.
     """
 
     def __init__(self, target: PreTrainedModel, count: int, blocks: int, own: bool) -> None:
@@ -51,27 +51,26 @@ class MedusaHeads(nn.Module):
             for _ in range(count)
         )
         self.draft_ids = torch.arange(vocabulary, device=target.device)
-        # No submodule: it is not this network's own.
+        # Not a submodule: it is the target's.
         object.__setattr__(self, "_head", nn.Identity() if own else target.get_output_embeddings())
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(width,), the target's hidden state at a place, to (heads, vocabulary): logits for the places 2 and more
-        further on."""
+        """(width,), the target's hidden state at a position, to (heads, vocabulary), logits for the tokens two and more
+        positions later."""
         return self._head(torch.stack([head(hidden) for head in self.heads]))
 
 
 def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
     """Raises:
-    PlaygroundError: there are no such heads, they are pickled or of another kind, were made for another target, or
-    their files are broken.
+    PlaygroundError: no such heads, pickled or of another kind, trained for another target, or broken files.
     """
     weights, config = fetch(name, "A set of Medusa heads", progress)
     count, blocks = config.get("medusa_num_heads"), config.get("medusa_num_layers")
     path = weights.folder / WEIGHTS
     if not (isinstance(count, int) and isinstance(blocks, int) and path.is_file()):
         raise PlaygroundError(
-            f"{weights.name} holds no Medusa heads of a kind known here: {WEIGHTS}, and a config.json with "
-            "medusa_num_heads and medusa_num_layers. Choose a folder or a model on the hub that holds both."
+            f"{weights.name} holds no supported Medusa heads. Choose a folder or a model on the hub with {WEIGHTS} and "
+            "a config.json that has medusa_num_heads and medusa_num_layers."
         )
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
@@ -92,7 +91,7 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
         network.heads.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise PlaygroundError(
-            f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, as its config.json says "
-            f"({str(error).splitlines()[-1].strip()}). Fetch it again, or choose others."
+            f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, which its config.json names "
+            f"({str(error).splitlines()[-1].strip()}). Fetch it again, or choose other heads."
         ) from error
     return LoadedDrafter(network.eval().requires_grad_(False), weights.name, weights.origin)

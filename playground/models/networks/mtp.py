@@ -1,9 +1,9 @@
 """A multi-token prediction layer: one transformer layer that reads the target's hidden states and drafts recursively.
 
-DeepSeek-V3 (2024, section 2.2) and Gloeckle et al. 2024. For the token x at place i + 1 and the target's last hidden
-state h at place i the layer sees proj([norm(embedding(x)); norm(h)]), and what comes out of it stands for h at place
-i + 1: a head reads the next token from it, and it is fed back to draft the one behind that. Embedding and head are the
-target's; of the head only the rows of a reduced draft vocabulary are read.
+DeepSeek-V3 (2024, section 2.2) and Gloeckle et al. 2024. For the token x at position i + 1 and the target's last hidden
+state h at position i the layer reads proj([norm(embedding(x)); norm(h)]). Its output serves as h at position i + 1: a
+head predicts the next token from it, and it is fed back to draft the one after. Embedding and head are the target's; of
+the head only the rows of a reduced draft vocabulary are used.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
+from playground.models.decoder import decoder_of
 from playground.models.networks.shared_head import SharedHead
 
 
 class MtpLayer(SharedHead):
-    """A layer of the target's own kind; arguments as for `SharedHead`."""
+    """A layer of the target's own kind. Arguments: those of `SharedHead`."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__(target, draft_ids)
@@ -30,9 +31,9 @@ class MtpLayer(SharedHead):
 
     @torch.no_grad()
     def start_from(self, target: PreTrainedModel) -> None:
-        """Sets the weights that training starts from: h passed on as it is, through a new layer, to the target's final
-        norm. Not a copy of the target's last layer, which expects what is not normed."""
-        self.base.norm.load_state_dict(target.base_model.norm.state_dict())
+        """Sets the initial weights for training: h passes unchanged through a new layer to the target's final norm. The
+        layer is not a copy of the target's last, whose inputs are not normed."""
+        self.base.norm.load_state_dict(decoder_of(target).norm.state_dict())
         width = self.proj.out_features
         self.proj.weight.normal_(std=0.02)
         self.proj.weight[:, width:] += torch.eye(width, dtype=self.proj.weight.dtype, device=self.proj.weight.device)
@@ -44,12 +45,12 @@ class MtpLayer(SharedHead):
         self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Args:
-            ids: (rows, n), the tokens at places 1 and on.
-            hidden: (rows, n, width), hidden states at places 0 and on: the target's, or what came out of here.
+            ids: (rows, n), the tokens from position 1 on.
+            hidden: (rows, n, width), hidden states from position 0 on: the target's, or outputs of this method.
             mask: (rows, 1, n, cached + n), added to the attention scores; None is causal.
 
         Returns:
-            (rows, n, width), hidden states at places 1 and on.
+            (rows, n, width), hidden states from position 1 on.
         """
         out = self.base(
             inputs_embeds=self.proj(self.joined(ids, hidden)),
@@ -62,7 +63,7 @@ class MtpLayer(SharedHead):
 
 
 def one_layer(config: PretrainedConfig) -> PretrainedConfig:
-    """The config of a model with one layer, of the kind of the target's last."""
+    """The config of a model with one layer of the same kind as the target's last."""
     one = copy.deepcopy(config.get_text_config(decoder=True))
     one.num_hidden_layers = 1
     one.vocab_size, one.pad_token_id = 1, None  # its own embedding is never used

@@ -1,5 +1,4 @@
-"""What networks share that draft over the target's embedding and head: what they read of a place, and of the head the
-rows of a reduced vocabulary."""
+"""Base of the networks that draft with the target's embedding and with rows of its head."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from playground.models.cpu.packed import PackedLinear
 
 class SharedHead(nn.Module):
     """Args:
-    target: whose embedding and head are used. Its weights are shared, not copied.
-    draft_ids: (draft vocabulary,), the token ids that its logits are for.
+    target: its embedding and head are used; shared, not copied.
+    draft_ids: (draft vocabulary,), the token id of each column of the logits.
     """
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
@@ -25,26 +24,26 @@ class SharedHead(nn.Module):
         self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
         self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
-        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # no submodule: not saved, not trained
+        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: not saved, not trained
         object.__setattr__(self, "_target_head", target.get_output_embeddings())
         object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
 
     def joined(self, ids: Tensor, hidden: Tensor) -> Tensor:
-        """Tokens (…,) and the hidden states one place before them (…, width) to (…, 2 width): both normed."""
+        """Tokens (…,) and the hidden states one position before them (…, width), both normed, to (…, 2 width)."""
         embedding = self._embedding(ids).detach().to(hidden.dtype)
         return torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is for the token draft_ids[j]."""
+        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
         return self._head(hidden)
 
     def head_rows(self, ids: Tensor) -> Tensor:
-        """(tokens,) to (tokens, width): the target's head for those tokens, in the draft vocabulary or not."""
+        """(tokens,) to (tokens, width): rows of the target's head for any tokens of its vocabulary."""
         return self._target_head.weight.detach()[ids]
 
 
 def _part(head: nn.Module, rows: Tensor) -> nn.Module:
-    """A head with those rows alone, which keeps them as the whole one does."""
+    """A head of these rows only, packed if the whole head is."""
     part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
     part.weight = nn.Parameter(by_columns(rows), requires_grad=False)
     return PackedLinear(part) if isinstance(head, PackedLinear) else part

@@ -16,7 +16,7 @@ from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.networks.heads import ParallelHeads
-from playground.models.networks.made_for import check_made_for
+from playground.models.networks.made_for import check_draft_ids, check_made_for
 from playground.models.networks.mtp import MtpLayer
 from playground.presets import SHIPPED, folder_of
 from playground.progress import Progress
@@ -26,8 +26,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 @dataclass(frozen=True)
 class TrainedConfig:
-    """`kind`: a way of drafting. `target`: the model it was trained for. `steps`: places ahead that it was trained on;
-    for heads, their number."""
+    """`kind`: a drafting method. `target`: the model it was trained for. `steps`: the number of positions ahead that it
+    was trained on; for heads, their number."""
 
     kind: str
     target: str
@@ -38,7 +38,7 @@ class TrainedConfig:
 
 
 def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpLayer | ParallelHeads:
-    """The network, its weights not set."""
+    """The network, with uninitialised weights."""
     if config.kind == "mtp":
         return MtpLayer(target.model, draft_ids)
     return ParallelHeads(target.model, draft_ids, config.steps)
@@ -46,8 +46,7 @@ def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpL
 
 def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
     """Raises:
-    PlaygroundError: there is no such drafter, it was trained for another kind of target, its files are broken, or no
-    memory is left for it.
+    PlaygroundError: no such drafter, trained for another target, broken files, or too little memory.
     """
     folder = folder_of(name)
     try:
@@ -56,7 +55,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
         draft_ids = state["draft_ids"].long()
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise PlaygroundError(
-            f"{folder.name} is no trained drafter ({type(error).__name__}: {error}). It takes a folder that "
+            f"No trained drafter found at {folder.name!r} ({type(error).__name__}: {error}). Name a folder that "
             "`python -m playground distil` wrote."
         ) from error
     text = target.model.config.get_text_config(decoder=True)
@@ -66,6 +65,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
     ]
     remedy = "Choose its own target, or train a drafter for this one."
     check_made_for(folder.name, target.name, sizes, made_for=config.target, remedy=remedy)
+    check_draft_ids(folder.name, draft_ids, text.vocab_size)
     origin = "shipped" if folder.parent == SHIPPED else "folder"
     weights = ModelFiles(folder, folder.name, f"{origin} {folder.name}")
     with explained(weights, target.model.device):
@@ -74,7 +74,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
         network.load_state_dict({**state, "draft_ids": draft_ids})
     except RuntimeError as error:
         raise PlaygroundError(
-            f"{folder.name} does not fit {target.name}: its layer has other shapes. Train one for this target."
+            f"{folder.name} does not fit {target.name}: its weights have other shapes. Train a drafter for this target."
         ) from error
     return LoadedDrafter(network.eval().requires_grad_(False), weights.name, weights.origin)
 

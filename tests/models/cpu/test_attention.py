@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from playground.decoding.cached import CachedModel
-from playground.models.cpu.attention import GROUPED, attend_by_groups
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.masks import additive
+from playground.models.cpu.attention import GROUPED, attend_by_groups, grouped_sdpa
 from playground.models.load import load
 from tests.decoding.real import FAMILIES
 
@@ -26,12 +32,12 @@ def test_logits_are_those_of_transformers_own_attention(family, kind):
     ids, branches = PASSES[kind]
 
     def logits() -> torch.Tensor:
-        target = CachedModel(model)
+        target = EagerRunner(model)
         if kind != "prompt":
             target.forward(TEXT, keep=1)
-            target.keep(len(TEXT))
+            target.commit(len(TEXT))
         if branches:
-            return target.forward([1, *ids], keep=4, branches=branches)
+            return target.forward([1, *ids], keep=4, tree=branches)
         return target.forward(ids, keep=len(ids))
 
     assert model.config._attn_implementation == "sdpa"
@@ -45,16 +51,46 @@ def test_trees_of_one_size_do_not_see_through_each_others_masks():
     def logits(implementation: str) -> list[torch.Tensor]:
         model = FAMILIES["llama"](0, 3)
         model.set_attn_implementation(implementation)
-        target = CachedModel(model)
+        target = EagerRunner(model)
         target.forward(TEXT, keep=1)
-        target.keep(len(TEXT))
+        target.commit(len(TEXT))
         seen = []
         for branches in ([-1, 0, 0], [-1, -1, 1], [-1, 0, 1]):
-            seen.append(target.forward([1, 5, 6, 7], keep=4, branches=branches))
-            target.keep(len(TEXT))
+            seen.append(target.forward([1, 5, 6, 7], keep=4, tree=branches))
+            target.commit(len(TEXT))
         return seen
 
     torch.testing.assert_close(logits(GROUPED), logits("sdpa"), rtol=1e-4, atol=1e-5)
+
+
+def attended(attend: Callable[..., tuple[Tensor, None]], mask: Tensor, key_heads: int, positions: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, n, 8, generator=generator)
+        for heads, n in ((4, positions), (key_heads, 7), (key_heads, 7))
+    )
+    module = SimpleNamespace(num_key_value_groups=4 // key_heads, is_causal=True, training=False)
+    return attend(module, query, key, value, mask, scaling=0.5)[0]
+
+
+def test_layers_of_different_key_heads_share_a_mask():
+    mask = additive(torch.ones(3, 7, dtype=torch.bool).tril(4), torch.float32)
+    for key_heads in (2, 4, 1, 2):
+        expected = attended(sdpa_attention_forward, mask, key_heads, 3)
+        torch.testing.assert_close(attended(grouped_sdpa, mask, key_heads, 3), expected)
+
+
+def test_a_mask_that_is_kept_serves_any_number_of_positions():
+    mask = torch.zeros(1, 1, 1, 1)  # as Gemma4Assistant's
+    for positions in (1, 5, 3):
+        expected = attended(sdpa_attention_forward, mask, 2, positions)
+        torch.testing.assert_close(attended(grouped_sdpa, mask, 2, positions), expected)
+
+
+def test_a_mask_that_differs_between_heads_is_left_to_transformers():
+    mask = torch.randn(1, 4, 3, 7)
+    expected = attended(sdpa_attention_forward, mask, 2, 3)
+    torch.testing.assert_close(attended(grouped_sdpa, mask, 2, 3), expected)
 
 
 def test_a_loaded_model_attends_so_on_a_cpu(tiny_folder):

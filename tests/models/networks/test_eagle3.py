@@ -43,12 +43,16 @@ LAYOUTS = {
     "3.1": dict(layout="flat", norm_output=True, parts=("fc_norm",)),
     # speculators: the layer's config by itself, an embedding of its own, vLLM's numbers of layers
     "speculators": dict(layout="speculators", norm_before_residual=True, parts=("embed_tokens",)),
-    "speculators-ids": dict(layout="speculators", norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 4]),
+    "speculators-ids": dict(layout="speculators", norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[2, 4]),
+    "converted": dict(layout="speculators", norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 3, 4]),
+    "nested-inputs": dict(layout="flat", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 8]}),
     "speculators-qwen3": dict(
         layout="speculators", norm_before_residual=True, norm_output=True, parts=("input_norm",), model_type="qwen3"
     ),
 }
-READS = {"specforge": (0, 3, 6), "speculators-ids": (0, 3)}  # of the others the usual layers of 8: 1, 3, 4
+# The layer outputs that a head reads; the others read the usual layers of 8: 1, 3, 4. Ids whose first is 1 (or 0) name
+# outputs, those whose first is 2 name inputs.
+READS = {"specforge": (0, 3, 6), "speculators-ids": (1, 3), "converted": (1, 3, 4), "nested-inputs": (1, 3, 7)}
 
 
 def write_head(
@@ -216,6 +220,39 @@ def test_the_usual_layers_are_those_whose_inputs_safeailab_reads(n, inputs):
     assert [layer + 1 for layer in layers] == inputs
 
 
+@pytest.mark.parametrize("key", ["top", "eagle_config"])
+@pytest.mark.parametrize(
+    ("ids", "outputs"), [([1, 17, 32], (1, 17, 32)), ([2, 18, 33], (1, 17, 32)), ([24, 30, 36], (23, 29, 35))]
+)
+def test_ids_whose_first_is_1_name_outputs_and_all_later_ones_inputs(key, ids, outputs):
+    named = {"eagle_aux_hidden_state_layer_ids": ids}
+    assert read_config(LAYER | (named if key == "top" else {"eagle_config": named})).layers == outputs
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", [{"type": "mrope"}, {"rope_type": "default", "mrope_interleaved": True}], ids=str)
+def test_a_head_with_multimodal_positions_drafts_for_text_with_plain_ones(kind, model_type, target, tmp_path):
+    plain = write_head(tmp_path / "plain", target, [1, 2, 3], model_type=model_type)
+    mrope = dict(rope_scaling={**kind, "mrope_section": [1, 1, 2]}, model_type=model_type)
+    folder = write_head(tmp_path / "head", target, [1, 2, 3], **mrope)
+    ids, hidden = torch.tensor([[3, 1, 4]]), torch.randn(1, 3, 3 * target.config.hidden_size)
+    outs = [head(ids, hidden, head.new_cache()) for head in (load(f, target).network for f in (plain, folder))]
+    torch.testing.assert_close(*outs)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize("types", [{}, {"layer_types": ["sliding_attention"]}], ids=str)
+def test_a_head_whose_window_is_not_used_sees_the_whole_sequence(types, model_type, target, tmp_path):
+    """Gemma 3's: a sliding_window of 512 beside `use_sliding_window: false`."""
+    config = dict(sliding_window=4, use_sliding_window=False, model_type=model_type, **types)
+    head = load(write_head(tmp_path / "head", target, [1, 2, 3], **config), target).network
+    cache = head.new_cache()
+    cache.activate_past_recording()
+    head(torch.ones(1, 9, dtype=torch.long), torch.randn(1, 9, 3 * target.config.hidden_size), cache)
+    cache.crop(-1)
+    assert cache.layers[0].keys.shape[2] == 8
+
+
 def test_a_head_without_a_mapping_drafts_from_the_whole_vocabulary(target, tmp_path):
     folder = write_head(tmp_path / "head", target, list(range(40)))
     change_weights(folder, lambda state: [state.pop(key) for key in ("d2t", "t2d")])
@@ -226,10 +263,10 @@ def test_the_store_loads_a_typed_folder_once_for_chain_and_tree(tmp_path, tiny_t
     target = small_llama(tiny_tokenizer)
     target.save_pretrained(tmp_path / "target")
     tiny_tokenizer.save_pretrained(tmp_path / "target")
-    layout = {**LAYOUTS["speculators-ids"], "eagle_aux_hidden_state_layer_ids": [1, 2]}
+    layout = {**LAYOUTS["speculators-ids"], "eagle_aux_hidden_state_layer_ids": [0, 1]}
     folder = write_head(tmp_path / "head", target, [0, 2, 4], **layout)
     pair = custom_pair(str(tmp_path / "target"), folder)
-    assert pair.eagle3 == folder and {"eagle3", "tree", "composite"} <= set(pair.drafters)
+    assert pair.weights["eagle3"] == folder and {"eagle3", "tree", "composite"} <= set(pair.drafters)
     models = ModelStore()
     chain, tree = (
         models.get(pair, drafter=way, dtype="bfloat16", device="cpu", progress=lambda step: None)
@@ -272,14 +309,17 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
     ("break_it", "sentence"),
     [
         (without_safetensors, "has no safetensors weights. Pickled ones"),
-        (lambda folder: change_weights(folder, eagle_1), "no EAGLE-3 head: it has no lm_head.weight. EAGLE-1"),
+        (
+            lambda folder: change_weights(folder, eagle_1),
+            "not a complete EAGLE-3 head: it has no lm_head.weight. EAGLE-1",
+        ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(speculators_model_type="eagle")),
-            "no EAGLE-3 head: its config calls it eagle",
+            "not a complete EAGLE-3 head: its config calls it eagle",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(model_type="deepseek_v3")),
-            "built of a deepseek_v3 layer",
+            "uses a deepseek_v3 layer",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(vocab_size=41)),
@@ -297,7 +337,11 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
             lambda folder: change_config(
                 folder, lambda raw: raw.update(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 3, 29]})
             ),
-            "reads layers up to number 30, and here there are 8",
+            "reads layers up to number 30, and this target has 8",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.update(d2t=torch.tensor([1, 1, 38]))),
+            "draft vocabulary has token 40, and the target has ids from 0 to 39",
         ),
         (
             lambda folder: change_weights(folder, lambda state: state.update(extra=torch.zeros(1))),

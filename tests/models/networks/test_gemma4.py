@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import Gemma4TextConfig
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -46,19 +46,19 @@ def get(folders: Path):
 
 def test_a_folder_is_recognised_loads_and_drafts(folders):
     pair = pair_of(folders)
-    assert (pair.gemma4, pair.drafter) == (str(folders / "target-assistant"), "gemma4")
+    assert (pair.weights["gemma4"], pair.drafter) == (str(folders / "target-assistant"), "gemma4")
     assert {"gemma4", "tree", "composite"} <= set(pair.drafters)
     models = get(folders)
     assert (models.drafting.name, models.drafting.weights) == ("target-assistant", "folder target-assistant")
     ordering = models.drafting.network.model.masked_embedding.token_ordering
     assert sorted(ordering.tolist()) == list(range(len(ordering)))
     for way, kind in (("gemma4", ChainDrafter), ("tree", TreeDrafter)):
-        target, request = CachedModel(models.target.model), Request("x")
+        target, request = EagerRunner(models.target.model), Request("x")
         lane = Lane("drafted", "target", way)
         drafter = build_drafter(models, lane, target, Sampler(request, target.device))
         assert isinstance(drafter, kind)
         target.forward([1, 2, 3], keep=1)
-        target.keep(3)
+        target.commit(3)
         drafter.commit(3)
         assert drafter.propose([1, 2, 3, 4], 4, 0.0).ids
 
@@ -75,11 +75,11 @@ def target(folders) -> LoadedModel:
 
 def test_a_target_that_is_no_gemma_4_is_refused(tiny_llama, tiny_tokenizer, folders):
     llama = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "folder tiny")
-    refused(llama, folders / "target-assistant", "tiny is no Gemma 4.*Choose a Gemma 4 target")
+    refused(llama, folders / "target-assistant", "tiny is not a Gemma 4 model.*Choose a Gemma 4 target")
 
 
 def test_a_model_that_is_no_assistant_is_refused(target, tiny_folder):
-    refused(target, tiny_folder, "tiny is no Gemma 4 assistant: its config says llama")
+    refused(target, tiny_folder, "tiny is not a Gemma 4 assistant: its config says llama")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_typed_target_drafts_with_its_own_layers_and_they_are_read_once(tmp_pa
     first, second = (
         models.get(pair, drafter=way, dtype="float32", device="cpu", progress=lambda step: None) for _ in range(2)
     )
-    assert pair.mtp == NATIVE
+    assert pair.weights == {"mtp": NATIVE}
     assert second.drafting is first.drafting and len(reads) == 1
     assert first.drafting.name == "tiny's own MTP"
     assert first.drafting.network.mtp.embed_tokens is first.target.model.get_input_embeddings()
@@ -69,7 +69,7 @@ def test_a_target_whose_config_names_no_layers_is_refused(tiny_folder):
 def test_a_checkpoint_without_the_weights_that_its_config_names_is_refused(tmp_path, tiny_tokenizer, part):
     folder = save_native("deepseek", 1, tmp_path / "tiny", tiny_tokenizer)
     without(folder, f"layers.2.{part}" if part != "layers.2." else part)
-    with pytest.raises(PlaygroundError, match="hold no MTP layers that transformers can load"):
+    with pytest.raises(PlaygroundError, match="names MTP layers, but transformers cannot load them"):
         native_of(folder)
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from playground.decoding.cached import CachedModel
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -79,11 +79,11 @@ def test_layers_with_a_window_are_causal_where_zlab_has_them_so(tmp_path, target
         ({"num_target_layers": 36}, "36 layers, and this one has 2"),
         (
             {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 7]}},
-            "layer 7, counted from 0, and there are 2",
+            "layer 7, counted from 0, and the target has 2",
         ),
         ({"dflash_config": {"mask_token_id": 999, "target_layer_ids": [0, 1]}}, "the mask token 999"),
-        ({"dflash_config": {"target_layer_ids": [0, 1]}}, "with target_layer_ids and mask_token_id"),
-        ({"architectures": ["DFlash2DraftModel"]}, "DFlash 2 is another network"),
+        ({"dflash_config": {"target_layer_ids": [0, 1]}}, "target_layer_ids and mask_token_id"),
+        ({"architectures": ["DFlash2DraftModel"]}, "DFlash 2 is not supported"),
         ({"architectures": ["LlamaForCausalLM"]}, "names LlamaForCausalLM"),
         ({"intermediate_size": 64}, "cannot be loaded"),
         ({"hidden_size": "wide"}, "hidden states of wide"),
@@ -114,7 +114,7 @@ def test_heads_with_matrices_of_their_own_and_with_the_targets_are_loaded(tmp_pa
     [
         ({"medusa_num_heads": 5}, "are not 5 heads of 1 blocks each"),
         ({"medusa_num_heads": 2}, "are not 2 heads of 1 blocks each"),
-        ({"medusa_num_layers": None}, "a config.json with medusa_num_heads and medusa_num_layers"),
+        ({"medusa_num_layers": None}, "a config.json that has medusa_num_heads and medusa_num_layers"),
     ],
     ids=str,
 )
@@ -178,4 +178,4 @@ def test_a_typed_folder_is_known_by_its_config_and_drafts_in_a_chain_or_a_tree(t
     for drafter, kind in ((way, ChainDrafter), ("tree", TreeDrafter)):
         loaded = models.get(pair, drafter=drafter, dtype="float32", device="cpu", progress=lambda step: None)
         lane = Lane("assisted", "tiny", drafter)
-        assert type(build_drafter(loaded, lane, CachedModel(loaded.target.model), sampler)) is kind
+        assert type(build_drafter(loaded, lane, EagerRunner(loaded.target.model), sampler)) is kind

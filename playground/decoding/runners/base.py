@@ -1,0 +1,97 @@
+"""What the loop and the drafters ask of a model: feed tokens, commit the accepted ones.
+
+    runner.forward(ids, keep) -> logits        feeds tokens, all of which the cache then holds
+    runner.commit(length, path)                rolls the cache back to what was accepted
+
+A runner hides how a pass is run and how its cache is stored. It knows neither drafts nor sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
+
+
+class Runner(Protocol):
+    """A causal language model and its cache of one sequence. Target and assistant are both run this way.
+
+    Attributes:
+        length: tokens of the sequence that the cache holds.
+        passes: forward passes run so far, those included that `commit` needs.
+    """
+
+    length: int
+    passes: int
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits."""
+
+    @property
+    def context_limit(self) -> int:
+        """The longest sequence, in tokens, that the model takes."""
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        """(tokens, layers x width): hidden states of the last pass's tokens, those of the watched layers side by side.
+        Tokens that were rolled back are gone."""
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the model has a recurrent state: rolling back then costs a pass over the accepted tokens."""
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether a draft tree can be verified exactly."""
+
+    @property
+    def discards_old(self) -> bool:
+        """Whether `commit` also drops old entries, so that the cache cannot be rolled back past the last commit."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+    @property
+    def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Layer type -> keys and values, both (1, heads, entries, head dimension), of the last layer of that type:
+        transformers' `shared_kv_states`. Of a sliding window, the last window + 1 entries, which is what the masks of
+        Gemma 4's assistants cover."""
+
+    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+        """Feeds the tokens that follow those in the cache.
+
+        Args:
+            ids: token ids.
+            keep: how many of the last tokens to return logits for.
+            tree: where the last of `ids` are a draft tree: for each of its tokens the index of its parent in the tree,
+                -1 for the last token before the tree.
+
+        Returns:
+            (keep, vocabulary) logits in float32, on the model's device.
+
+        Raises:
+            PlaygroundError: the logits are not numbers.
+        """
+
+    def commit(self, length: int, path: Sequence[int] = ()) -> None:
+        """Rolls the cache back to its first `length` tokens and those with the indices `path` among the tokens after
+        them. Must follow every pass, or the passes of one draft, even where nothing is dropped."""
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Collects `hidden` from now on: the output of each of these layers, counted from 0. -1 is the output of the
+        last layer after the final norm."""
+
+    def share_kv(self) -> None:
+        """Keeps two more entries of each sliding window from now on, as `shared_kv` promises."""
+
+    def first_layers(self, layers: PreTrainedModel) -> Runner:
+        """A runner of `layers`, the first layers of this model, on this runner's cache of those layers. What it feeds
+        must be rolled back before this runner goes on. It has its own `length`."""

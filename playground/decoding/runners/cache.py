@@ -1,0 +1,119 @@
+"""The cache of one sequence, with exact roll-back. It wraps transformers' `DynamicCache`.
+
+A recurrent state has no way back. The state of the last commit is saved, and a roll-back restores it and names the
+tokens that the model must be fed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import Cache, DynamicCache, PretrainedConfig
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
+
+from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
+
+
+class SequenceCache:
+    """`states`: what the model is given as `past_key_values`."""
+
+    def __init__(self, states: Cache, chunked: bool) -> None:
+        self.states = states
+        self._layers: list[Any] = states.layers  # of several classes
+        self._chunked = chunked
+        self._spare = 0  # entries that sliding windows keep beyond those that the model reads
+        self._fed: list[int] = []  # tokens fed since the recurrent states were saved
+        self._saved: list[torch.Tensor] = []  # empty before the first pass
+
+    @classmethod
+    def empty(cls, config: PretrainedConfig) -> SequenceCache:
+        states = DynamicCache(config=config)
+        states.activate_past_recording()
+        # The cache stores chunked attention as it does a sliding window; only the config tells them apart.
+        return cls(states, CHUNKED in (getattr(config.get_text_config(decoder=True), "layer_types", None) or ()))
+
+    def first_layers(self, count: int) -> SequenceCache:
+        """The same entries of the first `count` layers."""
+        return SequenceCache(Cache(layers=self._layers[:count]), self._chunked)
+
+    @property
+    def recurrent(self) -> bool:
+        return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in self._layers)
+
+    @property
+    def takes_trees(self) -> bool:
+        """Chunked attention is Llama 4's, whose other layers scale attention by a token's index in the pass, which in a
+        tree is not its position."""
+        return self._types() <= {DynamicLayer, DynamicSlidingWindowLayer} and not self._chunked
+
+    @property
+    def discards_old(self) -> bool:
+        return self._types() != {DynamicLayer}
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """The sliding window of each layer type, 0 for full attention. Of a cache that takes trees."""
+        sliding = {layer: layer.sliding_window for layer in self._sliding()}
+        return {SLIDING if layer in sliding else FULL: sliding.get(layer, 0) for layer in self._layers}
+
+    @property
+    def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        sliding = self._sliding()
+        return {SLIDING if layer in sliding else FULL: (layer.keys, layer.values) for layer in self._layers}
+
+    def share_kv(self) -> None:
+        self._spare = 2
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Tells the tokens that a pass has entered."""
+        self._fed += ids
+
+    def save(self) -> None:
+        """Makes this the point that recurrent states return to."""
+        self._fed = []
+        self._saved = [state.clone() for state in self._recurrent_states()]
+
+    def gather(self, tail: int, index: torch.Tensor) -> None:
+        """Moves those of the last `tail` entries that `index` names to the front of the tail. Of a cache that takes
+        trees."""
+        for layer in self._layers:
+            for entries in (layer.keys, layer.values):
+                end = entries[:, :, -tail:]  # counted from the end: a sliding window lacks the sequence's start
+                end[:, :, : len(index)] = end[:, :, index]
+
+    def roll_back(self, dropped: int) -> list[int]:
+        """Drops the last `dropped` tokens, and what has left a sliding window.
+
+        Returns:
+            The tokens that the model must be fed again: none unless it is recurrent. `settle` comes after that pass.
+        """
+        states = self._recurrent_states()
+        again = self._fed[: len(self._fed) - dropped] if states and dropped else []
+        sliding = self._sliding()
+        for layer in sliding:  # a layer returns to the model what its mask covers, however much it keeps
+            layer.sliding_window += self._spare
+        self.states.crop(-dropped - len(again))
+        for layer in sliding:
+            layer.sliding_window -= self._spare
+        if states and dropped:
+            for i, state in enumerate(states):
+                state.copy_(self._saved[i]) if self._saved else state.zero_()
+        return again
+
+    def settle(self) -> None:
+        """After a pass outside a draft: nothing is dropped but what has left a sliding window."""
+        self.states.crop(0)
+
+    def _types(self) -> set[type]:
+        return {type(layer) for layer in self._layers}
+
+    def _sliding(self) -> list[DynamicSlidingWindowLayer]:
+        if self._chunked:
+            return []
+        return [layer for layer in self._layers if isinstance(layer, DynamicSlidingWindowLayer)]
+
+    def _recurrent_states(self) -> list[torch.Tensor]:
+        layers = [layer for layer in self._layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]

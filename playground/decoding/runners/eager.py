@@ -1,0 +1,134 @@
+"""The eager runner: a pass is a plain call of the model, on a cache that grows."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from playground.decoding.runners.cache import SequenceCache
+from playground.decoding.runners.capture import HiddenCapture
+from playground.decoding.runners.masks import additive, tree_masks
+from playground.errors import PlaygroundError
+from playground.models.decoder import layers_of
+from playground.models.footprint import cache_bytes
+from playground.models.quantised import precision
+
+
+class EagerRunner:
+    """Runs any of transformers' causal language models; `Runner` documents the members."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.length = 0
+        self.passes = 0
+        self._cache = SequenceCache.empty(model.config)
+        self._capture = HiddenCapture()
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.config.get_text_config(decoder=True).vocab_size
+
+    @property
+    def context_limit(self) -> int:
+        """Unlimited where the config names no limit (ALiBi, Mamba)."""
+        config = self.model.config.get_text_config(decoder=True)
+        return getattr(config, "max_position_embeddings", None) or sys.maxsize
+
+    @property
+    def recurrent(self) -> bool:
+        return self._cache.recurrent
+
+    @property
+    def takes_trees(self) -> bool:
+        return self._cache.takes_trees
+
+    @property
+    def discards_old(self) -> bool:
+        return self._cache.discards_old
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache.states)
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        return self._capture.hidden
+
+    @property
+    def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        return self._cache.shared_kv
+
+    def watch(self, layers: Sequence[int]) -> None:
+        self._capture.watch(self.model, layers)
+
+    def share_kv(self) -> None:
+        self._cache.share_kv()
+
+    def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
+        view = copy.copy(self)
+        view.model, view.passes = layers, 0
+        view._cache = self._cache.first_layers(len(layers_of(layers) or ()))
+        view._capture = HiddenCapture()
+        return view
+
+    @torch.inference_mode()
+    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+        with self._capture.during_pass():
+            logits = self._pass(ids, keep, **self._tree_inputs(len(ids), tree) if tree else {})
+        if logits[-1].isnan().any():
+            raise PlaygroundError(
+                f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its "
+                f"values overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: "
+                "bfloat16 or float32."
+            )
+        prompt = self.length == 0 and keep == 1
+        self.length += len(ids)
+        self._cache.append(ids)
+        if prompt:  # a recurrent state returns to here, so that no rejected draft feeds the prompt again
+            self._cache.save()
+        return logits.float()
+
+    @torch.inference_mode()
+    def commit(self, length: int, path: Sequence[int] = ()) -> None:
+        if not self.length:  # an assistant that has not drafted yet
+            return
+        tail = self.length - length
+        dropped = tail - len(path)
+        if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
+            index = torch.tensor(path, device=self.device)
+            self._cache.gather(tail, index)
+            self._capture.gather(tail, index)
+        self._capture.drop(dropped)
+        again = self._cache.roll_back(dropped)
+        if again:
+            self._pass(again, keep=1)
+            self._cache.settle()
+        self._cache.save()
+        self.length = length + len(path)
+
+    def _pass(self, ids: Sequence[int], keep: int, **inputs: Any) -> torch.Tensor:
+        """Logits of the last `keep` tokens, in the model's own dtype."""
+        self.passes += 1
+        tokens = torch.tensor([ids], device=self.device)
+        out = self.model(
+            input_ids=tokens, past_key_values=self._cache.states, use_cache=True, logits_to_keep=keep, **inputs
+        )
+        return out.logits[0]
+
+    def _tree_inputs(self, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
+        """The model's inputs where the last of so many tokens are a tree."""
+        sees, positions = tree_masks(self.length, tokens - len(tree), tree, self._cache.windows)
+        masks = {kind: additive(mask, self.model.dtype).to(self.device) for kind, mask in sees.items()}
+        return {
+            "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
+            "position_ids": positions[None].to(self.device),
+        }

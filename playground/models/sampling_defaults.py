@@ -1,0 +1,26 @@
+"""The sampling settings that a checkpoint comes with, in its generation_config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from transformers import GenerationConfig
+
+from playground.settings import SETTINGS
+
+
+def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
+    """The fields of a Request that a checkpoint has defaults for, each clipped to its slider.
+
+    Without `do_sample` it has none for sampling, as in transformers' `generate()`. With it, what it leaves out is
+    neutral: temperature 1, top-p 1, every token.
+    """
+    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} if config.do_sample else {}
+    given = {name: getattr(config, name) for name in (*neutral, "repetition_penalty")}
+    own = neutral | {name: value for name, value in given.items() if value is not None}
+    return {name: SETTINGS[name].clip(value) for name, value in own.items()}
+
+
+def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
+    """The checkpoint's settings that are not those of the request."""
+    return {name: value for name, value in own.items() if asked[name] != value}

@@ -1,0 +1,76 @@
+"""Each registration is whole: what it refers to is there, and it can be told from the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pkgutil import resolve_name
+
+import pytest
+
+from playground.drafting_methods import METHODS, help_for
+from playground.presets import SHIPPED, kind_of
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_registration_refers_to_is_there(name):
+    method = METHODS[name]
+    assert help_for(name).startswith("# ")
+    assert method.title and method.label and method.needs and method.paper
+    references = [method.builder, method.loader, method.check, method.branches]
+    assert all(callable(resolve_name(reference)) for reference in references if reference)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_with_weights_says_how_they_are_loaded(name):
+    method = METHODS[name]
+    assert bool(method.loader) == (method.weights in ("network", "layers"))
+    assert bool(method.branches) == (method.weights == "network")
+    assert method.weights == "model" or not method.check
+
+
+def test_trees_grow_with_every_network():
+    networks = {name for name, method in METHODS.items() if method.weights == "network"}
+    for name in ("tree", "composite", "adaptive"):
+        assert set(METHODS[name].drafts_with) == networks
+    assert METHODS["eagle3"].drafts_with == ("eagle3",)
+    assert METHODS["ngram"].drafts_with == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"kind": "mtp", "target": "starter"}, "mtp"),
+        ({"kind": "heads", "target": "starter"}, "heads"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
+        ({"speculators_model_type": "eagle3"}, "eagle3"),
+        ({"architectures": ["DFlashDraftModel"], "model_type": "qwen3"}, "dflash"),
+        ({"architectures": ["MuseGlimmerAssistantModel"]}, "dflash"),
+        ({"model_type": "gemma4_assistant"}, "gemma4"),
+        ({"model_type": "gemma4_unified_assistant"}, "gemma4"),
+        ({"medusa_num_heads": 3}, "medusa"),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, None),
+        ({"speculators_model_type": "other"}, None),
+    ],
+)
+def test_a_published_folder_is_recognised_by_one_method(config, name):
+    assert [method.name for method in METHODS.values() if method.recognises(config)] == ([name] if name else [])
+
+
+def test_the_shipped_drafters_are_recognised():
+    kinds = {folder.name: kind_of(folder.name) for folder in SHIPPED.iterdir()}
+    assert kinds == {"starter-mtp": "mtp", "starter-heads": "heads", "starter-assistant": None}
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "nonsense"])
+def test_a_folder_with_an_odd_config_holds_no_drafter(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    assert kind_of(str(tmp_path)) is None
+
+
+def test_presets_are_read_without_torch():
+    code = (
+        "import sys; import playground.drafting_methods, playground.presets; playground.presets.load_pairs(); "
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
