@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from playground.experiments.environment import describe
 
 from playground.decoding import pass_cost
 from playground.decoding.drafters import tree
