@@ -25,7 +25,7 @@ from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
 
 PROMPT, LENGTH = [0, 1, 0, 2, 0, 1], 3
-QUICK, LONG = 2_000, 10_000  # runs; test_law.py shows that even the quick number catches wrong rules
+QUICK, LONG = 1_000, 10_000  # runs; test_law.py shows that even the quick number catches wrong rules
 DRAWS = (pytest.param(QUICK, id="quick"), pytest.param(LONG, id="long", marks=pytest.mark.slow))
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),

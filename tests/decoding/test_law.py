@@ -1,4 +1,4 @@
-"""Sampled runs follow the target's distribution over all continuations, for every drafting method: 2,000 runs under
+"""Sampled runs follow the target's distribution over all continuations, for every drafting method: 1,000 runs under
 each of three settings (10,000 with `-m slow`), on transformers' real classes in float32, against the exact
 probabilities by a chi-square test."""
 
