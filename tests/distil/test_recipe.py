@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from playground.backends.local import LocalBackend
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
@@ -24,7 +25,7 @@ from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
-from playground.lane import Request, assisted_lane
+from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -63,16 +64,10 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
     assert pair.drafter == kind
     store, accepted = ModelStore(), 0
     for prompt in ("A drafter", "The lighthouse keeper", "The waves count", "proposes a few tokens"):
-        comparison = run(
-            store,
-            pair,
-            assisted_lane(pair, kind, 3),
-            Request(prompt, chat_template=False, max_new_tokens=30),
-            stop=threading.Event(),
-            emit=lambda event: None,
-            dtype="float32",
-            device="cpu",
-        )
+        request = Request(prompt, chat_template=False, max_new_tokens=30)
+        backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
+        lanes = [standard_lane(pair), assisted_lane(pair, kind, 3)]
+        comparison = run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
         standard, assisted = ([t.id for r in lane.rounds for t in r.tokens] for lane in comparison.lanes)
         assert standard == assisted
         drafted = [token for round_ in comparison.lanes[1].rounds for token in round_.drafted]
