@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -53,7 +54,8 @@ def test_parts_that_another_process_runs_take_a_preset(tiny_folder):
         run(tiny_folder, ["page", "memory", "ngram"])
 
 
-def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder):
+def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder, monkeypatch):
+    monkeypatch.setattr("sys.executable", shutil.which("false"))  # fails at once
     models = LoadedPair(custom_pair(str(tiny_folder), None), None)
     with pytest.raises(PlaygroundError, match="compare --pair custom` failed"):
         parts._memory(models, 1, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 
@@ -15,11 +16,12 @@ Law = Callable[[Sequence[int]], torch.Tensor]  # text -> (vocabulary,) logits
 def random_law(seed: int, vocab_size: int, spread: float = 1.5) -> Law:
     """Logits that depend on the last two tokens only, the same on every call."""
 
-    def law(ids: Sequence[int]) -> torch.Tensor:
-        rng = random.Random(f"{seed} {list(ids[-2:])}")
+    @cache
+    def behind(last: tuple[int, ...]) -> torch.Tensor:
+        rng = random.Random(f"{seed} {list(last)}")
         return torch.tensor([rng.gauss(0, spread) for _ in range(vocab_size)])
 
-    return law
+    return lambda ids: behind(tuple(ids[-2:]))
 
 
 def counting_law(vocab_size: int) -> Law:

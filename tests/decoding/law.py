@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import pytest
 import torch
 from scipy.stats import chisquare
 from torch import nn
@@ -23,7 +24,9 @@ from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.real import branches_over
 
-PROMPT, LENGTH, DRAWS = [0, 1, 0, 2, 0, 1], 3, 10_000
+PROMPT, LENGTH = [0, 1, 0, 2, 0, 1], 3
+QUICK, LONG = 1_000, 10_000  # runs; test_law.py shows that even the quick number catches wrong rules
+DRAWS = (pytest.param(QUICK, id="quick"), pytest.param(LONG, id="long", marks=pytest.mark.slow))
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3),
@@ -150,7 +153,7 @@ def follows_the_law(
     vocab_size: int,
     new_drafter: NewDrafter,
     prompt: Sequence[int] = PROMPT,
-    draws: int = DRAWS,
+    draws: int = QUICK,
     **sampling: float,
 ) -> bool:
     """Whether what runs behind the prompt write agrees with the exact probability of each of all continuations, by a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -105,7 +106,21 @@ def prompts(n: int) -> list[list[int]]:
 
 
 def generated(model: PreTrainedModel, prompt: Sequence[int], max_new_tokens: int = 24, **options: object) -> list[int]:
-    """What transformers' own `generate()` writes, greedily."""
+    """What transformers' own `generate()` writes, greedily. Without options it is asked once for each model and prompt:
+    the weights must not change between."""
+    if options:
+        return _generated(model, prompt, max_new_tokens, **options)
+    known = _known.setdefault(model, {})
+    key = tuple(prompt), max_new_tokens
+    if key not in known:
+        known[key] = _generated(model, prompt, max_new_tokens)
+    return list(known[key])
+
+
+_known: WeakKeyDictionary[PreTrainedModel, dict[tuple, list[int]]] = WeakKeyDictionary()
+
+
+def _generated(model: PreTrainedModel, prompt: Sequence[int], max_new_tokens: int, **options: object) -> list[int]:
     ids = torch.tensor([prompt])
     options |= dict(max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=V - 1)
     return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()

@@ -9,7 +9,7 @@ from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
-from tests.decoding.law import SETTINGS, RememberedDrafts, branches, chain, follows_the_law, law_of, tree
+from tests.decoding.law import DRAWS, SETTINGS, RememberedDrafts, branches, chain, follows_the_law, law_of, tree
 from tests.decoding.test_universal import loaded as model_of
 from tests.decoding.test_universal import pieces  # noqa: F401 (a fixture)
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
@@ -18,21 +18,24 @@ from tests.tiny import small_llama
 V = 4
 
 
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize("way", [chain, tree])
-def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling):
+def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling, draws):
     prompt = [0, 1, 0, 2, 0, 1, 2, 2]  # longer than the window
     model = gemma4_target("unified", V)
     network = Gemma4Assistant(gemma4_assistant(model, ordered=False), model)
-    assert follows_the_law(law_of(model), V, way(branches(network, model, prompt), V), prompt, **sampling)
+    assert follows_the_law(law_of(model), V, way(branches(network, model, prompt), V), prompt, draws, **sampling)
 
 
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize(("family", "layers"), [("deepseek", 3), ("glm", 1)])
 def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
     family,
     layers,
     sampling,
+    draws,
     native_places,  # noqa: F811
     tiny_tokenizer,
     tmp_path,
@@ -41,13 +44,18 @@ def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
     pair = custom_pair(str(folder), None, "mtp")
     loaded = ModelStore().get(pair, drafter="mtp", dtype="float32", device="cpu", progress=lambda step: None)
     model = loaded.target.model
-    assert follows_the_law(law_of(model), V, chain(branches(loaded.drafting.network, model), V), **sampling)
+    assert follows_the_law(
+        law_of(model), V, chain(branches(loaded.drafting.network, model), V), draws=draws, **sampling
+    )
 
 
 # Over a larger vocabulary all continuations are few enough to be counted only where most are cut off.
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("sampling", [dict(temperature=0.7, top_k=2, top_p=0.9), *SETTINGS[1:]], ids=str)
-def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, pieces, sampling):  # noqa: F811
+def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, pieces, sampling, draws):  # noqa: F811
     target, assistant = small_llama(tiny_tokenizer), model_of(pieces)
     drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, tiny_tokenizer))
     prompt = tiny_tokenizer("The waves count")["input_ids"]
-    assert follows_the_law(law_of(target), len(tiny_tokenizer), lambda target, sampler: drafter, prompt, **sampling)
+    assert follows_the_law(
+        law_of(target), len(tiny_tokenizer), lambda target, sampler: drafter, prompt, draws, **sampling
+    )

@@ -14,20 +14,23 @@ from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.sampling import Sampler
 from playground.decoding.verify import follow, speculative_sampling
 from playground.lane import Request
+from tests.decoding import law
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import agrees, follows_the_law
 
 V = 5
-DRAWS = 20_000
+DRAWS = (pytest.param(5_000, id="quick"), pytest.param(20_000, id="long", marks=pytest.mark.slow))
 CPU = torch.device("cpu")
 
 
-def law_of_first_tokens(p: torch.Tensor, q: torch.Tensor, drafted: int | None = None, rule=speculative_sampling):
+def law_of_first_tokens(
+    p: torch.Tensor, q: torch.Tensor, draws: int = 5_000, drafted: int | None = None, rule=speculative_sampling
+):
     """Counts of the first token that comes out of one draft of two tokens, drawn or `drafted`. `p`: (3, V), `q`:
     (2, V)."""
     sampler = Sampler(Request("x", temperature=1.0, seed=5), CPU)
     counts = [0] * p.shape[1]
-    for _ in range(DRAWS):
+    for _ in range(draws):
         ids = [sampler.draw(q[0]), sampler.draw(q[1])] if drafted is None else [drafted, drafted]
         n, token = rule(Draft(ids, [1.0, 1.0], q), p, sampler)
         counts[ids[0] if n else token] += 1
@@ -51,8 +54,9 @@ DISJOINT = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]])
         pytest.param(DISJOINT[[0, 0, 0]], DISJOINT[[1, 1]], id="never agrees"),
     ],
 )
-def test_the_targets_distribution_comes_out(p, q):
-    assert agrees(law_of_first_tokens(p, q), p[0])
+@pytest.mark.parametrize("draws", DRAWS)
+def test_the_targets_distribution_comes_out(p, q, draws):
+    assert agrees(law_of_first_tokens(p, q, draws), p[0])
 
 
 def test_agreement_shows_in_acceptance():
@@ -104,16 +108,17 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
     assert token == text[len(kept)]
 
 
+@pytest.mark.parametrize("draws", law.DRAWS)
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
 @pytest.mark.parametrize(
     "sampling",
     [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=3, repetition_penalty=1.5)],
     ids=str,
 )
-def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling):
+def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling, draws):
     new_drafter = {
         "none": lambda target, sampler: NoDrafter(),
         "ngram": lambda target, sampler: NgramDrafter(),
         "assistant": lambda target, sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
     }[drafter]
-    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=2_500, **sampling)
+    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, **sampling)

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from playground.backends.local import LocalBackend
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
@@ -24,20 +25,26 @@ from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
-from playground.lane import Request, assisted_lane
+from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.tiny import small_llama
 
 PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)
+SHORT = replace(PLAN, tokens=2_000, evaluations=2)
+# An assistant, which has all the target's layers, takes the longest for a token and needs the fewest.
+PLANS = dict.fromkeys(STEPS, PLAN) | {"assistant": replace(PLAN, tokens=6_000)}
 
 
 @pytest.fixture(scope="module")
 def trained(target, work, tmp_path_factory):
     """Each kind of drafter with its held-out figures."""
     out = tmp_path_factory.mktemp("drafters")
-    return {kind: (out / kind, train_drafter(kind, target, work, out / kind, PLAN, vocabulary=200)) for kind in STEPS}
+    return {
+        kind: (out / kind, train_drafter(kind, target, work, out / kind, plan, vocabulary=200))
+        for kind, plan in PLANS.items()
+    }
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -57,16 +64,10 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
     assert pair.drafter == kind
     store, accepted = ModelStore(), 0
     for prompt in ("A drafter", "The lighthouse keeper", "The waves count", "proposes a few tokens"):
-        comparison = run(
-            store,
-            pair,
-            assisted_lane(pair, kind, 3),
-            Request(prompt, chat_template=False, max_new_tokens=30),
-            stop=threading.Event(),
-            emit=lambda event: None,
-            dtype="float32",
-            device="cpu",
-        )
+        request = Request(prompt, chat_template=False, max_new_tokens=30)
+        backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
+        lanes = [standard_lane(pair), assisted_lane(pair, kind, 3)]
+        comparison = run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
         standard, assisted = ([t.id for r in lane.rounds for t in r.tokens] for lane in comparison.lanes)
         assert standard == assisted
         drafted = [token for round_ in comparison.lanes[1].rounds for token in round_.drafted]
@@ -108,7 +109,7 @@ def test_every_file_of_a_drafter_has_its_card(trained):
 
 def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypatch):
     answers, held_out = load_answers(work)
-    plan = Plan(tokens=6_000, batch=512, evaluations=3)
+    plan = Plan(tokens=3_000, batch=256, evaluations=3)
 
     def student():
         torch.manual_seed(0)
@@ -134,7 +135,7 @@ def test_training_goes_on_where_it_was_stopped(target, work, tmp_path, monkeypat
         training.train(stopped, answers, held_out, plan, tmp_path / "checkpoint")
     monkeypatch.setattr(training, "evaluate", evaluate)
     log = training.train(student(), answers, held_out, plan, tmp_path / "checkpoint")
-    assert [line["tokens"] // 2_000 for line in log] == [1, 2, 3]
+    assert [line["tokens"] // 1_000 for line in log] == [1, 2, 3]
 
 
 def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(target, work, trained, tmp_path):
@@ -143,8 +144,10 @@ def test_a_run_that_began_elsewhere_does_not_go_on_from_anothers_checkpoint(targ
         (tmp_path / name / "mtp").mkdir(parents=True)
         for file in folder.iterdir():
             (tmp_path / name / "mtp" / file.name).write_bytes(file.read_bytes())
-        train_drafter("mtp", target, own, tmp_path / "out", PLAN, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"])
-    train_drafter("mtp", target, own, tmp_path / "out", replace(PLAN, seed=1), vocabulary=200)
+        train_drafter(
+            "mtp", target, own, tmp_path / "out", SHORT, vocabulary=200, start_from=[f"{tmp_path}/{name}/mtp"]
+        )
+    train_drafter("mtp", target, own, tmp_path / "out", replace(SHORT, seed=1), vocabulary=200)
     assert len(list(own.glob("mtp-*.checkpoint"))) == 3
 
 

@@ -23,8 +23,8 @@ TEXT = (
     "தமிழில்: நம்பகமான இணைப்பு வேண்டுமெனில் TCP சிறந்தது. 👩‍🔬🙂 العربية من اليمين إلى اليسار، ثم QUIC.\n"
     "\tA-very-long-word-without-any-space-" + "x" * 120 + " ends here.\n"
 )
-PASS_S = 0.04
-DRAFT_S = 0.004
+PASS_S = 0.02
+DRAFT_S = 0.002
 LOOKAHEAD = 4
 
 PAIR = Pair(

@@ -6,13 +6,12 @@ import copy
 
 import pytest
 import torch
-from playground.experiments.environment import describe
 from torch import nn
 
-from playground.experiments.compare import Lane
 from playground.models import device
 from playground.models.cpu.packed import PackedLinear, pack
 from playground.models.footprint import weights_bytes
+from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.packing import CPU, needs_packing
@@ -50,7 +49,7 @@ def test_the_store_packs_target_and_assistant_and_the_trace_says_so(tiny_folder)
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
     models = ModelStore().get(pair, drafter="assistant", dtype="float16", device="cpu", progress=lambda step: None)
     assert models.drafting is models.target
-    assert describe(models, Lane("Standard", "tiny")).dtype == "float16 weights, float32"
+    assert precision(models.target.model) == "float16 weights, float32"
 
 
 def test_packed_weights_are_counted_as_what_they_take(tiny_llama):

@@ -1,0 +1,52 @@
+"""Each room of the package imports only what lies below it, and only the page imports Gradio."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "playground"
+ABOVE = {"ui", "commands", "bench", "distil", "experiments", "backends", "__main__"}
+
+# What a room may not import: rooms of the package, or libraries. A room is a folder or a module of the package.
+FORBIDDEN = {
+    "ui": {"commands", "__main__"},
+    "commands": {"__main__"},
+    "bench": {"commands", "__main__"},
+    "experiments": {"ui", "commands", "bench", "distil", "__main__", "gradio", "plotly"},
+    "backends": {"ui", "commands", "bench", "distil", "experiments", "__main__", "gradio", "plotly"},
+    "distil": ABOVE - {"distil"} | {"gradio", "plotly"},
+    "decoding": ABOVE | {"views", "gradio", "plotly", "httpx"},
+    "models": ABOVE | {"decoding", "views", "gradio", "plotly"},
+    "views": ABOVE | {"decoding", "models", "gradio", "torch", "transformers"},
+    "metrics": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
+    "trace": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
+}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The rooms of the package and the libraries that a file imports, at its top or in a function."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            package, _, inside = module.partition(".")
+            yield inside.split(".")[0] if package == "playground" else package
+
+
+@pytest.mark.parametrize("room", FORBIDDEN)
+def test_a_room_knows_only_what_is_below_it(room):
+    files = [*(PACKAGE / room).rglob("*.py")] or [PACKAGE / f"{room}.py"]
+    wrong = {str(file.relative_to(PACKAGE)): set(imported(file)) & FORBIDDEN[room] for file in files}
+    assert not {file: names for file, names in wrong.items() if names}
+
+
+def test_only_the_page_imports_gradio():
+    assert {file.parent.name for file in PACKAGE.rglob("*.py") if "gradio" in set(imported(file))} == {"ui"}
