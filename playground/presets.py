@@ -103,13 +103,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One example. `kind` says what it exercises; `system` is the system prompt, or ""."""
+    """One example. `kind` says what it exercises; `system` is the system prompt, or "". `hint`: a few words on how much
+    drafting helps here, shown beside the title, or ""."""
 
     name: str
     title: str
     kind: str
     text: str
     system: str = ""
+    hint: str = ""
 
     def __post_init__(self) -> None:
         _expect(self.text.strip(), "text", "the prompt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import gradio as gr
 from gradio.components import Component
@@ -18,6 +18,11 @@ from playground.settings import PRESET, SETTINGS, default
 
 OWN = "own"
 Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
+
+
+class Buttons(NamedTuple):
+    run: gr.Button
+    stop: gr.Button
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,28 @@ def _checked(asked: Asked) -> Asked:
         raise PlaygroundError(SETTINGS[str(problem["loc"][0])].refusal(problem["input"])) from None
 
 
-def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> Controls:
-    """Lays out the controls, with `default` chosen and the first example as the prompt."""
+def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[Controls, Buttons]:
+    """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
+    rest under Advanced."""
     made: Controls = {}
     text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
-    with gr.Row(elem_classes="controls"):
+    made["system"] = gr.Textbox(system_text, lines=1, render=False, **_words("system"))
+    with gr.Row(elem_id="ask"):
+        made["prompt"] = gr.Textbox(
+            text,
+            label=SETTINGS["prompt"].label,
+            info=f"{SETTINGS['prompt'].help}; Ctrl+Enter to run",
+            lines=2,
+            max_lines=12,
+            placeholder="Ask the model something",
+            elem_id="prompt",
+        )
+        with gr.Column(elem_id="go", scale=0, min_width=120):
+            run = gr.Button("Run", variant="primary", elem_id="run", min_width=100)
+            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=100)
+    if examples:
+        _examples(made, examples)
+    with gr.Row(elem_classes="controls", elem_id="models"):
         made["pair"] = gr.Dropdown(
             [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
             value=default.name,
@@ -85,38 +107,29 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
             drafter_choices(default), value=default.drafter, elem_id="drafter", **_words("drafter")
         )
         made["lookahead"] = _slider("lookahead", default.lookahead)
-        made["policy"] = gr.Dropdown(
-            [(label, name) for name, label in SETTINGS["policy"].choices.items()],
-            value=default.policy,
-            elem_id="policy",
-            **_words("policy"),
-        )
-        made["max_new_tokens"] = _slider("max_new_tokens")
         made["temperature"] = _slider("temperature")
-    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
-        about = gr.Markdown(help_for(default.drafter))
     with gr.Row(visible=False, elem_id="own-models") as own:
         made["target"] = gr.Textbox("", placeholder="owner/name or folder", **_words("target"))
         made["assistant"] = gr.Textbox("", placeholder="optional", **_words("assistant"))
-    made["prompt"] = gr.Textbox(
-        text,
-        label=SETTINGS["prompt"].label,
-        info=f"{SETTINGS['prompt'].help}; Ctrl+Enter to run",
-        lines=3,
-        max_lines=12,
-        placeholder="Ask the model something",
-        elem_id="prompt",
-    )
-    with gr.Accordion("More settings: sampling, drafting, memory, system prompt, chat", open=False, elem_id="more"):
+    with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
         with gr.Row(elem_classes="controls"):
+            made["max_new_tokens"] = _slider("max_new_tokens")
+            made["policy"] = gr.Dropdown(
+                [(label, name) for name, label in SETTINGS["policy"].choices.items()],
+                value=default.policy,
+                elem_id="policy",
+                **_words("policy"),
+            )
+            made["confidence_threshold"] = _slider("confidence_threshold", default.confidence_threshold)
+            made["nodes"] = _slider("nodes", default.nodes)
             for name in ("top_p", "top_k", "repetition_penalty"):
                 made[name] = _slider(name)
             made["seed"] = gr.Number(Request.seed, precision=0, **_words("seed"))
-            made["confidence_threshold"] = _slider("confidence_threshold", default.confidence_threshold)
-            made["nodes"] = _slider("nodes", default.nodes)
             made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **_words("keep_free_gb"))
-        made["system"] = gr.Textbox(system_text, lines=1, **_words("system"))
+        made["system"].render()
         made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))
+    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+        about = gr.Markdown(help_for(default.drafter))
     made["drafter"].change(
         help_for, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
     )
@@ -137,7 +150,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         show_progress="hidden",
         api_visibility="private",
     )
-    return made
+    return made, Buttons(run, stop)
 
 
 def inputs(controls: Controls) -> list[Component]:
@@ -145,23 +158,23 @@ def inputs(controls: Controls) -> list[Component]:
     return [controls[field.name] for field in fields(Asked)]
 
 
-def examples_for(controls: Controls, examples: Sequence[Prompt]) -> None:
+def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
+    """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
+    names = (*(pair.drafters if pair else DRAFTERS), "none")
+    return [(METHODS[name].label, name) for name in names]
+
+
+def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
     """Buttons that fill in a prompt and its system prompt."""
     gr.Examples(
         [[prompt.text, prompt.system] for prompt in examples],
-        [controls["prompt"], controls["system"]],
-        example_labels=[prompt.title for prompt in examples],
+        [made["prompt"], made["system"]],
+        example_labels=[f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples],
         label="Examples",
         cache_examples=False,
         api_visibility="private",
         elem_id="examples",
     )
-
-
-def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
-    """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
-    names = (*(pair.drafters if pair else DRAFTERS), "none")
-    return [(METHODS[name].label, name) for name in names]
 
 
 def _words(name: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Events:
             # The page takes the text as HTML, and it quotes the file.
             raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None
         screen = Screen()
-        screen.load(comparison)
+        screen.opened(comparison)
         return (screen.value(), *_outcome(comparison))
 
     def compare(self, session: str, asked: Asked) -> dict:

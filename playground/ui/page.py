@@ -20,6 +20,10 @@ from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
+TAGLINE = (
+    "A small drafter guesses ahead; the model checks several guesses in one pass. Same answer, fewer passes. "
+    "See whether it speeds up your model, and why."
+)
 IN_LINE = 24  # sessions that may wait for the device, each in one of Gradio's 40 threads; more wait in Gradio's queue
 DAY_S = 86_400
 
@@ -46,7 +50,7 @@ def build(
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         with gr.Row(elem_id="header"):
-            gr.HTML(f"<h1>{TITLE}</h1><p>See whether speculative decoding speeds up your model, and why.</p>")
+            gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
@@ -99,20 +103,16 @@ class Outputs:
 def _lay_out(
     pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]
 ) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
-    asked = controls.build(pairs, default, examples)
+    asked, go = controls.build(pairs, default, examples)
     own = own_settings.lay_out()
-    if examples:
-        controls.examples_for(asked, examples)
+    stage = panels.stage(Screen.recorded().value())
     with gr.Row(elem_id="actions"):
-        run = gr.Button("Run", variant="primary", size="md", elem_id="run", min_width=110, scale=0)
-        stop = gr.Button("Stop", interactive=False, size="md", elem_id="stop", min_width=70, scale=0)
-        clear = gr.Button("Clear", size="md", elem_id="clear", min_width=70, scale=0)
-        save = gr.DownloadButton("Save trace", interactive=False, size="md", elem_id="save", min_width=100, scale=0)
+        panels.legend()
+        save = gr.DownloadButton("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
         open_ = gr.UploadButton(
-            "Open trace", type="binary", file_types=[".json"], size="md", elem_id="open", min_width=100, scale=0
+            "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
-    stage = panels.stage(Screen().value())
-    panels.legend()
+        clear = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
     with gr.Column(elem_id="charts"):
         with gr.Row():
             race, acceptance = _plot(), _plot()
@@ -123,7 +123,7 @@ def _lay_out(
     outputs = Outputs(
         stage=stage,
         outcome=[details, memory, race, acceptance, rounds, gaps, save],
-        buttons=[run, stop, clear, open_],
+        buttons=[go.run, go.stop, clear, open_],
     )
     return asked, own, outputs
 

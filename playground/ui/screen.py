@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from playground import metrics
+from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
 from playground.lane import Lane
 from playground.progress import Progress
@@ -111,6 +111,30 @@ class Screen:
             view.log = tokens.log(trace.rounds)
             view.state = _state(trace)
         self._finish(comparison)
+
+    @classmethod
+    def recorded(cls) -> Screen:
+        """A run that comes with the page, so that there is something to see before a model is loaded."""
+        comparison = export.load((panels.ASSETS / "recorded.json").read_bytes())
+        screen = cls()
+        screen.load(comparison)
+        environment = comparison.others[0].environment
+        screen._status = Status()
+        screen.banner = (
+            f"Recorded on {report.environment_line(environment)}, {environment.created[:10]}. "
+            "Press Run to run your own prompt."
+        )
+        screen.replay = True
+        return screen
+
+    def opened(self, comparison: Comparison) -> None:
+        """Shows a comparison from a file, and says so."""
+        self.load(comparison)
+        environment = comparison.others[0].environment
+        self.banner = (
+            f"Opened from a file: run at {environment.created.replace('T', ' ')[:16]} on "
+            f"{report.environment_line(environment)}."
+        )
 
     def end(self, error: str = "") -> None:
         """Nothing more will come: lanes that did not finish were stopped."""

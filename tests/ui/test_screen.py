@@ -86,3 +86,17 @@ def test_what_each_lane_holds_in_memory_is_a_table():
     assert "&lt;b&gt;" in table and "<b>" not in table
     for cells in ("<td>–</td><td>8.0 MB</td>", "<td>275.0 MB</td><td>284.0 MB</td>"):
         assert cells in table
+
+
+def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():
+    value = Screen.recorded().value()
+    assert value["replay"] and value["banner"].startswith("Recorded on ")
+    assert [lane["state"] for lane in value["lanes"]] == ["done", "done"]
+    assert value["verdict"]["figure"].endswith("×") and value["lanes"][0]["log"]
+
+
+def test_an_opened_trace_says_where_it_was_run():
+    screen = Screen()
+    screen.opened(fakes.comparison(tokens=6))
+    assert screen.value()["banner"].startswith("Opened from a file: run at 2026-01-01 00:00 on Fake CPU")
+    assert not screen.value()["replay"]
