@@ -24,6 +24,7 @@ function show() {
   else progress.value = fraction;
   if (banner.textContent !== value.banner) banner.textContent = value.banner;
   banner.hidden = !value.banner;
+  plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
   verdict.show(value.verdict);
   const rounds = lanes.show(value.lanes, value.difference);
   timeline.show(value.lanes, rounds);

@@ -1,202 +1,299 @@
-// Token panels. A lane's log is append-only, one JSON line a round; each new line becomes spans.
+// Token panels. A lane's log is append-only, one JSON line a round; each new line becomes spans. What the panel shows is
+// the output; what was drafted and not kept folds into a caret, which opens the round's draft (popover.js).
 // All text enters through textContent: what a model writes is never markup.
 
-const kinds = {
-  plain: "Chosen by the target; nothing was drafted.",
-  accepted: "Draft token, accepted by the target.",
-  rejected: "Draft token, rejected: the target chose another one.",
-  unverified: "Draft token, not checked: it follows a rejected one.",
-  correction: "Correction: the model's replacement for the rejected token.",
-  bonus: "Bonus: accepted to the end of a branch, and the pass gave one token more.",
-  fork: "Draft tree: several candidates per position. Click to expand.",
-};
-
-// Makes `panel` the token panel of the lane with this index. `draw(rounds, restarted)` appends new rounds, or starts
-// again; `mark(difference)` shows where the outputs of the lanes differ.
+// Makes `panel` the token panel of the lane with this index.
+//   draw(rounds, restarted)  appends new rounds, or starts again
+//   mark(difference)         shows where the outputs of the lanes differ
+//   show(n)                  shows the first n rounds and keeps the room of the others
+//   select(round)            outlines a round, counted from 1, and brings it into view; 0: none
 function tokenPanel(panel, lane) {
-  let rounds = 0;
+  const rounds = []; // elements
+  const output = []; // elements of the output's tokens
+  let shown = Infinity;
+  let selected = null;
+  let lit = null;
+  let marked = "null";
+  let following = true; // new rounds are scrolled into view
+  let placed = 0; // where a script last scrolled to
 
   function draw(fresh, restarted) {
     if (restarted) {
       panel.replaceChildren();
+      rounds.length = output.length = 0;
+      shown = Infinity;
+      selected = lit = null;
+      marked = "null";
+      following = true;
       hideTip();
-      rounds = 0;
+      closeRound();
     }
     if (!fresh.length) return;
-    const atEnd = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
-    const first = !panel.firstChild;
-    panel.append(...fresh.map((round) => roundOf(round, ++rounds)));
+    const first = !rounds.length;
+    const nodes = fresh.map((log, i) => roundOf(log, rounds.length + i + 1, output));
+    nodes.forEach((node, i) => node.classList.toggle("future", rounds.length + i >= shown));
+    rounds.push(...nodes);
+    panel.append(...nodes);
     if (first) panel.querySelector(".tok").tabIndex = 0;
-    if (atEnd) panel.scrollTop = panel.scrollHeight;
+    if (following) scrollTo(panel.scrollHeight);
   }
 
-  function mark(difference) {}
+  function mark(difference) {
+    const text = JSON.stringify(difference ?? null);
+    if (text === marked) return;
+    marked = text;
+    panel.querySelector(".differs")?.remove();
+    panel.querySelector(".parts")?.classList.remove("parts");
+    if (!difference) return;
+    const token = output[difference.index];
+    (token.lead ?? token).before(differs(difference));
+    token.parentNode.classList.add("parts");
+  }
 
-  // One tab stop a panel; arrow keys move from token to token.
+  function show(n) {
+    const before = Math.min(shown, rounds.length);
+    const now = Math.min(n, rounds.length);
+    for (let i = Math.min(before, now); i < Math.max(before, now); i++) rounds[i].classList.toggle("future", i >= now);
+    shown = n;
+    if (now !== before && now) reveal(rounds[now - 1]);
+  }
+
+  function select(round) {
+    const node = rounds[round - 1] ?? null;
+    if (node === selected) return;
+    selected?.classList.remove("selected");
+    selected = node;
+    if (!node) return;
+    node.classList.add("selected");
+    reveal(node);
+  }
+
+  function reveal(node) {
+    const top = node.offsetTop - 8;
+    const bottom = node.offsetTop + node.offsetHeight + 8;
+    if (top < panel.scrollTop) scrollTo(top);
+    else if (bottom > panel.scrollTop + panel.clientHeight) scrollTo(bottom - panel.clientHeight);
+  }
+
+  // --- scrolling: the lanes keep the same token at the top ---
+
+  function scrollTo(top) {
+    panel.scrollTop = top;
+    placed = panel.scrollTop;
+  }
+
+  panel.addEventListener("scroll", () => {
+    hideTip();
+    if (Math.abs(panel.scrollTop - placed) < 1) return; // a script's, not the user's
+    placed = NaN;
+    following = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
+    let low = 0, high = output.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (output[middle].offsetTop < panel.scrollTop) low = middle + 1;
+      else high = middle;
+    }
+    if (output.length) tell("scroll", { lane, token: low, ahead: panel.scrollTop - output[low].offsetTop });
+  });
+  hear("scroll", ({ lane: other, token, ahead }) => {
+    if (other === lane || !output.length) return;
+    scrollTo(output[Math.min(token, output.length - 1)].offsetTop + ahead);
+    following = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
+  });
+
+  // --- pointing: token n lights up in every lane ---
+
+  function point(span) {
+    if (!opened.round) showTip(span);
+    if (span.token.at !== undefined) tell("hover", { lane, token: span.token.at });
+  }
+
+  function leave() {
+    hideTip();
+    tell("hover", { lane, token: -1 });
+  }
+
+  hear("hover", ({ token }) => {
+    lit?.classList.remove("lit");
+    lit = output[token];
+    lit?.classList.add("lit");
+  });
+
+  panel.addEventListener("pointerover", (event) => {
+    const span = event.target.closest(".tok, .caret");
+    const caret = span?.classList.contains("caret");
+    if (caret && event.pointerType === "mouse") {
+      hideTip();
+      openSoon(span);
+    } else {
+      closeSoon();
+      if (span && !caret) point(span);
+    }
+  });
+  panel.addEventListener("pointerleave", () => {
+    leave();
+    closeSoon();
+  });
+  panel.addEventListener("click", (event) => {
+    const span = event.target.closest(".tok, .caret");
+    if (!span) return;
+    const round = span.closest(".round");
+    const again = opened.round === round && opened.kept;
+    moveTo(span);
+    tell("select", { lane, round: Number(round.dataset.round) });
+    if (!span.classList.contains("caret")) return;
+    if (again) closeRound();
+    else openRound(round, span, true);
+  });
+
+  // --- the keyboard: one tab stop a panel; arrow keys move from token to token ---
+
   function moveTo(span) {
     panel.querySelectorAll("[tabindex='0']").forEach((other) => (other.tabIndex = -1));
     span.tabIndex = 0;
-    span.focus();
-    showTip(span);
+    span.focus({ preventScroll: true });
+    reveal(span);
   }
 
-  panel.addEventListener("pointerover", (event) => {
-    const span = event.target.closest(".tok");
-    if (span) showTip(span);
+  panel.addEventListener("focusin", ({ target }) => target.classList.contains("tok") && point(target));
+  panel.addEventListener("focusout", ({ relatedTarget }) => {
+    leave();
+    if (relatedTarget && !popover.contains(relatedTarget)) closeRound();
   });
-  panel.addEventListener("pointerleave", hideTip);
-  panel.addEventListener("scroll", hideTip);
-  panel.addEventListener("click", (event) => {
-    const span = event.target.closest(".tok");
-    if (!span) return;
-    moveTo(span);
-    span.unfold?.();
-  });
-  panel.addEventListener("focusin", (event) => event.target.classList.contains("tok") && showTip(event.target));
-  panel.addEventListener("focusout", hideTip);
   panel.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") return hideTip();
-    if ((event.key === "Enter" || event.key === " ") && document.activeElement.unfold) {
-      event.preventDefault();
-      return document.activeElement.unfold();
+    if (event.key === "Escape") {
+      hideTip();
+      return closeRound();
     }
-    const visible = [...panel.querySelectorAll(".tok")].filter((span) => span.getClientRects().length);
-    const at = visible.indexOf(document.activeElement);
-    const steps = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: visible.length - 1 };
-    const next = visible[steps[event.key]];
-    if (!next || at < 0) return;
+    const here = document.activeElement.closest(".tok, .caret");
+    if (!here || !panel.contains(here)) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      const round = here.closest(".round");
+      tell("select", { lane, round: Number(round.dataset.round) });
+      if (!round.log.drafted.length) return;
+      openRound(round, here, true);
+      return popover.focus();
+    }
+    const stops = [...panel.querySelectorAll(".tok, .caret")];
+    const step = { ArrowRight: 1, ArrowDown: 1, Home: 1, ArrowLeft: -1, ArrowUp: -1, End: -1 }[event.key];
+    if (!step) return;
+    let at = event.key === "Home" ? 0 : event.key === "End" ? stops.length - 1 : stops.indexOf(here) + step;
+    while (stops[at] && !stops[at].checkVisibility({ visibilityProperty: true })) at += step;
     event.preventDefault();
-    moveTo(next);
+    if (!stops[at]) return;
+    closeRound();
+    moveTo(stops[at]);
   });
+
   document.addEventListener("show-space", () => panel.querySelectorAll(".tok").forEach(write));
-  return { draw, mark };
+  document.addEventListener("show-rejected", () => {
+    panel.querySelectorAll("del").forEach((token) => token.remove());
+    rounds.forEach(spellOut);
+  });
+  return { draw, mark, show, select };
 }
 
-function roundOf({ drafted, own, tree }, number) {
-  const span = document.createElement("span");
-  span.className = "round";
-  if (tree) span.append(...treeOf(drafted, number));
-  else drafted.forEach((token) => span.append(tokenOf(token, number, `${token.position} of ${drafted.length}`)));
-  if (own) span.append(tokenOf(own, number, ""));
-  return span;
+// A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
+function roundOf(log, number, output) {
+  const round = make("span", "round");
+  round.dataset.round = number;
+  round.log = log;
+  const { drafted, own } = log;
+  const kept = drafted.filter(({ kind }) => kind === "accepted");
+  const dropped = drafted.length - kept.length;
+  const place = placesOf(log);
+  const spans = [...kept, ...(own ? [own] : [])].map((token) => {
+    const span = tokenOf(token, number, place(token), "span");
+    span.token.at = output.push(span) - 1;
+    return span;
+  });
+  spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
+  if (own) round.own = spans.at(-1);
+  if (!dropped) return round;
+
+  // It stands where the draft left the output, or at the next boundary before it that splits no cluster of letters.
+  const texts = spans.map((span) => span.token.text);
+  let at = kept.length;
+  while (at > 0 && at < spans.length && joined(texts[at - 1], texts[at])) at -= 1;
+  round.caret = caretOf(dropped, texts.join("").length);
+  if (at < spans.length) (spans[at].lead ?? spans[at]).before(round.caret);
+  else round.append(round.caret);
+  spellOut(round);
+  return round;
 }
 
-// A draft tree: the branch that was accepted, and a fork that unfolds all of them, one token a line.
-function treeOf(drafted, number) {
-  const deepest = Math.max(...drafted.map((token) => token.position));
-  const node = (i) => tokenOf(drafted[i], number, `${drafted[i].position} of ${deepest}, in a tree of ${drafted.length}`);
-  const kept = drafted.map((_, i) => i).filter((i) => drafted[i].kind === "accepted");
-  const fork = document.createElement("span");
-  fork.className = "tok fork";
-  fork.tabIndex = -1;
-  fork.dataset.round = number;
-  fork.token = { kind: "fork", text: String(drafted.length), round: number, size: drafted.length, kept: kept.length };
-  fork.setAttribute("role", "button");
-  fork.setAttribute("aria-expanded", "false");
-  fork.setAttribute("aria-label", `draft tree (${drafted.length} tokens): click to expand`);
-  write(fork);
-  fork.unfold = () => {
-    const open = fork.nextElementSibling?.classList.contains("tree");
-    fork.setAttribute("aria-expanded", String(!open));
-    if (open) return fork.nextElementSibling.remove();
-    const tree = document.createElement("span");
-    tree.className = "tree";
-    drafted.forEach(({ p, q, position }, i) => {
-      const line = document.createElement("span");
-      line.className = "branch";
-      line.style.setProperty("--depth", position);
-      const chances = document.createElement("small");
-      chances.textContent = `q ${probability(q, "")} · p ${probability(p, drafted[i].kind)}`;
-      line.append(node(i), chances);
-      tree.append(line);
-    });
-    fork.after(tree);
-  };
-  return [...kept.map(node), fork];
+const joined = (before, after) =>
+  /^[\p{M}\u200c\u200d]/u.test(after) || (/[\p{M}\u200d\p{Script=Arabic}]$/u.test(before) && /^\p{L}/u.test(after));
+
+// In a round of a letter or two the next caret is too near for a number.
+function caretOf(dropped, length) {
+  const caret = make("span", "caret");
+  caret.dataset.count = length > 2 ? dropped : "";
+  caret.tabIndex = -1;
+  caret.setAttribute("role", "button");
+  caret.setAttribute("aria-haspopup", "dialog");
+  caret.setAttribute("aria-expanded", "false");
+  caret.setAttribute("aria-label", `${dropped} drafted token${dropped === 1 ? "" : "s"} not kept`);
+  return caret;
 }
 
-function tokenOf({ id, text, kind, p, q, margin, special, rank }, round, position) {
-  const span = document.createElement("span");
-  span.className = "tok " + kind;
+// Shows what was rejected in its place, where the legend asks for it. A tree has no one place: its caret opens it.
+function spellOut(round) {
+  const { drafted, tree } = round.log;
+  if (tree || !document.body.classList.contains("show-rejected")) return;
+  const place = placesOf(round.log);
+  const tokens = drafted
+    .filter(({ kind }) => kind !== "accepted")
+    .map((token) => tokenOf(token, Number(round.dataset.round), place(token), "del"));
+  if (round.own) (round.own.lead ?? round.own).before(...tokens);
+  else round.append(...tokens);
+}
+
+// How a drafted token's position is told; the target's own has none.
+function placesOf({ drafted, tree }) {
+  const deepest = Math.max(...drafted.map(({ position }) => position));
+  const where = tree ? `${deepest}, in a tree of ${drafted.length}` : String(drafted.length);
+  return ({ position }) => (position ? `${position} of ${where}` : "");
+}
+
+// A token's element. Leading white space stands before it as a text node of its own, `lead`, and takes no mark.
+function tokenOf(token, round, place, tag) {
+  const span = make(tag, "tok " + token.kind);
+  const { text, special } = token;
+  const space = special || tag === "del" ? "" : /^\s*/.exec(text)[0];
+  if (space && space === text) span.classList.add("blank");
+  else if (space) span.lead = document.createTextNode("");
   if (special) span.classList.add("special");
   if (!text) span.classList.add("part");
   span.tabIndex = -1;
   span.dataset.round = round;
-  span.dataset.id = id;
-  span.token = { id, text, kind, p, q, margin, round, position, rank };
+  if (token.id !== undefined) span.dataset.id = token.id;
+  span.token = { ...token, round, place };
+  span.spaces = span.lead ? space.length : 0;
   write(span);
   return span;
 }
 
-// White space made visible stays breakable: the glyph stands beside the character that it names.
 function write(span) {
   const { text } = span.token;
-  span.textContent = document.body.classList.contains("show-space")
+  span.textContent = legible(text.slice(span.spaces));
+  if (span.lead) span.lead.data = legible(text.slice(0, span.spaces));
+}
+
+// White space made visible stays breakable: the glyph stands beside the character that it names.
+function legible(text) {
+  return document.body.classList.contains("show-space")
     ? text.replace(/ /g, "␣\u200b").replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t").replace(/\u00a0/g, "⍽").replace(/\r/g, "␍")
     : text;
 }
 
-// --- the tooltip: one for the page ---
-
-let tip = document.getElementById("token-tip");
-if (!tip) {
-  tip = document.createElement("div");
-  tip.id = "token-tip";
-  tip.role = "tooltip";
-  tip.hidden = true;
-  document.body.append(tip);
-}
-
-function probability(value, kind) {
-  if (value === undefined) return kind === "unverified" ? "not checked" : "unknown";
-  return value > 0 && value < 0.001 ? "< 0.001" : value.toFixed(3);
-}
-
-function choice(rank) {
-  if (!rank) return "not in the drafter's vocabulary";
-  const ending = { one: "st", two: "nd", few: "rd", other: "th" }[new Intl.PluralRules("en", { type: "ordinal" }).select(rank)];
-  return `drafter's ${rank}${ending} choice`;
-}
-
-function rowsOf(token) {
-  const rows = [["round", String(token.round)]];
-  if (token.kind === "fork") return [...rows, ["tokens", String(token.size)], ["accepted", String(token.kept)]];
-  if (token.position) rows.push(["position", token.position]);
-  rows.push(["p (target)", probability(token.p, token.kind)]);
-  if (token.position) rows.push(["q (drafter)", probability(token.q, "")]);
-  if (token.margin !== undefined) rows.push(["margin", `${token.margin.toFixed(2)} logits`]);
-  if (token.rank !== undefined) rows.push(["target's choice", choice(token.rank)]);
-  rows.push(["token id", token.id === undefined ? "unknown" : String(token.id)]);
-  rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
-  return rows;
-}
-
-function showTip(span) {
-  const { token } = span;
-  const title = document.createElement("p");
-  title.textContent = kinds[token.kind];
-  const list = document.createElement("dl");
-  for (const [name, value] of rowsOf(token)) {
-    const term = document.createElement("dt");
-    const fact = document.createElement("dd");
-    term.textContent = name;
-    fact.textContent = value;
-    fact.dir = "auto";
-    list.append(term, fact);
-  }
-  tip.replaceChildren(title, list);
-  tip.className = token.kind;
-  tip.hidden = false;
-  document.querySelectorAll(".tok[aria-describedby]").forEach((other) => other.removeAttribute("aria-describedby"));
-  span.setAttribute("aria-describedby", tip.id);
-
-  const box = span.getClientRects()[0] || span.getBoundingClientRect();
-  const left = Math.max(8, Math.min(box.left, document.documentElement.clientWidth - tip.offsetWidth - 8));
-  const below = box.bottom + 6 + tip.offsetHeight < window.innerHeight;
-  tip.style.left = `${left}px`;
-  tip.style.top = `${below ? box.bottom + 6 : Math.max(8, box.top - tip.offsetHeight - 6)}px`;
-}
-
-function hideTip() {
-  tip.hidden = true;
+// The line between what is alike and what is not.
+function differs({ index, margin, texts, total }) {
+  const [ours, theirs] = texts.map((text) => `“${oneLine(text)}”`);
+  const logits = margin === null ? "" : `, logits ${margin.toFixed(2)} apart`;
+  const same = index ? `identical up to token ${index} of ${total}` : "different from the first token";
+  const node = make("span", "differs", make("b", "", same), ` · outputs differ here: ${ours} / ${theirs}${logits}`);
+  node.setAttribute("role", "note");
+  return node;
 }

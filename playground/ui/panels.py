@@ -19,25 +19,27 @@ from playground.views import charts
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-SCRIPTS = ("core", "verdict", "tokens", "lanes", "timeline", "replay", "stage")  # of assets/stage, in this order
+SCRIPTS = ("core", "verdict", "tip", "tree", "popover", "tokens", "lanes", "timeline", "replay", "stage")  # of assets/stage, in this order
 
 LEGEND = """
 <div class="legend">
   <ul aria-label="Legend of the token marks">
     <li><span class="tok plain">plain</span> generated without a draft</li>
     <li><span class="tok accepted">accepted</span> draft token kept</li>
-    <li><span class="tok rejected">rejected</span> draft token discarded</li>
-    <li><span class="tok unverified">unverified</span> after a rejection, not checked</li>
     <li><span class="tok correction">correction</span> the model's replacement</li>
     <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
-    <li><span class="tok fork">16</span> draft tree (16 tokens): click to expand</li>
+    <li><span class="caret" data-count="7"></span> 7 drafted tokens not kept: click to see the draft</li>
+  </ul>
+  <ul class="dropped" aria-label="Legend of the rejected drafts">
+    <li><del class="tok rejected">rejected</del> draft token discarded</li>
+    <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
   </ul>
   <div class="switches">
-    <label><input type="checkbox" name="hide-rejected"> Hide rejected tokens</label>
+    <label><input type="checkbox" name="show-rejected"> Show rejected drafts</label>
     <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
   </div>
-  <p>Hover over a token, or focus it and use the arrow keys, to see its round, its probabilities and whether it was
-  accepted. The lanes share one device and run one after the other, so neither slows the other down.</p>
+  <p>Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the
+  round's draft. The lanes share one device and run one after the other, so neither slows the other down.</p>
 </div>
 """
 
