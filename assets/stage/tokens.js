@@ -46,7 +46,7 @@ function tokenPanel(panel, lane) {
     panel.querySelector(".parts")?.classList.remove("parts");
     if (!difference) return;
     const token = output[difference.index];
-    (token.lead ?? token).before(differs(difference));
+    token.before(differs(difference));
     token.parentNode.classList.add("parts");
   }
 
@@ -209,7 +209,7 @@ function roundOf(log, number, output) {
     return span;
   });
   spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
-  if (own) round.own = spans.at(-1);
+  round.spans = spans;
   if (!dropped) return round;
 
   // It stands where the draft left the output, or at the next boundary before it that splits no cluster of letters.
@@ -238,16 +238,20 @@ function caretOf(dropped, length) {
   return caret;
 }
 
-// Shows what was rejected in its place, where the legend asks for it. A tree has no one place: its caret opens it.
+// Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
+// target judged; its caret opens the rest.
 function spellOut(round) {
+  if (!document.body.classList.contains("show-rejected")) return;
   const { drafted, tree } = round.log;
-  if (tree || !document.body.classList.contains("show-rejected")) return;
   const place = placesOf(round.log);
-  const tokens = drafted
-    .filter(({ kind }) => kind !== "accepted")
-    .map((token) => tokenOf(token, Number(round.dataset.round), place(token), "del"));
-  if (round.own) (round.own.lead ?? round.own).before(...tokens);
-  else round.append(...tokens);
+  const accepted = drafted.filter(({ kind }) => kind === "accepted").length;
+  for (const token of drafted) {
+    if (token.kind === "accepted" || (tree && token.kind === "unverified")) continue;
+    const dropped = tokenOf(token, Number(round.dataset.round), place(token), "del");
+    const instead = round.spans[Math.min(token.position - 1, accepted)];
+    if (instead) (instead.lead ?? instead).before(dropped);
+    else round.append(dropped);
+  }
 }
 
 // How a drafted token's position is told; the target's own has none.

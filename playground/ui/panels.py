@@ -19,7 +19,18 @@ from playground.views import charts
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-SCRIPTS = ("core", "verdict", "tip", "tree", "popover", "tokens", "lanes", "timeline", "replay", "stage")  # of assets/stage, in this order
+SCRIPTS = (
+    "core",
+    "verdict",
+    "tip",
+    "tree",
+    "popover",
+    "tokens",
+    "lanes",
+    "timeline",
+    "replay",
+    "stage",
+)  # of assets/stage, in this order
 
 LEGEND = """
 <div class="legend">

@@ -10,12 +10,14 @@ import time
 import pytest
 
 from playground import export
-from playground.trace import Comparison, Memory, Trace
+from playground.trace import Comparison, DraftToken, Memory, Round, TargetToken, Trace
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
 PANELS = ("Standard, output", "Assisted, output")
+TOPS = "spans => spans.map(span => [span.offsetTop, span.offsetHeight])"
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 
 def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
@@ -45,20 +47,27 @@ def open_trace(page, text: str) -> None:
 
 
 def shown(page, index: int) -> list[list]:
-    """Each token's id, text and kind as the panel has them."""
-    script = "spans => spans.map(span => [Number(span.dataset.id), span.textContent, span.classList[1]])"
-    return panel(page, index).locator(".tok:not(.fork)").evaluate_all(script)
+    """Each token's id, text and kind as the panel has them. Leading white space stands before a token's element."""
+    script = """spans => spans.map(span => [
+        Number(span.dataset.id), (span.lead ? span.lead.data : "") + span.textContent, span.classList[1]
+    ])"""
+    return panel(page, index).locator(".tok").evaluate_all(script)
 
 
-def recorded(lane: Trace) -> list[list]:
-    """The same from the trace; of a tree what was accepted, since the rest is folded."""
+def recorded(lane: Trace, rejected: bool = False) -> list[list]:
+    """The same from the trace: the output alone, or with what was rejected (chains only)."""
     tokens = []
     for round_ in lane.rounds:
-        visible = [token for token in round_.drafted if token.parent is None or token.decision == "accepted"]
-        tokens += [[token.id, token.text, token.decision] for token in visible]
+        drafted = round_.drafted if rejected else round_.accepted
+        tokens += [[token.id, token.text, token.decision] for token in drafted]
         if round_.target:
             tokens += [[round_.target.id, round_.target.text, round_.target.reason]]
     return tokens
+
+
+def opened(page, *lanes: Trace) -> None:
+    open_trace(page, json.dumps(export.to_json(Comparison(lanes))))
+    finish(page)
 
 
 def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(visit):
@@ -77,12 +86,7 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
     comparison = saved(page)
     for index, lane in enumerate(comparison.lanes):
         assert shown(page, index) == recorded(lane)
-    kept = page.evaluate(
-        "label => [...document.querySelector(`[aria-label='${label}']`).querySelectorAll('.tok')]"
-        ".filter(t => !t.matches('.rejected, .unverified')).map(t => t.textContent).join('')",
-        PANELS[1],
-    )
-    assert kept == comparison.lanes[1].text
+        assert panel(page, index).evaluate("panel => panel.textContent") == lane.text
     assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
     assert "Identical output: 64 tokens." in page.locator("#verdict").inner_text()
     page.locator("#charts .main-svg").first.wait_for()
@@ -100,7 +104,8 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     finish(page)
     tip = page.locator("#token-tip")
 
-    rejected = panel(page, 1).locator(".tok.rejected").first
+    page.get_by_label("Show rejected drafts").check()
+    rejected = panel(page, 1).locator("del.rejected").first
     rejected.hover()
     told = tip.inner_text()
     for fact in ("rejected", "round", "position", "p (target)", "0.020", "q (drafter)", "1.000", "3.50 logits"):
@@ -116,18 +121,108 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     assert tip.is_hidden()
 
 
-def test_switches_hide_rejected_tokens_and_show_white_space(visit):
+def test_rejected_drafts_and_white_space_are_shown_where_the_switches_ask_for_it(visit):
     page = visit()
-    ask(page, "Compare TCP and UDP.", 24)
-    page.locator("#run").click()
-    finish(page)
-    rejected = panel(page, 1).locator(".tok.rejected").first
-    assert rejected.is_visible()
-    page.get_by_label("Hide rejected tokens").check()
-    assert rejected.is_hidden()
+    comparison = fakes.comparison(tokens=48)
+    opened(page, *comparison.lanes)
+    switch = page.get_by_label("Show rejected drafts")
+    assert not switch.is_checked() and shown(page, 1) == recorded(comparison.lanes[1])
+    switch.check()
+    assert shown(page, 1) == recorded(comparison.lanes[1], rejected=True)
+    assert panel(page, 1).locator(".rejected:not(del), .unverified:not(del)").count() == 0
+    switch.uncheck()
+    assert shown(page, 1) == recorded(comparison.lanes[1])
     assert "␣" not in panel(page, 0).inner_text()
     page.get_by_label("Show white space").check()
     assert "␣" in panel(page, 0).inner_text()
+
+
+def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(visit):
+    page = visit()
+    for width in (1280, 1000, 900):
+        page.set_viewport_size({"width": width, "height": 900})
+        opened(page, *fakes.comparison(tokens=300).lanes)
+        tops = [panel(page, i).locator(".tok:not(.part)").evaluate_all(TOPS) for i in range(2)]
+        assert tops[0] == tops[1]
+        assert panel(page, 1).locator(".caret").count() > 20
+    texts = panel(page, 1).locator(".tok:not(.blank)").all_inner_texts()
+    assert not [text for text in texts if text != text.lstrip()]
+    blank = panel(page, 1).locator(".bonus.blank, .accepted.blank").first
+    assert blank.evaluate("span => getComputedStyle(span).textDecorationLine") == "none"
+
+
+def test_a_caret_opens_the_draft_beside_its_round_by_mouse_keyboard_and_touch(visit):
+    page = visit()
+    opened(page, *fakes.comparison(tokens=60).lanes)
+    popover = page.get_by_role("dialog")
+    caret = panel(page, 1).locator(".caret").nth(1)
+    caret.hover()
+    popover.wait_for()
+    number = caret.locator("..").get_attribute("data-round")
+    assert popover.get_attribute("aria-label").startswith(f"Round {number}:") and "nay" in popover.inner_text()
+    assert caret.get_attribute("aria-label") == "3 drafted tokens not kept"
+    assert caret.get_attribute("aria-expanded") == "true" and page.locator("#token-tip").is_hidden()
+    page.mouse.move(0, 0)
+    popover.wait_for(state="hidden")
+
+    panel(page, 1).locator("[tabindex='0']").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    assert popover.is_visible() and popover.evaluate("node => node === document.activeElement")
+    page.keyboard.press("Escape")
+    assert popover.is_hidden() and page.locator("#token-tip").is_visible()
+    assert panel(page, 1).locator(".tok").first.evaluate("span => span === document.activeElement")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(visit, width):
+    page = visit(width=width)
+    opened(page, *fakes.comparison(tokens=120).lanes)
+    if width < 500:
+        page.get_by_role("tab").nth(1).click()
+    for caret in panel(page, 1).locator(".caret").all()[:8]:
+        caret.scroll_into_view_if_needed()
+        caret.click()
+        box = page.get_by_role("dialog").bounding_box()
+        rects = caret.evaluate("caret => [...caret.parentNode.getClientRects()].map(r => [r.top, r.bottom])")
+        assert all(box["y"] >= bottom or box["y"] + box["height"] <= top for top, bottom in rects)
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] >= 0
+        assert box["y"] + box["height"] <= 900
+        page.keyboard.press("Escape")
+
+
+def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(visit):
+    page = visit()
+    opened(page, *fakes.comparison(tokens=900).lanes)
+    tops = "panels => panels.map(panel => panel.scrollTop)"
+    panels = page.locator(".tokens")
+    for index, top in ((0, 300), (1, 120), (0, 5), (1, 100_000)):
+        panels.nth(index).evaluate("(panel, top) => { panel.scrollTop = top }", top)
+        page.wait_for_timeout(150)
+        ours, theirs = panels.evaluate_all(tops)
+        assert abs(ours - theirs) <= 1 and (ours == top or top > 1000)
+    panels.nth(0).evaluate("panel => { panel.scrollTop = 0 }")
+    page.wait_for_timeout(150)
+    panel(page, 0).locator(".tok").nth(9).hover()
+    assert [panel(page, i).locator(".lit").all_inner_texts() for i in range(2)] == [
+        [panel(page, 0).locator(".tok").nth(9).inner_text()]
+    ] * 2
+    page.mouse.move(0, 0)
+    assert page.locator(".lit").count() == 0
+
+
+def test_both_lanes_mark_where_the_outputs_differ(visit):
+    page = visit()
+    standard = trace([plain_round(1), plain_round(2, start_s=1, margin=0.02), plain_round(3, start_s=2)])
+    opened(
+        page, standard, trace([drafted_round([1, 5], accepted=1, own=7), plain_round(3, start_s=1)], drafter="ngram")
+    )
+    for index, after in ((0, ["2 ", "3 "]), (1, ["7 ", "3 "])):
+        mark = panel(page, index).get_by_role("note")
+        assert mark.inner_text() == "identical up to token 1 of 3 · outputs differ here: “2” / “7”, logits 0.02 apart"
+        dimmed = panel(page, index).locator(".differs ~ .tok, .parts ~ .round .tok")
+        assert [text.strip() for text in dimmed.all_inner_texts()] == [text.strip() for text in after]
 
 
 def test_stop_ends_the_run_and_keeps_what_was_decoded(visit):
@@ -198,28 +293,48 @@ def test_words_of_an_opened_trace_are_never_tags(visit):
     assert page.locator("#bad, [*|href='/x']").count() == 0
 
 
-def test_a_draft_tree_shows_what_was_kept_and_unfolds_by_mouse_and_keyboard(visit):
+def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(visit):
     page = visit()
-    lanes = (trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree"))
-    open_trace(page, json.dumps(export.to_json(Comparison(lanes))))
-    finish(page)
+    opened(page, trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree"))
     assisted = panel(page, 1)
-    assert assisted.locator(".tok:not(.fork)").all_inner_texts() == ["6 ", "9 "]
-    fork = assisted.locator(".fork")
-    fork.click()
-    assert assisted.locator(".tree .tok").all_inner_texts() == ["4 ", "5 ", "6 ", "7 ", "8 "]
-    assert assisted.locator(".tree .accepted").all_inner_texts() == ["6 "]
-    assert assisted.locator(".branch").nth(1).inner_text().endswith("p not checked")
-    tip = page.locator("#token-tip")
-    for i, ranked in ((3, True), (0, False)):  # only one of the two follows what was accepted
-        assisted.locator(".tree .tok").nth(i).hover()
-        assert ("drafter's 3rd choice" in tip.inner_text()) == ranked
-    assert fork.get_attribute("aria-expanded") == "true"
-    page.keyboard.press("Enter")
-    assert assisted.locator(".tree").count() == 0
-    page.keyboard.press(" ")
-    page.get_by_label("Hide rejected tokens").check()
-    assert not assisted.locator(".tree").is_visible() and not fork.is_visible()
+    assert assisted.locator(".tok").all_inner_texts() == ["6 ", "9 "]
+    assisted.locator(".caret").click()
+    popover = page.get_by_role("dialog")
+    assert popover.get_attribute("aria-label") == "Round 1: 1 of 5 drafted tokens accepted"
+    kinds = popover.locator("svg .node").evaluate_all("nodes => nodes.map(node => node.getAttribute('class'))")
+    names = [text.split("q")[0].split("p")[0] for text in popover.locator("svg .node").all_text_contents()]
+    assert list(zip(names, kinds, strict=True)) == [
+        ("6", "node accepted"),
+        ("9", "node correction own"),
+        ("7", "node rejected"),
+        ("8", "node rejected"),
+        ("4", "node rejected"),
+        ("5", "node unverified"),
+    ]
+    assert popover.locator("li").nth(1).inner_text() == "Position 2 after “4”: “5”, q 0.40, p –, not checked"
+    assert "The model chose “9” instead (drafter's 3rd choice)." in popover.inner_text()
+    assert "It brought 2 tokens instead of 1." in popover.inner_text()
+    page.get_by_label("Show rejected drafts").check()
+    assert assisted.locator("del").all_inner_texts() == ["4 ", "7 ", "8 "]
+    assert popover.is_hidden()
+
+
+def test_a_large_tree_is_folded_and_unfolds_on_request(visit):
+    page = visit()
+    root = [DraftToken(i, f" w{i}", False, 0.9 / i, 0.1, 0.5, "rejected", -1) for i in range(1, 17)]
+    below = [DraftToken(90, HOSTILE, False, 0.5, None, None, "unverified", 15)]
+    own = TargetToken(99, " new", False, 0.9, 0.5, "correction", rank=0)
+    round_ = Round(17, (*root, *below), own, 0.0, 0.1, 0.1, 0.2)
+    opened(page, trace([plain_round(99)]), trace([round_], drafter="tree"))
+    panel(page, 1).locator(".caret").click()
+    popover = page.get_by_role("dialog")
+    assert [text for text in popover.locator("svg .more text").all_text_contents()] == ["+15"]
+    popover.get_by_role("button").click()
+    assert popover.locator("svg .node").count() == 18
+    assert popover.locator("img").count() == 0 and popover.locator("li").nth(16).inner_text().count("<img") == 1
+    assert popover.get_by_role("button").count() == 0
+    page.keyboard.press("Escape")
+    assert popover.is_hidden()
 
 
 def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
