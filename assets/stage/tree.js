@@ -4,7 +4,7 @@
 
 const plainPass = { seconds: null }; // the baseline's median pass, if known; set by stage.js
 
-const ROW = 42, BOX = 34, GAP = 30, WIDEST = 132, NARROWEST = 88;
+const ROW = 42, BOX = 34, GAP = 24, WIDEST = 132, NARROWEST = 80; // pixels
 const FOLDED_FROM = 12; // tokens in a draft
 const BESIDES = 2; // branches shown beside the accepted one while folded
 
@@ -96,11 +96,10 @@ function drawNodes({ placed, width, height }, unfold) {
   const middle = BOX / 2;
   for (const { node, parent, x, y } of placed.slice(1)) {
     const [x1, y1, y2] = [parent.x + parent.width, parent.y + middle, y + middle];
-    const bend = x1 + 16;
     const { q, kind } = node.token ?? {};
     drawing.append(svg("path", {
       class: `link ${kind ?? "more"}${node.own ? " own" : ""}`,
-      d: `M${x1} ${y1}C${bend} ${y1} ${bend - 8} ${y2} ${bend + 8} ${y2}H${x}`,
+      d: `M${x1} ${y1}C${x1 + 14} ${y1} ${x1 + 8} ${y2} ${x1 + GAP} ${y2}H${x}`,
       "stroke-width": q === undefined ? 1.5 : 1 + 6 * q,
     }));
   }

@@ -41,14 +41,14 @@ LEGEND = """
     <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
     <li><span class="caret" data-count="7"></span> 7 drafted tokens not kept: click to see the draft</li>
   </ul>
-  <ul class="dropped" aria-label="Legend of the rejected drafts">
-    <li><del class="tok rejected">rejected</del> draft token discarded</li>
-    <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
-  </ul>
   <div class="switches">
     <label><input type="checkbox" name="show-rejected"> Show rejected drafts</label>
     <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
   </div>
+  <ul class="dropped" aria-label="Legend of the rejected drafts">
+    <li><del class="tok rejected">rejected</del> draft token discarded</li>
+    <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
+  </ul>
   <p>Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the
   round's draft. The lanes share one device and run one after the other, so neither slows the other down.</p>
 </div>

@@ -151,7 +151,7 @@ def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(visit):
     assert blank.evaluate("span => getComputedStyle(span).textDecorationLine") == "none"
 
 
-def test_a_caret_opens_the_draft_beside_its_round_by_mouse_keyboard_and_touch(visit):
+def test_a_caret_opens_its_rounds_draft_to_mouse_and_keyboard(visit):
     page = visit()
     opened(page, *fakes.comparison(tokens=60).lanes)
     popover = page.get_by_role("dialog")
@@ -173,6 +173,18 @@ def test_a_caret_opens_the_draft_beside_its_round_by_mouse_keyboard_and_touch(vi
     page.keyboard.press("Escape")
     assert popover.is_hidden() and page.locator("#token-tip").is_visible()
     assert panel(page, 1).locator(".tok").first.evaluate("span => span === document.activeElement")
+
+
+def test_on_a_touch_screen_a_tap_opens_the_draft_without_a_tooltip(visit):
+    page = visit(width=390, touch=True)
+    opened(page, *fakes.comparison(tokens=60).lanes)
+    page.get_by_role("tab").nth(1).tap()
+    panel(page, 1).locator(".caret").first.tap()
+    page.get_by_role("dialog").wait_for()
+    assert page.locator("#token-tip").is_hidden()
+    panel(page, 1).locator(".tok").first.tap()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert page.locator("#token-tip").is_visible()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
