@@ -314,6 +314,35 @@ def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
     return [b - a for a, b in itertools.pairwise(times)]
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """The inter-token latencies of a lane: how many, how many of them are 0 because the token arrived together with the
+    one before, and their 50th, 95th and 99th percentiles in seconds (linear between the two nearest). With fewer than
+    100 gaps the last is little more than the longest."""
+
+    n: int
+    together: int
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+def gaps(rounds: Sequence[Round]) -> Gaps | None:
+    """None for fewer than two tokens."""
+    found = inter_token_latencies(rounds)
+    if not found:
+        return None
+    p50, p95, p99 = np.percentile(found, [50, 95, 99]).tolist()
+    return Gaps(len(found), found.count(0.0), p50, p95, p99)
+
+
+def plain_pass_s(rounds: Sequence[Round]) -> float | None:
+    """Seconds of the median plain pass: a round that drafted nothing, from its start to its end. The first round, which
+    includes the prefill, is left out. None if there is no such round."""
+    found = [round_.end_s - round_.start_s for round_ in rounds[1:] if not round_.drafted]
+    return statistics.median(found) if found else None
+
+
 def unsteadiness(rounds: Sequence[Round]) -> float | None:
     """How noisy the timing was: the 90th percentile of the verify passes ÷ the 10th, after dividing each pass by the
     median of the passes over as many tokens. The prefill is left out. About 1 on a quiet device; a growing sequence

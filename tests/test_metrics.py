@@ -61,6 +61,20 @@ def test_tokens_of_one_round_arrive_together():
     assert metrics.inter_token_latencies(ROUNDS) == pytest.approx([0, 0, 0.5, 0, 0, 0.2, 0.8])
 
 
+def test_gaps_are_percentiles_of_the_times_between_tokens_and_say_of_how_many():
+    # 0, 0, 0.5, 0, 0, 0.2, 0.8: linear between the two nearest
+    gaps = metrics.gaps(ROUNDS)
+    assert (gaps.n, gaps.together) == (7, 4)
+    assert (gaps.p50_s, gaps.p95_s, gaps.p99_s) == pytest.approx((0.0, 0.71, 0.782))
+    assert metrics.gaps((plain_round(1),)) is None
+
+
+def test_the_median_plain_pass_leaves_out_the_prefill_and_rounds_with_a_draft():
+    rounds = [plain_round(1, verify_s=9), *(plain_round(2, verify_s=s) for s in (0.1, 0.3, 0.2))]
+    assert metrics.plain_pass_s([*rounds, ROUNDS[0]]) == pytest.approx(0.2)
+    assert metrics.plain_pass_s(ROUNDS[:2]) is None
+
+
 def test_lanes_with_the_same_tokens_are_identical_however_they_came():
     standard = trace([plain_round(id_, start_s=i, verify_s=1.0) for i, id_ in enumerate([1, 2, 3, 4, 5, 6, 7, 8])])
     difference = metrics.compare(standard, trace(ROUNDS, drafter="ngram"))
