@@ -8,6 +8,13 @@ function make(tag, className, ...children) {
   return node;
 }
 
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 // Selections and time, so that every part follows every other:
 //   "select" {lane, round}   a round was chosen (round counts from 1; 0 chooses none)
 //   "hover"  {lane, token}   the pointer is over the token at this position of the output, from 0; -1 for none

@@ -30,6 +30,12 @@ function lanesPart() {
     views[chosen].tab.focus();
   });
 
+  hear("select", ({ lane, round }) => {
+    if (round) choose(lane);
+    views.forEach((view, index) => view.select(index === lane ? round : 0));
+  });
+  hear("seek", ({ time }) => views.forEach((view) => view.seek(time)));
+
   // Draws the lanes and returns each one's rounds.
   function show(values, difference) {
     if (values.length !== views.length) {
@@ -80,7 +86,8 @@ function lane(index) {
     tokens.draw(fresh, rounds.restarted);
     tokens.mark(difference);
   }
-  return { section, tab, rounds, show, ran: false };
+  const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
+  return { section, tab, rounds, show, seek, select: tokens.select, ran: false };
 }
 
 function figure({ label, value, unit, meaning }) {

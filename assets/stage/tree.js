@@ -10,13 +10,6 @@ const BESIDES = 2; // branches shown beside the accepted one while folded
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-function svg(tag, attributes, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 // The drawing of a round with its text alternative. `unfold()` is called when all of it is wanted.
 function draftPicture(round, unfolded, unfold) {
   const { root, total, hidden } = draftTree(round, unfolded);

@@ -113,16 +113,13 @@ def _lay_out(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
         clear = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
-    with gr.Column(elem_id="charts"):
-        with gr.Row():
-            race, acceptance = _plot(), _plot()
-        with gr.Row():
-            rounds, gaps = _plot(), _plot()
+    with gr.Row(elem_id="charts"):
+        race, acceptance = _plot(), _plot()
     memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
     outputs = Outputs(
         stage=stage,
-        outcome=[details, memory, race, acceptance, rounds, gaps, save],
+        outcome=[details, memory, race, acceptance, save],
         buttons=[go.run, go.stop, clear, open_],
     )
     return asked, own, outputs

@@ -39,6 +39,7 @@ class LaneView:
     drafting: bool = False
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
+    timing: dict[str, Any] | None = None  # once the lane has ended
     _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
     _measured_rounds: int = 0
 
@@ -47,6 +48,11 @@ class LaneView:
 
     def start(self, lane: Lane) -> None:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
+
+    def finish(self, trace: Trace) -> None:
+        self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
+        gaps = metrics.gaps(trace.rounds)
+        self.timing = {"gaps": asdict(gaps) if gaps else None, "pass_s": metrics.plain_pass_s(trace.rounds)}
 
     def measure(self) -> metrics.Metrics:
         """Measured again only if rounds came: measuring a long lane at every update would slow the decoding."""
@@ -63,6 +69,7 @@ class LaneView:
             "state": self.state,
             "figures": [asdict(f) for f in figures],
             "log": self.log,
+            "timing": self.timing,
         }
 
 
@@ -87,6 +94,7 @@ class Screen:
             "difference": _difference(self.comparison),
             "banner": self.banner,
             "replay": self.replay,
+            "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
         }
 
     def take(self, event: Event) -> None:
@@ -99,7 +107,7 @@ class Screen:
                 self.lanes[event.index].rounds.append(event.round)
                 self.lanes[event.index].log += tokens.line(event.round)
             case LaneFinished():
-                self.lanes[event.index].state = _state(event.trace)
+                self.lanes[event.index].finish(event.trace)
             case Finished():
                 self._finish(event.comparison)
 
@@ -109,7 +117,7 @@ class Screen:
             view.start(trace.lane)
             view.rounds = list(trace.rounds)
             view.log = tokens.log(trace.rounds)
-            view.state = _state(trace)
+            view.finish(trace)
         self._finish(comparison)
 
     @classmethod
@@ -160,12 +168,6 @@ class Screen:
         self._status = Status(report.done(comparison) + more)
 
 
-def _state(trace: Trace) -> str:
-    if trace.finish != "stopped":
-        return "done"
-    return "stopped" if trace.rounds else ""
-
-
 def _verdict(comparison: Comparison | None) -> dict[str, Any]:
     """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
     if comparison is None:
@@ -197,15 +199,13 @@ def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
 
 
 def results(comparison: Comparison | None) -> tuple[Any, ...]:
-    """Details, memory and the four charts (race, acceptance, rounds, gaps) of a comparison, or of none."""
+    """Details, memory and the two charts (race, acceptance) of a comparison, or of none."""
     if comparison is None:
-        return "", "", None, None, None, None
+        return "", "", None, None
     assisted = comparison.others[0]
     return (
         panels.details(report.details(comparison)),
         panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
-        panels.plot(charts.rounds(assisted), "time-per-round"),
-        panels.plot(charts.gaps(comparison), "time-between-tokens"),
     )

@@ -8,17 +8,16 @@ anywhere, so all names are escaped.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
 from playground import metrics
-from playground.trace import Comparison, Round, Trace
+from playground.trace import Comparison, Trace
 
 STANDARD = "#808080"
-ASSISTED, DRAFTING = "#0072B2", "#D55E00"  # from Okabe and Ito's set, as the next
+ASSISTED = "#0072B2"  # from Okabe and Ito's set, as the next
 OTHERS = (ASSISTED, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of the lanes beside the baseline, in turn
 INK = "#1f2328"
 GRID = "#d0d7de"
@@ -57,77 +56,6 @@ def race(comparison: Comparison) -> go.Figure:
             hovertemplate="%{y} tokens after %{x:.2f} s",
         )
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero").update_layout(hovermode="x")
-
-
-def rounds(trace: Trace) -> go.Figure:
-    """Where each round's time went: drafting and verifying, stacked."""
-    figure = _figure("Time per round", "assisted lane; round 1 includes the prefill", "round", "milliseconds")
-    if not trace.rounds:
-        return _empty(figure, "No round was run.")
-    if any(None in (round_.draft_s, round_.verify_s) for round_ in trace.rounds):
-        return _empty(figure, "The server does not report the time of each round.")
-    kept = [f"{len(r.accepted)} of {len(r.drafted)} draft tokens accepted" for r in trace.rounds]
-    for name, seconds, color in (
-        ("verifying (target)", [r.verify_s for r in trace.rounds], ASSISTED),
-        ("drafting", [r.draft_s for r in trace.rounds], DRAFTING),
-    ):
-        figure.add_bar(
-            x=list(range(1, len(trace.rounds) + 1)),
-            y=[1000 * s for s in seconds],
-            name=name,
-            marker={"color": color, "line": {"width": 0}},
-            customdata=kept,
-            hovertemplate="%{y:.1f} ms " + name + "<br>%{customdata}<extra>round %{x}</extra>",
-        )
-    figure.update_layout(barmode="stack", bargap=0.15 if len(trace.rounds) < 60 else 0)
-    return _clip_prefill(figure, trace.rounds)
-
-
-def _clip_prefill(figure: go.Figure, rounds: Sequence[Round]) -> go.Figure:
-    """A long prompt's first round would flatten all others: it is clipped, with a note."""
-    first, *others = [1000 * (r.draft_s + r.verify_s) for r in rounds]
-    if others and first > 3 * max(others):
-        figure.update_yaxes(range=[0, 1.5 * max(others)])
-        figure.add_annotation(
-            x=1.5,  # right of its bar
-            y=1,
-            xref="x",
-            yref="paper",
-            text=f"round 1: {first:,.0f} ms",
-            showarrow=False,
-            xanchor="left",
-            xshift=4,
-        )
-    return figure
-
-
-def gaps(comparison: Comparison) -> go.Figure:
-    """The distribution of the time between tokens."""
-    lanes = [
-        (trace, color, [1000 * s for s in metrics.inter_token_latencies(trace.rounds)])
-        for trace, color in _colored(comparison)
-    ]
-    first_gaps = lanes[1][2]
-    together = sum(gap == 0 for gap in first_gaps)
-    subtitle = f"{together} of {len(first_gaps)} tokens arrived with the one before"
-    figure = _figure("Time between tokens", subtitle, "milliseconds since the previous token", "% of tokens")
-    longest = max((max(values) for _, _, values in lanes if values), default=0.0)
-    if not longest:
-        return _empty(figure, "Two rounds are needed for a time between them.")
-    width = longest / 24
-    for trace, color, values in lanes:
-        figure.add_histogram(
-            x=values,
-            name=escape(trace.lane.name),
-            xbins={"start": 0, "end": longest + width, "size": width},
-            histnorm="percent",
-            marker={
-                "color": color,
-                "pattern": {"shape": "" if color == STANDARD else "/", "size": 5, "fillmode": "overlay"},
-            },
-            hovertemplate="%{y:.1f} % of tokens came %{x} ms after the previous one",
-        )
-    return figure.update_layout(barmode="group", bargap=0.12, bargroupgap=0)
 
 
 def acceptance(trace: Trace) -> go.Figure:

@@ -90,7 +90,7 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
     assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
     assert "Identical output: 64 tokens." in page.locator("#verdict").inner_text()
     page.locator("#charts .main-svg").first.wait_for()
-    assert page.locator("#charts [data-testid=plotly]").count() == 4
+    assert page.locator("#charts [data-testid=plotly]").count() == 2
 
     page.reload()
     page.locator("#model", has_text="is ready").wait_for()

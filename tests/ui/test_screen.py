@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
@@ -41,6 +43,19 @@ def test_logs_only_grow():
     assert seen == tokens.log(comparison.lanes[1].rounds)
 
 
+def test_a_lane_that_has_ended_has_its_gaps_and_its_median_plain_pass():
+    comparison = fakes.comparison(tokens=12)
+    screen = Screen("waiting")
+    steps = list(events(comparison))
+    ended = next(i for i, event in enumerate(steps) if isinstance(event, LaneFinished))
+    for event in steps[:ended]:
+        screen.take(event)
+    assert screen.value()["lanes"][0]["timing"] is None
+    screen.take(steps[ended])
+    timing = screen.value()["lanes"][0]["timing"]
+    assert timing["gaps"]["n"] == 11 and timing["pass_s"] == pytest.approx(fakes.PASS_S)
+
+
 def test_the_status_says_which_lane_runs_and_how_far_it_is():
     screen = Screen("waiting", limit=2)
     screen.take(Progress("Warming up"))
@@ -63,7 +78,7 @@ def test_a_run_that_was_cut_off_keeps_what_it_has():
     assert [lane["state"] for lane in value["lanes"]] == ["stopped", ""]
 
 
-def test_a_finished_run_has_a_verdict_details_and_four_charts():
+def test_a_finished_run_has_a_verdict_details_and_two_charts():
     comparison = fakes.comparison(tokens=30)
     screen = Screen()
     assert screen.value()["verdict"]["figure"] == "–"
@@ -73,8 +88,8 @@ def test_a_finished_run_has_a_verdict_details_and_four_charts():
     details, memory, *charts = results(comparison)
     assert memory == ""
     assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details
-    assert [chart.type for chart in charts] == ["plotly"] * 4
-    assert results(None) == ("", "", None, None, None, None)
+    assert [chart.type for chart in charts] == ["plotly"] * 2
+    assert results(None) == ("", "", None, None)
 
 
 def test_what_each_lane_holds_in_memory_is_a_table():

@@ -34,8 +34,7 @@ def test_the_race_climbs_by_what_each_round_brought(comparison):
 def test_a_lane_s_name_is_no_markup(comparison):
     lanes = [replace(it, lane=replace(it.lane, name=f"<a href='{i}'>y</a>")) for i, it in enumerate(comparison.lanes)]
     named = Comparison(tuple(lanes), lanes[0].lane.name)
-    for figure in (charts.race(named), charts.gaps(named)):
-        assert all("<" not in line.name for line in figure.data)
+    assert all("<" not in line.name for line in charts.race(named).data)
 
 
 def test_every_lane_has_a_colour_and_the_baseline_is_grey_wherever_it_stands(comparison):
@@ -43,32 +42,6 @@ def test_every_lane_has_a_colour_and_the_baseline_is_grey_wherever_it_stands(com
     figure = charts.race(Comparison((third, *comparison.lanes)))
     assert [line.name for line in figure.data] == ["Standard", "Another", "Assisted"]
     assert len({line.line.color for line in figure.data}) == 3 and figure.data[0].line.color == charts.STANDARD
-    assert len(charts.gaps(Comparison((third, *comparison.lanes))).data) == 3
-
-
-def test_rounds_of_unknown_times_say_so(comparison):
-    untimed = replace(comparison.lanes[1], rounds=(replace(comparison.lanes[1].rounds[0], draft_s=None),))
-    assert "does not report" in charts.rounds(untimed).layout.annotations[0].text
-
-
-def test_rounds_stack_drafting_on_verifying_in_milliseconds(comparison):
-    verifying, drafting = charts.rounds(comparison.lanes[1]).data
-    assert verifying.y == pytest.approx((100, 100, 100)) and drafting.y == pytest.approx((100, 100, 100))
-    assert list(verifying.x) == [1, 2, 3]
-    assert "2 of 2" in verifying.customdata[0]
-
-
-def test_a_long_prefill_leaves_the_picture_and_says_so():
-    lane = trace([plain_round(1, verify_s=2.0), *(plain_round(i, start_s=2.0 + i) for i in range(3))])
-    figure = charts.rounds(lane)
-    assert figure.layout.yaxis.range[1] == pytest.approx(150)
-    assert "2,000 ms" in figure.layout.annotations[0].text
-
-
-def test_gaps_say_how_many_tokens_arrived_together(comparison):
-    figure = charts.gaps(comparison)
-    assert "3 of 5 tokens arrived with the one before" in figure.layout.title.text
-    assert figure.data[0].x == pytest.approx((100,) * 5)
 
 
 def test_acceptance_is_given_once_reached_and_of_all_drafts(comparison):
@@ -80,15 +53,11 @@ def test_acceptance_is_given_once_reached_and_of_all_drafts(comparison):
 
 def test_a_lane_that_drafted_nothing_says_so(comparison):
     assert charts.acceptance(comparison.lanes[0]).layout.annotations[0].text == "Nothing was drafted."
-    one = Comparison((trace([plain_round(1)]), trace([plain_round(1)], name="Standard again")))
-    assert "Two rounds" in charts.gaps(one).layout.annotations[0].text
 
 
 def test_every_figure_has_a_title_units_and_a_background_for_its_image(comparison):
     for figure in (
         charts.race(comparison),
-        charts.gaps(comparison),
-        charts.rounds(comparison.lanes[1]),
         charts.acceptance(comparison.lanes[1]),
     ):
         assert figure.layout.title.text and figure.layout.xaxis.title.text and figure.layout.yaxis.title.text
