@@ -1,6 +1,232 @@
-// Replays the lanes on one clock.
+// Replays the lanes on one clock, in the browser alone: play, a scrubber, a pace, and steps from round to round with
+// the phases of that round in words. At rest everything is shown (time is Infinity).
+
+const PACES = [0.25, 0.5, 1, 2, 4];
+const FRAME_MS = 40; // between two updates while playing: the eye needs no more, and another run may need the cores
+const HOLD_MS = 2500; // what a loop shows at its end
 
 function replayPart() {
-  const node = make("section", "replay");
-  return { node, show(value, rounds) {} };
+  const play = make("button", "play");
+  const back = make("button", "", "◂", make("span", "", " Round"));
+  const forth = make("button", "", make("span", "", "Round "), "▸");
+  for (const button of [play, back, forth]) button.type = "button";
+  back.setAttribute("aria-label", "Back one round");
+  forth.setAttribute("aria-label", "Forward one round");
+  const scrubber = make("input");
+  Object.assign(scrubber, { type: "range", min: 0, step: "any" });
+  scrubber.setAttribute("aria-label", "Time of the replay");
+  const clock = make("span", "clock");
+  const pace = make("select", "", ...PACES.map((times) => new Option(`${times}×`, times, times === 1, times === 1)));
+  pace.setAttribute("aria-label", "Pace, in times the recorded one");
+  const bar = make("div", "bar", play, back, forth, scrubber, clock, pace);
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", "Replay");
+  const title = make("p", "which");
+  const steps = make("ol", "phases");
+  const words = make("div", "words", title, steps);
+  words.setAttribute("aria-live", "polite");
+  const node = make("section", "replay", bar, words);
+  node.setAttribute("aria-label", "Replay");
+  node.hidden = true;
+
+  let rounds = [];
+  let drawn = [];
+  let names = [];
+  let sampled = false;
+  let total = 0;
+  let time = Infinity;
+  let frame = 0;
+  let loops = false; // whether it began by itself and goes round
+  let begun = false;
+  let chosen = { lane: 1, round: 0 };
+
+  // --- time ---
+
+  function seek(next) {
+    time = next;
+    tell("seek", { time });
+    const shown = Math.min(time, total);
+    scrubber.value = shown;
+    clock.textContent = `${shown.toFixed(2)} of ${total.toFixed(2)} s`;
+    scrubber.setAttribute("aria-valuetext", `${shown.toFixed(2)} of ${total.toFixed(2)} seconds`);
+  }
+
+  function start(looping) {
+    if (time >= total) seek(0);
+    loops = looping;
+    let last = performance.now();
+    let ended = 0;
+    const tick = (now) => {
+      frame = requestAnimationFrame(tick);
+      if (now - last < FRAME_MS) return;
+      const next = time + ((now - last) / 1000) * Number(pace.value);
+      last = now;
+      if (next < total) return seek(next);
+      if (time < total) seek(total);
+      ended ||= now;
+      if (!loops) return rest();
+      if (now - ended < HOLD_MS) return;
+      ended = 0;
+      seek(0);
+    };
+    frame = requestAnimationFrame(tick);
+    label();
+  }
+
+  function pause() {
+    cancelAnimationFrame(frame);
+    frame = 0;
+    loops = false;
+    label();
+  }
+
+  function rest() {
+    pause();
+    if (time !== Infinity) seek(Infinity);
+  }
+
+  function label() {
+    play.textContent = frame ? "❚❚ Pause" : "▶ Replay";
+    words.classList.toggle("playing", frame !== 0);
+  }
+
+  // Whatever the user does ends a replay that began by itself.
+  for (const name of ["pointerdown", "keydown", "wheel", "touchmove"]) {
+    addEventListener(name, (event) => loops && (bar.contains(event.target) ? (loops = false) : rest()), {
+      capture: true,
+      passive: true,
+    });
+  }
+
+  // --- steps ---
+
+  function step(by) {
+    pause();
+    const all = rounds[chosen.lane].all;
+    const now = time === Infinity && chosen.round ? chosen.round : rounds[chosen.lane].until(time);
+    const round = Math.min(Math.max(now + by, 0), all.length);
+    seek(round ? all[round - 1].times.end : 0);
+    tell("select", { lane: chosen.lane, round });
+  }
+
+  hear("select", ({ lane, round }) => {
+    chosen = { lane, round };
+    tellPhases();
+  });
+
+  function tellPhases() {
+    const round = rounds[chosen.lane]?.all[chosen.round - 1];
+    if (!round) {
+      title.textContent =
+        "Step from round to round with the arrow keys, or press a block, to read what happened in it.";
+      return steps.replaceChildren();
+    }
+    title.textContent = `${names[chosen.lane]}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
+    steps.replaceChildren(
+      ...phasesOf(round, sampled).map(([name, ...parts]) =>
+        make("li", name.toLowerCase(), make("b", "", name), make("span", "", ...parts)),
+      ),
+    );
+  }
+
+  play.addEventListener("click", () => (frame ? pause() : start(false)));
+  back.addEventListener("click", () => step(-1));
+  forth.addEventListener("click", () => step(1));
+  scrubber.addEventListener("input", () => {
+    pause();
+    seek(Number(scrubber.value) >= total ? Infinity : Number(scrubber.value));
+  });
+  node.addEventListener("keydown", (event) => {
+    const act = { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }[event.key];
+    if (!act || event.target === pace || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  });
+
+  // --- the value ---
+
+  function show(value, logs) {
+    rounds = logs;
+    names = value.lanes.map(({ name }) => name);
+    sampled = value.sampled;
+    const running = value.lanes.some(({ state }) => state === "running" || state === "waiting");
+    const another = logs.length !== drawn.length || logs.some(({ all }, index) => all !== drawn[index]);
+    drawn = logs.map(({ all }) => all);
+    if (running || another) rest();
+    if (another) {
+      chosen = { lane: logs.length - 1 && 1, round: 0 };
+      begun = false;
+      tellPhases();
+    }
+    for (const control of [play, back, forth, scrubber, pace]) control.disabled = running;
+    node.hidden = !running && !logs.some(({ all }) => all.length);
+    if (running || node.hidden) return;
+    total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
+    scrubber.max = total;
+    seek(time);
+    if (value.replay && !begun && !calm.matches) start(true);
+    begun = true;
+  }
+  label();
+  return { node, show };
+}
+
+// What a round did, in words: rows of a phase's name and its sentence.
+function phasesOf({ drafted, own, tree, times }, sampled) {
+  const took = (seconds) => (seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`);
+  const accepted = drafted.filter(({ kind }) => kind === "accepted");
+  const kept = own ? [...accepted, own] : accepted;
+  const deep = Math.max(0, ...drafted.map(({ position }) => position));
+  const draft = !drafted.length
+    ? ["Nothing was drafted."]
+    : tree
+      ? [`A tree of ${drafted.length} tokens, ${deep} deep, ${took(times.draft)}.`]
+      : [`${count(drafted.length, "token")} ${took(times.draft)}: `, quoted(drafted)];
+  const verify = drafted.length
+    ? `The model checked ${drafted.length === 1 ? "it" : `all ${drafted.length}`} ${took(times.verify)}.`
+    : `A plain pass of the model ${took(times.verify)}.`;
+  return [
+    ["Draft", ...draft],
+    ["Verify", verify],
+    ["Decision", ...decision(drafted, accepted, own, tree, sampled)],
+    ["Kept", `${count(kept.length, "token")}: `, quoted(kept)],
+  ];
+}
+
+function decision(drafted, accepted, own, tree, sampled) {
+  if (!drafted.length) return ["The model chose ", quoted([own]), "."];
+  const share = tree
+    ? `${count(accepted.length, "token")} accepted`
+    : `${accepted.length} of ${drafted.length} accepted`;
+  if (!own) return [`${share}; the last one ends the text.`];
+  if (own.kind === "bonus")
+    return [
+      `${share}, to the end of ${tree ? "a branch" : "the draft"}. The same pass gives one more: `,
+      quoted([own]),
+      ".",
+    ];
+  const last = drafted.lastIndexOf(accepted.at(-1));
+  const refused = drafted.filter((token, i) => token.kind === "rejected" && (token.parent ?? i - 1) === last);
+  const chances = ({ p, q }) => ` (p ${probability(p, "")}, q ${probability(q, "")})`;
+  const rule = sampled && !tree ? ", kept with probability p ÷ q where p is below q" : "";
+  const first = refused.slice(0, 3).flatMap((token, i) => [i ? ", " : "", quoted([token]), chances(token)]);
+  const more = refused.length > 3 ? ` and ${refused.length - 3} more` : "";
+  return [
+    `${share}. Rejected: `,
+    ...first,
+    more,
+    rule,
+    sampled ? ". Sampled in its place: " : ". The model's choice instead: ",
+    quoted([own]),
+    ` (p ${probability(own.p, "")}).`,
+  ];
+}
+
+function quoted(tokens) {
+  const text = tokens
+    .map((token) => token.text)
+    .join("")
+    .replace(/\n/g, "↵");
+  const node = make("bdi", "quoted", text.length > 80 ? `${text.slice(0, 79)}…` : text || "part of a character");
+  return node;
 }

@@ -1,0 +1,327 @@
+"""The rounds timeline and the replay, drawn from a value without Gradio: the stage's scripts on a blank page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from playground.trace import Comparison
+from playground.ui import panels
+from playground.ui.screen import Screen
+from tests.examples import drafted_round, plain_round, trace, tree_round
+from tests.ui import fakes
+
+pytestmark = pytest.mark.browser
+
+# What Gradio's HTML component gives the scripts: `element`, `props` and `watch`.
+MOUNT = """([scripts, value]) => {
+  window.props = { value };
+  window.told = [];
+  const watch = (_, act) => (window.update = (next) => ((window.props.value = next), act()));
+  const spy = 'for (const name of ["select", "seek"]) hear(name, (detail) => window.told.push([name, detail]));';
+  new Function("element", "props", "watch", scripts + spy)(document.body, window.props, watch);
+}"""
+
+
+@pytest.fixture
+def stage(chromium) -> Iterator[Callable]:
+    """Draws a value on a page of its own; a script's error on it fails the test."""
+    contexts, errors = [], []
+
+    def draw(value: dict[str, Any], width: int = 1280, **options):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.set_content('<!doctype html><body><div class="stage"></div></body>')
+        for name in ("page.css", *sorted(f"css/{path.name}" for path in (panels.ASSETS / "css").glob("*.css"))):
+            page.add_style_tag(path=panels.ASSETS / name)
+        scripts = [(panels.ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in panels.SCRIPTS]
+        page.evaluate(MOUNT, ["\n".join(scripts), value])
+        return page
+
+    yield draw
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def value_of(comparison: Comparison, **changes) -> dict[str, Any]:
+    screen = Screen()
+    screen.load(comparison)
+    return json.loads(json.dumps({**screen.value(), **changes}))
+
+
+def blocks(page, lane: int, kind: str):
+    return page.locator(f'.timeline .band[data-lane="{lane}"] path.{kind}')
+
+
+def zoom_of(page) -> float:
+    """Pixels a second."""
+    return page.locator(".timeline .band g[transform]").first.evaluate("node => node.transform.baseVal[0].matrix.a")
+
+
+def told(page, name: str) -> list:
+    return [detail for said, detail in page.evaluate("window.told") if said == name]
+
+
+def press_round(page, comparison: Comparison, lane: int, number: int) -> None:
+    """Presses the middle of a round's block."""
+    round_ = comparison.lanes[lane].rounds[number - 1]
+    total = max(lane.rounds[-1].end_s for lane in comparison.lanes)
+    plot = page.locator(".timeline .plot svg").bounding_box()
+    y = page.locator(f'.timeline .band[data-lane="{lane}"] path').first.bounding_box()
+    share = (round_.start_s + round_.end_s) / 2 / total
+    page.mouse.click(plot["x"] + share * (plot["width"] - 6), y["y"] + y["height"] - 2)
+
+
+def kept(page, index: int) -> int:
+    """The rounds that a lane's panel shows."""
+    return page.locator(".tokens").nth(index).locator(".round:not(.future)").count()
+
+
+def test_a_block_its_facts_its_tokens_and_its_phases_choose_each_other(stage):
+    comparison = fakes.comparison()
+    page = stage(value_of(comparison))
+    press_round(page, comparison, 1, 4)
+    facts = page.locator("#round-tip").inner_text()
+    round_ = comparison.lanes[1].rounds[3]
+    for fact in ("Round 4", "draft", "16 ms", "verify", "40 ms", f"{len(round_.accepted)} of {len(round_.drafted)}"):
+        assert fact in facts
+    assert page.locator(".tokens").nth(1).locator(".round.selected").get_attribute("data-round") == "4"
+    assert page.locator(".timeline rect.chosen").is_visible()
+    assert "round 4 of" in page.locator(".replay .which").inner_text()
+
+    page.locator(".tokens").nth(0).locator(".round .tok").nth(6).click()
+    assert "Standard, round 7 of" in page.locator(".replay .which").inner_text()
+    assert page.locator(".tokens").nth(1).locator(".round.selected").count() == 0
+    assert told(page, "select") == [{"lane": 1, "round": 4}, {"lane": 0, "round": 7}], "no selection answers another"
+
+
+def test_keys_go_from_round_to_round_and_zoom(stage):
+    page = stage(value_of(fakes.comparison()))
+    plot = page.locator(".timeline .plot")
+    plot.focus()
+    whole = zoom_of(page)
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp", "End", "ArrowDown"):
+        page.keyboard.press(key)
+    chosen = [(it["lane"], it["round"]) for it in told(page, "select")]
+    last = len(fakes.comparison().lanes[1].rounds)
+    assert chosen == [(1, 1), (1, 2), (1, 1), (0, 1), (0, 60), (1, last)]
+    assert page.locator("#round-tip").is_visible()
+    page.keyboard.press("+")
+    assert zoom_of(page) == pytest.approx(2 * whole)
+    page.keyboard.press("Home")  # comes into view
+    box, frame = page.locator(".timeline rect.chosen").bounding_box(), plot.bounding_box()
+    assert frame["x"] - 3 <= box["x"] <= frame["x"] + frame["width"]
+    page.keyboard.press("0")
+    assert zoom_of(page) == pytest.approx(whole)
+    page.keyboard.press("Escape")
+    assert page.locator(".timeline rect.chosen").is_hidden() and page.locator("#round-tip").is_hidden()
+    summary = plot.get_attribute("aria-label")
+    assert "Standard: 60 rounds in 2.44 s" in summary and "Assisted" in summary
+
+
+def test_the_pointer_zooms_pans_and_resets(stage):
+    page = stage(value_of(fakes.comparison()))
+    plot = page.locator(".timeline .plot svg")
+    plot.scroll_into_view_if_needed()
+    box, whole = plot.bounding_box(), zoom_of(page)
+    middle = box["x"] + box["width"] / 2, box["y"] + 30
+    shift = "node => node.transform.baseVal[0].matrix.e"
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -100)
+    assert zoom_of(page) == whole, "the wheel alone scrolls the page"
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + 30
+    page.get_by_role("button", name="Zoom in").click()
+    page.mouse.move(*middle)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    assert zoom_of(page) > 2.1 * whole
+    before = page.locator(".timeline .band g[transform]").first.evaluate(shift)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 80, middle[1], steps=4)
+    page.mouse.up()
+    after = page.locator(".timeline .band g[transform]").first.evaluate(shift)
+    assert after - before == pytest.approx(80, abs=1)
+    assert told(page, "select") == [], "a drag chooses nothing"
+    page.mouse.dblclick(*middle)
+    assert zoom_of(page) == pytest.approx(whole)
+
+
+def test_a_growing_run_adds_blocks_and_leaves_those_that_stand(stage):
+    comparison = fakes.comparison()
+    value = value_of(comparison)
+    lines = value["lanes"][0]["log"].splitlines(keepends=True)
+
+    def streamed(n: int) -> dict[str, Any]:
+        running = {**value["lanes"][0], "log": "".join(lines[:n]), "state": "running", "timing": None}
+        waiting = {**value["lanes"][1], "log": "", "state": "waiting", "timing": None}
+        return {**value, "lanes": [running, waiting]}
+
+    page = stage(streamed(10))
+    page.evaluate("document.querySelector('.timeline path.verify').mine = true")
+    tall = page.locator(".timeline .plot").bounding_box()["height"]
+    page.evaluate("value => update(value)", streamed(15))
+    assert blocks(page, 0, "verify").count() == 2
+    assert blocks(page, 0, "verify").first.evaluate("node => node.mine")
+    assert page.locator(".replay .play").is_disabled()
+    page.evaluate("value => update(value)", value)
+    assert page.locator(".timeline .plot").bounding_box()["height"] == tall
+    assert page.locator(".replay .play").is_enabled()
+    assert page.locator(".ruler text").text_content() == "40 ms: median plain pass"
+    page.evaluate("value => update(value)", streamed(3))
+    assert blocks(page, 0, "verify").count() == 1 and blocks(page, 1, "verify").count() == 0
+
+
+def test_drafting_is_hatched_and_unknown_times_make_one_neutral_block(stage):
+    comparison = fakes.comparison()
+    page = stage(value_of(comparison))
+    fill = "node => getComputedStyle(node).fill"
+    assert "timeline-hatch" in blocks(page, 1, "draft").first.evaluate(fill)
+    assert blocks(page, 0, "draft").count() == 0
+    silent = [replace(round_, draft_s=None, verify_s=None) for round_ in comparison.lanes[1].rounds]
+    lanes = (comparison.lanes[0], replace(comparison.lanes[1], rounds=tuple(silent)))
+    page = stage(value_of(Comparison(lanes)))
+    assert blocks(page, 1, "unknown").count() == 1
+    assert blocks(page, 1, "draft").count() == blocks(page, 1, "verify").count() == 0
+    page.locator(".timeline .plot").focus()
+    page.keyboard.press("ArrowRight")
+    assert "unknown" in page.locator("#round-tip").inner_text()
+    assert "in an unknown time" in page.locator(".replay .phases").inner_text()
+
+
+def test_a_long_prefill_is_cut_short_and_says_so(stage):
+    short = [plain_round(i, start_s=5 + 0.1 * i) for i in range(1, 9)]
+    lanes = [trace([plain_round(0, verify_s=5.1), *short], name=name) for name in ("Standard", "Again")]
+    page = stage(value_of(Comparison(tuple(lanes))))
+    assert page.locator(".timeline .stub .break").count() == 2
+    assert page.locator(".timeline .caption").first.text_content() == "Standard  9 passes · prefill 5,100 ms, cut short"
+    width = page.locator(".timeline .plot").bounding_box()["width"]
+    assert zoom_of(page) * 0.8 > 0.8 * width, "the rest has the room"
+    page = stage(value_of(fakes.comparison()))
+    assert page.locator(".timeline .stub .break").count() == 0
+
+
+def test_gaps_have_percentiles_and_say_of_how_many(stage):
+    page = stage(value_of(fakes.comparison()))
+    table = page.locator(".gaps table")
+    assert table.locator("tbody tr").count() == 2
+    assert table.locator("tbody tr").first.inner_text().split() == ["Standard", "40.0", "40.0", "40.0", "59"]
+    assert page.locator(".gaps path.share").count() == 2
+    assert "came together with the one before" in page.locator(".gaps").inner_text()
+
+
+def test_the_scrubber_shows_both_lanes_at_one_time(stage):
+    comparison = fakes.comparison()
+    page = stage(value_of(comparison))
+    everything = [kept(page, 0), kept(page, 1)]
+    scrubber = page.get_by_label("Time of the replay")
+    scrubber.fill("1.01")
+    ended = [sum(round_.end_s <= 1.01 for round_ in lane.rounds) for lane in comparison.lanes]
+    assert [kept(page, 0), kept(page, 1)] == ended
+    assert 0 < ended[0] < everything[0]
+    assert page.locator(".timeline .veil").is_visible()
+    assert scrubber.get_attribute("aria-valuetext") == "1.01 of 2.44 seconds"
+    scrubber.fill(scrubber.get_attribute("max"))
+    assert [kept(page, 0), kept(page, 1)] == everything
+    assert page.locator(".timeline .veil").is_hidden()
+
+
+def test_arrow_keys_step_through_the_chosen_lane_in_words(stage):
+    rounds = [
+        drafted_round([1, 2, 9], accepted=2, own=3),
+        drafted_round([4, 5], accepted=2, own=6, start_s=0.2),
+        tree_round(start_s=0.4),
+    ]
+    standard = [plain_round(i, start_s=0.1 * i) for i in range(8)]
+    asked = {"temperature": 0.7}
+    comparison = Comparison((trace(standard, **asked), trace(rounds, drafter="ngram", **asked)))
+    page = stage(value_of(comparison))
+    scrubber = page.get_by_label("Time of the replay")
+
+    def words() -> str:
+        return " ".join(page.locator(".replay .words").inner_text().split())
+
+    scrubber.fill("0")
+    assert kept(page, 1) == 0
+    scrubber.press("ArrowRight")
+    assert (kept(page, 0), kept(page, 1)) == (2, 1)
+    told_ = words()
+    for part in ("round 1 of 3", "3 tokens in 100 ms: 1 2 9", "The model checked all 3 in 100 ms", "2 of 3 accepted"):
+        assert part in told_
+    assert "9 (p 0.700, q 0.800), kept with probability p ÷ q where p is below q" in told_
+    assert "Sampled in its place: 3 (p 0.900)" in told_ and "3 tokens: 1 2 3" in told_
+    scrubber.press("ArrowRight")
+    assert "2 of 2 accepted, to the end of the draft. The same pass gives one more: 6" in words()
+    scrubber.press("ArrowRight")
+    assert "A tree of 5 tokens, 2 deep" in words()
+    assert "1 token accepted. Rejected: 7 (p 0.300, q 0.400), 8 (p 0.300, q 0.400)" in words()
+    scrubber.press("ArrowRight")
+    assert "round 3 of 3" in words()
+    scrubber.press("ArrowLeft")
+    assert "round 2 of 3" in words() and kept(page, 1) == 2
+    page.locator(".timeline .plot").focus()
+    page.keyboard.press("ArrowUp")
+    page.get_by_label("Forward one round").click()
+    assert "Standard" in words() and "A plain pass of the model in 100 ms" in words()
+
+
+def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
+    comparison = fakes.comparison()
+    page = stage(value_of(comparison))
+    page.get_by_label("Pace").select_option("4×")
+    page.get_by_role("button", name="Replay").click()
+    page.wait_for_function("document.querySelector('.tokens .round.future')")
+    assert page.locator(".replay .play").inner_text().endswith("Pause")
+    page.wait_for_function("!document.querySelector('.tokens .round.future')")
+    page.locator(".replay .play", has_text="▶").wait_for()
+    assert told(page, "seek")[-1] == {"time": float("inf")}, "at rest everything is shown"
+
+    page.get_by_role("button", name="Replay").click()
+    page.wait_for_function("document.querySelector('.tokens .round.future')")
+    value = value_of(comparison)
+    value["lanes"][0] |= {"state": "running", "log": value["lanes"][0]["log"].splitlines(keepends=True)[0]}
+    value["lanes"][1] |= {"state": "waiting", "log": ""}
+    page.evaluate("value => update(value)", value)
+    assert kept(page, 0) == 1 and page.locator(".timeline .veil").is_hidden()
+    sought = len(told(page, "seek"))
+    page.wait_for_timeout(200)
+    assert len(told(page, "seek")) == sought, "nothing runs beside a run"
+
+
+def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
+    value = value_of(fakes.comparison(), replay=True)
+    page = stage(value)
+    page.wait_for_function("document.querySelector('.tokens .round.future')")
+    page.keyboard.press("Tab")
+    assert page.locator(".tokens .round.future").count() == 0
+    page.evaluate("value => update(value)", value)
+    page.wait_for_timeout(150)
+    assert page.locator(".tokens .round.future").count() == 0, "it begins once"
+
+    still = stage(value, reduced_motion="reduce")
+    still.wait_for_timeout(150)
+    assert still.locator(".tokens .round.future").count() == 0
+
+
+def test_a_phone_has_room_and_a_tap_chooses(stage):
+    comparison = fakes.comparison()
+    page = stage(value_of(comparison), width=390, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator(".timeline .help").scroll_into_view_if_needed()
+    y = page.locator('.timeline .band[data-lane="1"] path').first.bounding_box()
+    page.touchscreen.tap(y["x"] + 4, y["y"] + y["height"] - 4)
+    assert told(page, "select") == [{"lane": 1, "round": 1}]
+    assert page.locator("#round-tip").is_visible()
+    assert page.get_by_role("tab", selected=True).inner_text().startswith("Assisted")
+    for button in page.locator(".timeline button, .replay button").all():
+        assert button.bounding_box()["height"] >= 40
