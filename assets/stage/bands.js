@@ -13,10 +13,13 @@ const inMs = (seconds) =>
 const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 const gained = ({ drafted, own }) => drafted.filter(({ kind }) => kind === "accepted").length + (own ? 1 : 0);
 
-// The least of 1, 2, 5, 10, 20, … that is not below a value.
-function niceAbove(value) {
+const TICKS = [1, 2, 5, 10];
+const ROOM = [1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10]; // for a run that grows, so that its scale seldom changes
+
+// The least of these times a power of ten that is not below a value.
+function niceAbove(value, steps = TICKS) {
   const ten = 10 ** Math.floor(Math.log10(value));
-  return ten * [1, 2, 5, 10].find((step) => step * ten >= value * 0.999);
+  return ten * steps.find((step) => step * ten >= value * 0.999);
 }
 
 // One lane's blocks, drawn in seconds and tokens.

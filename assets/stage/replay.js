@@ -160,6 +160,10 @@ function replayPart() {
     }
     for (const control of [play, back, forth, scrubber, pace]) control.disabled = running;
     node.hidden = !running && !logs.some(({ all }) => all.length);
+    if (running) {
+      scrubber.value = scrubber.max;
+      clock.textContent = "";
+    }
     if (running || node.hidden) return;
     total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
     scrubber.max = total;

@@ -1,6 +1,6 @@
 // Rounds over true time: the baseline's passes above, the other lanes' rounds below, a block a round. A block is as
-// wide as its round took and as high as the tokens it gained. Blocks are drawn once, in seconds and tokens; time that grows,
-// zoom and pan change transforms alone. What the pointer is over is found by arithmetic, not by elements.
+// wide as its round took and as high as the tokens it gained. Blocks are drawn once, in seconds and tokens; time that
+// grows, zoom and pan change transforms alone. What the pointer is over is found by arithmetic, not by elements.
 
 function timelinePart() {
   const clip = svg("rect", { y: 0, height: 4000 });
@@ -38,7 +38,7 @@ function timelinePart() {
   const head = timelineHead(
     "Rounds timeline",
     [["plain", "plain pass"], ["draft", "drafting"], ["verify", "verifying"], ["height", "height: tokens gained"]],
-    [["−", "Zoom out", () => zoom(2)], ["+", "Zoom in", () => zoom(0.5)], ["Fit", "Show all", () => look(null)]],
+    [["−", "Zoom out", () => zoom(2)], ["+", "Zoom in", () => zoom(0.5)], ["Fit", "Fit the run", () => look(null)]],
   );
   const gaps = gapsPart();
   const help = make("p", "help", "Press a block for its tokens; arrow keys go from round to round.");
@@ -78,7 +78,7 @@ function timelinePart() {
   function whole() {
     const from = cut();
     const end = Math.max(...bands.map((band) => band.end), 0.001);
-    return { from, to: running ? from + niceAbove(end - from) : end };
+    return { from, to: running ? from + niceAbove(end - from, ROOM) : end };
   }
   const seen = () => view ?? whole();
   const left = () => (cut() ? BREAK : 0);
@@ -280,7 +280,8 @@ function timelinePart() {
   const span = () => seen().to - seen().from;
   keysOn(plot, { bands: () => bands, chosen: () => chosen, span, choose, pan, zoom, look });
   plot.addEventListener("focusout", () => hover(nothing));
-  addEventListener("scroll", ({ target }) => target.contains(plot) && hovered.round && tellRound(), { passive: true, capture: true });
+  const follow = ({ target }) => target.contains(plot) && hovered.round && tellRound();
+  addEventListener("scroll", follow, { passive: true, capture: true });
 
   new ResizeObserver(([{ contentRect }]) => {
     width = contentRect.width;
