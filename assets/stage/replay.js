@@ -88,6 +88,7 @@ function replayPart() {
   function label() {
     play.textContent = frame ? "❚❚ Pause" : "▶ Replay";
     words.classList.toggle("playing", frame !== 0);
+    tellPhases();
   }
 
   // Whatever the user does ends a replay that began by itself.
@@ -116,6 +117,10 @@ function replayPart() {
 
   function tellPhases() {
     const round = rounds[chosen.lane]?.all[chosen.round - 1];
+    if (frame) {
+      title.textContent = "All lanes on one clock, as recorded. Pause to step from round to round.";
+      return;
+    }
     if (!round) {
       title.textContent =
         "Step from round to round with the arrow keys, or press a block, to read what happened in it.";

@@ -91,7 +91,8 @@ def test_a_block_its_facts_its_tokens_and_its_phases_choose_each_other(stage):
     press_round(page, comparison, 1, 4)
     facts = page.locator("#round-tip").inner_text()
     round_ = comparison.lanes[1].rounds[3]
-    for fact in ("Round 4", "draft", "16 ms", "verify", "40 ms", f"{len(round_.accepted)} of {len(round_.drafted)}"):
+    times = [f"{1000 * seconds:g} ms" for seconds in (round_.draft_s, fakes.PASS_S)]
+    for fact in ("Round 4", "draft", "verify", *times, f"{len(round_.accepted)} of {len(round_.drafted)}"):
         assert fact in facts
     assert page.locator(".tokens").nth(1).locator(".round.selected").get_attribute("data-round") == "4"
     assert page.locator(".timeline rect.chosen").is_visible()
@@ -124,7 +125,7 @@ def test_keys_go_from_round_to_round_and_zoom(stage):
     page.keyboard.press("Escape")
     assert page.locator(".timeline rect.chosen").is_hidden() and page.locator("#round-tip").is_hidden()
     summary = plot.get_attribute("aria-label")
-    assert "Standard: 60 rounds in 2.44 s" in summary and "Assisted" in summary
+    assert f"Standard: 60 rounds in {61 * fakes.PASS_S:.2f} s" in summary and "Assisted" in summary
 
 
 def test_the_pointer_zooms_pans_and_resets(stage):
@@ -177,7 +178,7 @@ def test_a_growing_run_adds_blocks_and_leaves_those_that_stand(stage):
     page.evaluate("value => update(value)", value)
     assert page.locator(".timeline .plot").bounding_box()["height"] == tall
     assert page.locator(".replay .play").is_enabled()
-    assert page.locator(".ruler text").text_content() == "40 ms: median plain pass"
+    assert page.locator(".ruler text").text_content() == f"{1000 * fakes.PASS_S:g} ms: median plain pass"
     page.evaluate("value => update(value)", streamed(3))
     assert blocks(page, 0, "verify").count() == 1 and blocks(page, 1, "verify").count() == 0
 
@@ -215,7 +216,8 @@ def test_gaps_have_percentiles_and_say_of_how_many(stage):
     page = stage(value_of(fakes.comparison()))
     table = page.locator(".gaps table")
     assert table.locator("tbody tr").count() == 2
-    assert table.locator("tbody tr").first.inner_text().split() == ["Standard", "40.0", "40.0", "40.0", "59"]
+    gap = f"{1000 * fakes.PASS_S:.1f}"
+    assert table.locator("tbody tr").first.inner_text().split() == ["Standard", gap, gap, gap, "59"]
     assert page.locator(".gaps path.share").count() == 2
     assert "came together with the one before" in page.locator(".gaps").inner_text()
 
@@ -225,12 +227,13 @@ def test_the_scrubber_shows_both_lanes_at_one_time(stage):
     page = stage(value_of(comparison))
     everything = [kept(page, 0), kept(page, 1)]
     scrubber = page.get_by_label("Time of the replay")
-    scrubber.fill("1.01")
-    ended = [sum(round_.end_s <= 1.01 for round_ in lane.rounds) for lane in comparison.lanes]
+    time = 20.5 * fakes.PASS_S
+    scrubber.fill(str(time))
+    ended = [sum(round_.end_s <= time for round_ in lane.rounds) for lane in comparison.lanes]
     assert [kept(page, 0), kept(page, 1)] == ended
     assert 0 < ended[0] < everything[0]
     assert page.locator(".timeline .veil").is_visible()
-    assert scrubber.get_attribute("aria-valuetext") == "1.01 of 2.44 seconds"
+    assert scrubber.get_attribute("aria-valuetext") == f"{time:.2f} of {61 * fakes.PASS_S:.2f} seconds"
     scrubber.fill(scrubber.get_attribute("max"))
     assert [kept(page, 0), kept(page, 1)] == everything
     assert page.locator(".timeline .veil").is_hidden()
