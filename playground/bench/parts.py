@@ -116,7 +116,7 @@ def _ngram(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
 def _assistant(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     """With an assistant cut from the target: acceptance does not matter here, since both sides draft the same."""
     assistant = _cut_from(models.target)
-    models = replace(models, drafting=assistant, pair=replace(models.pair, assistant="x"))
+    models = replace(models, drafting=assistant, pair=replace(models.pair, weights={"assistant": assistant.name}))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD
     config.num_assistant_tokens_schedule = "constant"
