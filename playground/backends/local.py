@@ -18,12 +18,14 @@ from playground import __version__
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
+from playground.decoding.pass_cost import one_token_pass
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name
 from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedModel
@@ -60,6 +62,7 @@ class LocalBackend:
         return LocalRun(self.models(lane), lane, request)
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        self._choose_threads(self.models(lane))
         # With the whole prompt: the first prefill of a length is slower, and must not fall to one lane alone.
         short = replace(request, max_new_tokens=min(request.max_new_tokens, 4 * WARM_UP_ROUNDS))
         for _ in itertools.islice(self.run(lane, short).rounds, WARM_UP_ROUNDS):
@@ -86,6 +89,13 @@ class LocalBackend:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times,
         )
+
+    @staticmethod
+    def _choose_threads(models: LoadedPair) -> None:
+        """Anew for every comparison, since the cores may be shared by now."""
+        model = models.target.model
+        if model.device.type == "cpu" and choose_threads(one_token_pass(model)):
+            models.target.pass_times = ()  # which were measured with another number
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
