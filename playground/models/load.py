@@ -161,6 +161,8 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
             )
         if packs:
             pack(model) if worth_packing(model) else model.to(dtype)
+            for config in (model.config, model.config.get_text_config(decoder=True)):
+                config.dtype = model.dtype  # which transformers' MTP layers are loaded in
     settle(model)
     attend_by_groups(model, device)
     return model.eval()
