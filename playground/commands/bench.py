@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_models(bench)
     bench.add_argument("--runs", type=positive, help="interleaved runs of each side (default: 5; with --suite 1)")
     bench.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=DEFAULT)
-    bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory")
+    bench.add_argument("--only", nargs="+", metavar="PART", help="standard ngram assistant page long start memory cpu")
     bench.add_argument("--json", type=Path, metavar="F", help="write the result to this file")
     bench.add_argument("--traces", type=Path, metavar="F", help="with --suite: write every run's trace, one a line")
     bench.add_argument("--suite", metavar="S", help="drafters over prompts instead: a preset's name or a .jsonl file")

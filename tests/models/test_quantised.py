@@ -7,11 +7,11 @@ import logging
 
 import pytest
 import torch
+from playground.experiments.environment import describe
 from torch import nn
 from transformers import BitsAndBytesConfig
 
 from playground.errors import PlaygroundError
-from playground.experiments.environment import describe
 from playground.lane import Lane
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
