@@ -23,7 +23,7 @@ from playground.errors import PlaygroundError
 from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.attention import attend_by_groups
 from playground.models.cpu.packed import pack, worth_packing
-from playground.models.device import BITS, HALF, free_bytes, gigabytes
+from playground.models.device import HALF, free_bytes, gigabytes
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
@@ -137,12 +137,13 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
     packs = bits == HALF and not is_quantised(weights)
     stored = torch.float32 if weights.gguf else "auto"
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
-    if bits in BITS.values():
+    if bits and bits != HALF:
         options["quantization_config"] = quantisation(weights, bits, dtype)
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
     check_memory(weights, dtype, device, bits)
     disable_progress_bar()
+    model: PreTrainedModel
     with tensors_apart() if packs else nullcontext():
         model, report = AutoModelForCausalLM.from_pretrained(
             weights.folder,
@@ -202,7 +203,7 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
     files = weights.folder.glob("*.safetensors")
     needed, free = sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
     if needed > free:
-        format_ = NAMES.get(bits) or str(dtype).removeprefix("torch.")
+        format_ = NAMES[bits] if bits else str(dtype).removeprefix("torch.")
         raise PlaygroundError(
             f"{weights.name} needs {gigabytes(needed)} in {format_}, and {device} has "
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
@@ -218,7 +219,7 @@ def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
         if key != "__metadata__":
             start, end = tensor["data_offsets"]
             stored = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}.get(tensor["dtype"])
-            quantised = bits in BITS.values() and stored_bits(key, tensor["shape"], bits)
+            quantised = stored_bits(key, tensor["shape"], bits) if bits and bits != HALF else None
             wanted = HALF if bits == HALF else quantised or 8 * dtype.itemsize
             total += int((end - start) * wanted / (8 * stored)) if stored else end - start
     return total

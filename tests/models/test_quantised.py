@@ -7,12 +7,10 @@ import logging
 
 import pytest
 import torch
-from playground.experiments.environment import describe
 from torch import nn
 from transformers import BitsAndBytesConfig
 
 from playground.errors import PlaygroundError
-from playground.lane import Lane
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
 from playground.models.footprint import weights_bytes
@@ -94,8 +92,8 @@ def test_the_name_of_a_dtype_reaches_target_assistant_and_trace(folder, name):
     assert models.drafting is models.target
     computed_in = models.target.model.dtype
     assert computed_in == resolve_dtype(name, CPU) == resolve_dtype("auto", CPU)
-    precision = f"{name} weights, {str(computed_in).removeprefix('torch.')}"
-    assert describe(models, Lane("Standard", "tiny")).dtype == precision
+    expected = f"{name} weights, {str(computed_in).removeprefix('torch.')}"
+    assert precision(models.target.model) == expected
 
 
 @pytest.mark.parametrize("bits", [8, 4])
