@@ -101,8 +101,11 @@ def train(
 
 @torch.no_grad()
 def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
-    """On held-out answers, their drafts made greedily: `accepted`, for each position, the share of drafts that are accepted up
-    to there; `mean_accepted_length`, tokens per target pass at this lookahead, the bonus token included."""
+    """On held-out answers, drafted greedily.
+
+    `accepted`: for each position, the share of drafts that are accepted up to it. `mean_accepted_length`: tokens per
+    target pass at this lookahead, bonus token included.
+    """
     agreed, tokens = [], 0
     device = next(student.module.parameters()).device
     for batch in batches(held_out, 4096, random.Random(0)):
