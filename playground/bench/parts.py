@@ -56,6 +56,7 @@ def run(
     say: Callable[[str], None],
 ) -> BenchResult:
     """Runs the parts named in `only`, or all, and passes each result to `say` as it comes."""
+    backend = LocalBackend(ModelStore(), pair, dtype, device)
     parts = {
         "standard": _standard,
         "ngram": _ngram,
@@ -64,7 +65,7 @@ def run(
         "long": _long,
         "start": _start,
         "memory": partial(_memory, dtype=dtype),
-        "cpu": _cpu,
+        "cpu": partial(_cpu, backend=backend),
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:
@@ -75,8 +76,6 @@ def run(
         if asked:
             raise PlaygroundError(f"{', '.join(sorted(asked))} takes a preset, by --pair: another process loads it.")
         parts = {name: part for name, part in parts.items() if name not in PRESETS_ALONE}
-    store = ModelStore()
-    backend = LocalBackend(store, pair, dtype, device)
     lane = standard_lane(pair)
     backend.load(replace(lane, drafter="ngram"), lambda step: say(_line(step)))
     models = backend.models(lane)
@@ -88,7 +87,7 @@ def run(
             for result in part(models, runs, max_new_tokens):
                 say(describe(result))
                 results.append(result)
-    return BenchResult(environment, tuple(results))
+    return BenchResult(backend.describe(lane), tuple(results))  # with the number of threads that was chosen
 
 
 def describe(result: Measurement) -> str:
@@ -160,12 +159,14 @@ def _memory(models: LoadedPair, runs: int, n: int, dtype: str) -> list[Measureme
     return [measured(f"peak memory of `compare` in {precision(models.target.model)}", peaks, unit="GB")]
 
 
-def _cpu(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+def _cpu(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> list[Measurement]:
     """Against what a CPU user would choose instead; the starter alone has the same weights in llama.cpp's format."""
     if models.pair.target != STARTER:
         raise PlaygroundError("The part cpu runs llama.cpp on the starter's GGUF file. Choose --pair starter.")
-    backend, generate = LocalBackend(Holding(models), models.pair), partial(_generate, models)
-    speeds = cpu.tokens_per_second(backend, models.pair, generate, _examples(n), runs, lambda step: None)
+    backend.load(assisted_lane(models.pair), lambda step: None)
+    speeds = cpu.tokens_per_second(
+        backend, models.pair, partial(_generate, models), _examples(n), runs, lambda step: None
+    )
     return [measured(f"decoding, prefill left out: {what}", values, unit="tokens/s") for what, values in speeds.items()]
 
 
