@@ -8,6 +8,7 @@ import itertools
 import platform
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,14 @@ from playground import __version__
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
+from playground.decoding.pass_cost import one_token_pass
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name
 from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedModel
@@ -60,6 +63,7 @@ class LocalBackend:
         return LocalRun(self.models(lane), lane, request)
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        self._choose_threads(self.models(lane))
         # With the whole prompt: the first prefill of a length is slower, and must not fall to one lane alone.
         short = replace(request, max_new_tokens=min(request.max_new_tokens, 4 * WARM_UP_ROUNDS))
         for _ in itertools.islice(self.run(lane, short).rounds, WARM_UP_ROUNDS):
@@ -86,6 +90,16 @@ class LocalBackend:
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times,
         )
+
+    @staticmethod
+    def _choose_threads(models: LoadedPair) -> None:
+        """Chosen again for every comparison, because other programs may use the cores by now."""
+        model = models.target.model
+        if model.device.type != "cpu":
+            return
+        with suppress(RuntimeError):  # a pass that fails here fails again in the run, which explains why
+            if choose_threads(one_token_pass(model)):
+                models.target.pass_times = ()  # they were measured with another number of threads
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""

@@ -22,13 +22,14 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from playground import metrics
 from playground.backends.local import LocalBackend
-from playground.bench import page
+from playground.bench import cpu, page
 from playground.decoding.clock import Clock
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.lane import Lane, Request, assisted_lane, standard_lane
-from playground.models.load import LoadedModel
+from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers
+from playground.models.quantised import precision
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import Pair, load_pairs, load_suites
 from playground.progress import Progress
@@ -40,6 +41,7 @@ ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layer
 LOOKAHEAD = 5
 LONG_TOKENS = 1000
 LONG_RUNS = 2
+ON_REQUEST = {"cpu"}  # parts that run only if they are named: they need another program
 PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
 
 
@@ -54,6 +56,7 @@ def run(
     say: Callable[[str], None],
 ) -> BenchResult:
     """Runs the parts named in `only`, or all, and passes each result to `say` as it comes."""
+    backend = LocalBackend(ModelStore(), pair, dtype, device)
     parts = {
         "standard": _standard,
         "ngram": _ngram,
@@ -61,7 +64,8 @@ def run(
         "page": _page,
         "long": _long,
         "start": _start,
-        "memory": _memory,
+        "memory": partial(_memory, dtype=dtype),
+        "cpu": partial(_cpu, backend=backend),
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:
@@ -72,8 +76,6 @@ def run(
         if asked:
             raise PlaygroundError(f"{', '.join(sorted(asked))} takes a preset, by --pair: another process loads it.")
         parts = {name: part for name, part in parts.items() if name not in PRESETS_ALONE}
-    store = ModelStore()
-    backend = LocalBackend(store, pair, dtype, device)
     lane = standard_lane(pair)
     backend.load(replace(lane, drafter="ngram"), lambda step: say(_line(step)))
     models = backend.models(lane)
@@ -81,11 +83,11 @@ def run(
     say(f"{environment.device_name}, {environment.device}, {environment.dtype}, {environment.threads} threads")
     results = []
     for name, part in parts.items():
-        if not only or name in only:
+        if name in only if only else name not in ON_REQUEST:
             for result in part(models, runs, max_new_tokens):
                 say(describe(result))
                 results.append(result)
-    return BenchResult(environment, tuple(results))
+    return BenchResult(backend.describe(lane), tuple(results))  # with the number of threads that was chosen
 
 
 def describe(result: Measurement) -> str:
@@ -116,7 +118,7 @@ def _ngram(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
 def _assistant(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     """With an assistant cut from the target: acceptance does not matter here, since both sides draft the same."""
     assistant = _cut_from(models.target)
-    models = replace(models, drafting=assistant, pair=replace(models.pair, assistant="x"))
+    models = replace(models, drafting=assistant, pair=replace(models.pair, weights={"assistant": assistant.name}))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD
     config.num_assistant_tokens_schedule = "constant"
@@ -141,9 +143,9 @@ def _start(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     return [measured("`python app.py` until the page answers, weights cached", seconds, unit="s")]
 
 
-def _memory(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+def _memory(models: LoadedPair, runs: int, n: int, dtype: str) -> list[Measurement]:
     """The largest resident set of a whole `compare` process, libraries included."""
-    command = [sys.executable, "-m", "playground", "compare", "--pair", models.pair.name, "--dtype", "bfloat16"]
+    command = [sys.executable, "-m", "playground", "compare", "--pair", models.pair.name, "--dtype", dtype]
     command += ["--max-new-tokens", str(n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
     peaks = []
     for _ in range(runs):
@@ -154,7 +156,23 @@ def _memory(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
                 f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. Run it by itself to see why."
             )
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
-    return [measured("peak memory of `compare` in bfloat16", peaks, unit="GB")]
+    return [measured(f"peak memory of `compare` in {precision(models.target.model)}", peaks, unit="GB")]
+
+
+def _cpu(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> list[Measurement]:
+    """Against what a CPU user would choose instead; the starter alone has the same weights in llama.cpp's format."""
+    if models.pair.target != STARTER:
+        raise PlaygroundError("The part cpu runs llama.cpp on the starter's GGUF file. Choose --pair starter.")
+    backend.load(assisted_lane(models.pair), lambda step: None)
+    speeds = cpu.tokens_per_second(
+        backend, models.pair, partial(_generate, models), _examples(n), runs, lambda step: None
+    )
+    return [measured(f"decoding, prefill left out: {what}", values, unit="tokens/s") for what, values in speeds.items()]
+
+
+def _examples(n: int) -> list[Request]:
+    suites, _ = load_suites()
+    return [Request(p.text, system=p.system, max_new_tokens=n) for p in suites["examples"].prompts]
 
 
 def _cut_from(target: LoadedModel) -> LoadedModel:
@@ -173,8 +191,7 @@ def _against_generate(
 ) -> list[Measurement]:
     """The ratio, and the share of our time that annotating the trace takes. One example prompt after the other, greedy;
     the first pair of runs warms up and is not counted."""
-    suites, _ = load_suites()
-    requests = [Request(p.text, system=p.system, max_new_tokens=n) for p in suites["examples"].prompts]
+    requests = _examples(n)
     backend = LocalBackend(Holding(models), models.pair)
     ratios, traces, identical = [], [], True
     for i in range(runs + 1):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -36,6 +36,20 @@ class PassCost:
     def __call__(self, tokens: int) -> float:
         """`tokens`: at least 1. Beyond the largest measured size, the cost of that size."""
         return self._passes[min(tokens, len(self._passes) - 1)]
+
+
+def one_token_pass(model: PreTrainedModel) -> Callable[[], None]:
+    """What runs a pass over one token at every call, always after the same few tokens."""
+    target = EagerRunner(model)
+    ids = random.Random(0).choices(range(target.vocab_size), k=TEXT)
+    target.forward(ids, keep=1)
+    target.commit(TEXT)
+
+    def run_pass() -> None:
+        target.forward(ids[:1], keep=1)
+        target.commit(TEXT)
+
+    return run_pass
 
 
 def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:

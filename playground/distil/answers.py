@@ -17,7 +17,7 @@ from playground.models.decoder import decoder_of
 CHOICES = 8  # of the target's distribution that are kept for each token
 COLUMNS = 64  # of a batch's prompts that go through the target at once
 HEAD_ROWS, SUM_ROWS = 512, 16  # that go through the target's head, and into a sum over its vocabulary, at once
-SAMPLED_FROM = 64  # likeliest tokens that a sampled answer is drawn from
+SAMPLED_FROM = 64  # likeliest tokens that an answer is sampled from
 KEPT = 0.9  # share of a batch still writing under which the rows that are done are dropped
 LOOP_TOKENS, LOOP_TIMES = 32, 3  # an answer ends where its last 1 to 32 tokens have come three times
 
@@ -27,7 +27,7 @@ class Answer:
     """A conversation of n tokens that went through the target.
 
     `ids`: [n]. `prompt_length`: how many of them the target did not write. `features`: [n, layers, D], hidden states.
-    `choices`, `chances`: [n, CHOICES], the likeliest next tokens behind each position, and their probabilities.
+    `choices`, `chances`: [n, CHOICES], the most likely next tokens after each position, and their probabilities.
     """
 
     ids: Tensor
@@ -56,7 +56,7 @@ def write(
 ) -> Iterator[Answer]:
     """The target's answers, one batch, in the order in which they end.
 
-    `layers` index transformers' `hidden_states`: 0 is the embedding, -1 the last, behind the final norm.
+    `layers` index transformers' `hidden_states`: 0 is the embedding, -1 the last, after the final norm.
     """
     device = model.device
     width = max(map(len, prompts))
@@ -151,7 +151,7 @@ def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, la
 
 
 def _choose(seen: _Pass, heat: Tensor, generator: torch.Generator) -> Tensor:
-    """The next token of each row, [rows]: the likeliest where the temperature is 0, else drawn."""
+    """The next token of each row, [rows]: the most likely one at temperature 0, else sampled."""
     p = (seen.logits / heat.clamp(min=1e-4)[:, None]).softmax(-1)
     drawn = torch.multinomial(p, 1, generator=generator)[:, 0]
     place = torch.where(heat > 0, drawn, 0)

@@ -56,6 +56,6 @@ tags: [speculative-decoding, {config.kind}]
 - Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; Muon and AdamW, learning
   rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
-- Held out: greedy drafts that stand up to each place ahead, by the target's own choices: {accepted}.
+- Held out: greedy drafts that are accepted up to each position ahead, by the target's own choices: {accepted}.
 - Licence: Apache-2.0, as the target's.
 """

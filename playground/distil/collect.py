@@ -39,7 +39,7 @@ def collect(
     passages: Sequence[str] = (),
 ) -> int:
     """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped. Half of the
-    prompts the target asks itself, half are drawn from templates; the texts that those work on are the target's own
+    prompts the target asks itself, half come from templates; the texts that those work on are the target's own
     earlier answers, and `passages` half of the time where there are some.
 
     Returns the number of tokens that the target has written.

@@ -22,8 +22,10 @@ POOL = 64  # batches whose answers are sorted by length together, so that little
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of n places, padded at their ends. `counts`: [rows, n], true where the next token was the target's to
-    write. `there`: [rows, n], true where a row has a token. The rest as in Answer, with a row in front."""
+    """Rows of n positions, padded at their ends. The other fields are as in Answer, with a leading row dimension.
+
+    `counts`: [rows, n], true where the target wrote the next token. `there`: [rows, n], true where a row has a token.
+    """
 
     ids: Tensor
     features: Tensor

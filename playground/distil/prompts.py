@@ -1,4 +1,4 @@
-"""Prompts of many kinds, drawn from templates and word lists: what a target is asked so that drafters learn from it."""
+"""Training prompts of many kinds, sampled from templates and word lists."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Templates:
 
 
 def _text(rng: random.Random, texts: Sequence[str], characters: int) -> str:
-    """Neighbouring texts from some place on, the end of the last one cut off."""
+    """Neighbouring texts from a random one on; the last is cut."""
     if not texts:
         return FALLBACK_TEXT
     start, joined = rng.randrange(len(texts)), ""

@@ -1,4 +1,4 @@
-"""Questions that the target asks itself: what it writes where a user's turn stands ("Magpie", Xu et al. 2024).
+"""Questions that the target asks itself: what it writes in place of a user's turn ("Magpie", Xu et al. 2024).
 
 Templates hold what their author thought of; a chat model also remembers what it was trained to be asked.
 """

@@ -25,8 +25,8 @@ from playground.models.load import LoadedModel, load
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 
-LAYERS = (-1,)  # hidden states that are kept: the last, behind the final norm
-STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # places ahead that are trained
+LAYERS = (-1,)  # hidden states that are kept: the last, after the final norm
+STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # positions ahead that are trained
 DRAFT_VOCABULARY = 8192
 ASSISTANT = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
@@ -84,7 +84,7 @@ def train_drafter(
 
 
 def check_start(kind: str, start_from: Sequence[str]) -> None:
-    """What can be told of `start_from` without a target, before hours are spent on answers.
+    """Checks `start_from` as far as it goes without a target, before hours are spent on answers.
 
     Raises:
         PlaygroundError: one is of another kind.
@@ -98,7 +98,7 @@ def check_start(kind: str, start_from: Sequence[str]) -> None:
 
 
 def _checkpoint(kind: str, work: Path, plan: Plan, start_from: Sequence[str]) -> Path:
-    """In its name stands what the run began with: another run's would be gone on with in place of this one's."""
+    """The name holds the run's starting point, so that a run never continues another run's checkpoint."""
     began = [kind, *(str(folder_of(name).resolve()) for name in start_from)]
     began += [str(value) for value in (plan.seed, plan.batch, plan.learning_rate, plan.weight_decay)]
     return work / f"{kind}-{hashlib.sha256(chr(0).join(began).encode()).hexdigest()[:8]}.checkpoint"

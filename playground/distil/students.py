@@ -1,7 +1,7 @@
-"""What a drafter learns: its loss on a batch, and how long its draft would stand.
+"""What a drafter learns: its loss on a batch, and which of its draft tokens would be accepted.
 
-A student is trained on the target's own distribution behind every token (its likeliest CHOICES tokens), at several
-places ahead, since a drafter feeds on what it drafted itself.
+A student is trained on the target's own distribution after every token (its CHOICES most likely tokens), at several
+positions ahead, because a drafter reads its own drafts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from playground.models.decoder import decoder_of
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 
-RECURSIVE_FROM = 0.7  # progress up to which an MTP layer learns its first place alone, which is quicker
+RECURSIVE_FROM = 0.7  # progress up to which an MTP layer learns its first position alone, which is quicker
 FEATURES = 2.0  # what the target's hidden states weigh against its choices, for an MTP layer
-DECAY = 0.8  # what the loss of a place weighs against that of the place before it
+DECAY = 0.8  # weight of a position's loss, relative to the position before it
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """`agreed`: [drafts, places], whether each drafted token would be the target's choice; only drafts that the text
-    has room for."""
+    """`agreed`: [drafts, positions], whether each draft token is the target's choice; only drafts that fit into
+    the answer."""
 
     loss: Tensor
     agreed: Tensor
@@ -63,7 +63,7 @@ class DraftVocabulary:
 
 
 class MtpStudent:
-    """Drafts recursively: place s is drafted from the hidden state that the layer gave at place s - 1.
+    """Drafts recursively: position s is drafted from the layer's own output at position s - 1.
 
     What comes out shall be the target's hidden state one place on, too, as in EAGLE (Li et al. 2024): that has more to
     say than a choice, and the next step reads it.
@@ -108,7 +108,7 @@ class MtpStudent:
 
 
 class HeadsStudent:
-    """Each head learns its place by itself."""
+    """Each head learns its position independently of the others."""
 
     def __init__(self, heads: ParallelHeads) -> None:
         self.module = heads.float()
@@ -131,7 +131,7 @@ class HeadsStudent:
 
 
 class AssistantStudent:
-    """A small causal language model that reads nothing but the text. Only the first place is trained, and seen, here:
+    """A small causal language model that reads only tokens. Only the first position is trained and measured:
     its own drafts feed on text like any other."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -147,6 +147,6 @@ class AssistantStudent:
 
 
 def _whole(batch: Batch, steps: int) -> Tensor:
-    """[rows, n - steps], true where all places of the draft that starts there were the target's to write."""
+    """[rows, n - steps], true where the target wrote all positions of the draft that starts there."""
     n = batch.ids.shape[1] - steps
     return torch.stack([batch.counts[:, s + 1 : s + 1 + n] for s in range(steps)]).all(0)

@@ -101,8 +101,11 @@ def train(
 
 @torch.no_grad()
 def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
-    """On held-out answers, their drafts made greedily: `accepted`, for each place, the share of drafts that stand up
-    to there; `mean_accepted_length`, tokens per target pass at this lookahead, the bonus token included."""
+    """On held-out answers, drafted greedily.
+
+    `accepted`: for each position, the share of drafts that are accepted up to it. `mean_accepted_length`: tokens per
+    target pass at this lookahead, bonus token included.
+    """
     agreed, tokens = [], 0
     device = next(student.module.parameters()).device
     for batch in batches(held_out, 4096, random.Random(0)):
@@ -121,7 +124,7 @@ def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
 def describe(figures: dict[str, object]) -> str:
     accepted = " ".join(f"{x:.3f}" for x in figures["accepted"])
     return (
-        f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   stands up to each place: {accepted}"
+        f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   accepted up to each position: {accepted}"
         f"   {figures['mean_accepted_length']:.2f} tokens a pass"
     )
 

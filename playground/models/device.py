@@ -38,10 +38,11 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """What is computed in. `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" is bfloat16
-    where the device computes in it, and float32 elsewhere, as it is with quantised weights: a CPU without instructions
-    for it does as if, and its verify passes take longer than in float32. float16 is never computed in by itself: its
-    range is too small for some models.
+    """What a model computes in, unless `weight_bits` has its layers packed: those compute in float32.
+
+    `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" and quantised weights compute in
+    bfloat16 where the device has instructions for it, else in float32: a CPU without them emulates bfloat16, slowly.
+    An x86 CPU never computes in float16, whose range is too small for the activations of some models.
 
     Raises:
         PlaygroundError: an unknown name.
@@ -54,26 +55,29 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def weight_bits(name: str, device: torch.device) -> int | None:
-    """Of weights that are kept in another format than is computed in, by the same names; None where they are not. An
-    x86 CPU takes "float16" for the weights alone, and so it does for "auto" where that computes in float32."""
+    """The bits of weights that are stored in another format than the model computes in, by the same names; None where
+    both are the same.
+
+    On an x86 CPU "float16" and "auto" pack the weights, also where it has bfloat16: on two cores of a Zen 5 with
+    avx512_bf16, packed layers multiply 1 to 8 tokens up to twice as fast (see docs/benchmarks.md).
+    """
     if name in BITS:
         return BITS[name]
-    halves = name == "float16" or (name == "auto" and not has_bfloat16(device))
-    return HALF if halves and can_pack(device) else None
+    return HALF if name in ("auto", "float16") and can_pack(device) else None
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether it computes in bfloat16, and does not do as if."""
+    """Whether it computes in bfloat16 in hardware, and does not emulate it."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        told = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
-        return any(told.get(name) for name in BFLOAT16)
+        has = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
+        return any(has.get(name) for name in BFLOAT16)
     return torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a new model may take on the device. What torch holds but does not use counts as free."""
+    """Memory that a new model may take on the device. What torch has reserved and does not use counts as free."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
@@ -89,7 +93,7 @@ def _mps() -> bool:
 
 
 def device_name(device: torch.device) -> str:
-    """What the maker calls it."""
+    """The maker's name of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

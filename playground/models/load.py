@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,16 +20,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.attention import attend_by_groups
-from playground.models.device import free_bytes, gigabytes
+from playground.models.cpu.packed import pack, worth_packing
+from playground.models.device import HALF, free_bytes, gigabytes
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
-from playground.models.quantised import quantisation, settle, stored_bits
+from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.trace import PassTime
 
 STARTER = "starter"
+NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by their bits
 
 
 @dataclass
@@ -100,7 +104,12 @@ def load(
     progress: Callable[[Progress], None],
     bits: int | None = None,
 ) -> LoadedModel:
-    """Fetches the model if need be and loads it. `bits`: 8 or 4 to quantise its linear layers.
+    """Fetches the model if need be and loads it.
+
+    Args:
+        dtype: what it computes in, unless it is packed.
+        bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
+            quantised already, or that packing would not shrink, is not packed.
 
     Raises:
         PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own or a library
@@ -120,30 +129,41 @@ def load(
 
 
 def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> PreTrainedModel:
-    """The network alone, in eval mode. To be called where errors are `explained`.
+    """The network alone, in eval mode. To be called where errors are `explained`. Arguments as for `load`.
 
     Raises:
         PlaygroundError: it does not fit into the device's memory, cannot be quantised, or weights are missing.
     """
-    how = quantisation(weights, bits, dtype) if bits else GgufConfig(dequantize=True) if weights.gguf else None
+    packs = bits == HALF and not is_quantised(weights)
+    stored = torch.float32 if weights.gguf else "auto"
+    options: dict[str, Any] = {"dtype": stored if packs else dtype}
+    if bits and bits != HALF:
+        options["quantization_config"] = quantisation(weights, bits, dtype)
+    elif weights.gguf:
+        options["quantization_config"] = GgufConfig(dequantize=True)
     check_memory(weights, dtype, device, bits)
     disable_progress_bar()
-    model, report = AutoModelForCausalLM.from_pretrained(
-        weights.folder,
-        dtype=dtype,
-        gguf_file=weights.gguf,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        device_map=device,
-        **({"quantization_config": how} if how else {}),  # None would hide what the config says
-    )
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise PlaygroundError(
-            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
-            "would be random. Fetch or save the model again."
+    model: PreTrainedModel
+    with tensors_apart() if packs else nullcontext():
+        model, report = AutoModelForCausalLM.from_pretrained(
+            weights.folder,
+            gguf_file=weights.gguf,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            device_map=device,
+            **options,  # no quantization_config of None, which would hide the checkpoint's own
         )
+        if report["missing_keys"]:
+            missing = sorted(report["missing_keys"])
+            raise PlaygroundError(
+                f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
+                "would be random. Fetch or save the model again."
+            )
+        if packs:
+            pack(model) if worth_packing(model) else model.to(dtype)
+            for config in (model.config, model.config.get_text_config(decoder=True)):
+                config.dtype = model.dtype  # which transformers' MTP layers are loaded in
     settle(model)
     attend_by_groups(model, device)
     return model.eval()
@@ -183,7 +203,7 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
     files = weights.folder.glob("*.safetensors")
     needed, free = sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
     if needed > free:
-        format_ = f"int{bits}" if bits else str(dtype).removeprefix("torch.")
+        format_ = NAMES[bits] if bits else str(dtype).removeprefix("torch.")
         raise PlaygroundError(
             f"{weights.name} needs {gigabytes(needed)} in {format_}, and {device} has "
             f"{gigabytes(free)} free. Choose a smaller model, or free some memory."
@@ -199,7 +219,8 @@ def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
         if key != "__metadata__":
             start, end = tensor["data_offsets"]
             stored = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}.get(tensor["dtype"])
-            wanted = (bits and stored_bits(key, tensor["shape"], bits)) or 8 * dtype.itemsize
+            quantised = stored_bits(key, tensor["shape"], bits) if bits and bits != HALF else None
+            wanted = HALF if bits == HALF else quantised or 8 * dtype.itemsize
             total += int((end - start) * wanted / (8 * stored)) if stored else end - start
     return total
 

@@ -34,7 +34,7 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
             f"{weights.name} is GGUF, which is quantised already and is dequantised while loading. "
             f"Choose safetensors for int{bits}, or another dtype."
         )
-    if "quantization_config" in config:
+    if is_quantised(weights):
         raise PlaygroundError(
             f"{weights.name} is quantised already. Choose the dtype auto to load it unchanged, or the original weights "
             f"for int{bits}."
@@ -52,6 +52,11 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
     if bits == 8:
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+
+
+def is_quantised(weights: ModelFiles) -> bool:
+    """Whether the checkpoint holds quantised weights, other than in GGUF."""
+    return "quantization_config" in _config(weights)
 
 
 def settle(model: PreTrainedModel) -> None:

@@ -13,9 +13,10 @@ from typing import TypeVar
 import torch
 
 from playground.drafting_methods import METHODS
+from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.layout import lay_out
-from playground.models.cpu.packed import pack
-from playground.models.device import HALF, resolve_device, resolve_dtype, weight_bits
+from playground.models.cpu.packed import is_packed, pack
+from playground.models.device import resolve_device, resolve_dtype, weight_bits
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
@@ -76,7 +77,7 @@ class ModelStore:
             if method.weights == "layers":
                 return LoadedPair(pair, target, resolve_name(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":
-                network = partial(resolve_name(method.loader), named, target, progress)
+                network = partial(self._network, method.loader, named, target, progress)
                 return LoadedPair(pair, target, self._load(f"{named} for {pair.target}", format_, network))
             assistant = self._model(named, format_, progress)
             if method.check and (pair.target, named) not in self._checked:
@@ -99,15 +100,28 @@ class ModelStore:
             torch.cuda.empty_cache()
 
     def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
-        dtype, bits, device = format_
-        quantised = None if bits == HALF else bits
-        return self._load(name, format_, partial(load, name, dtype, device, progress, quantised))
+        def load_it() -> LoadedModel:
+            dtype, bits, device = format_
+            loaded = load(name, dtype, device, progress, bits)
+            if not is_packed(loaded.model):
+                lay_out(loaded.model)
+            return loaded
+
+        return self._load(name, format_, load_it)
+
+    @staticmethod
+    def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+        if not is_packed(target.model):
+            loaded = resolve_name(loader)(name, target, progress)
+            lay_out(loaded.network)
+            return loaded
+        with tensors_apart():
+            loaded = resolve_name(loader)(name, target, progress)
+            pack(loaded.network)
+        return loaded
 
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
         key = (name, format_)
         if key not in self._models:
-            loaded = load_it()
-            _, bits, _ = format_
-            (pack if bits == HALF else lay_out)(loaded.module)
-            self._models[key] = loaded
+            self._models[key] = load_it()
         return self._models[key]

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from playground import results
-from playground.bench import parts
+from playground.bench import cpu, parts
 from playground.errors import PlaygroundError
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
@@ -58,9 +58,29 @@ def test_the_memory_of_a_process_that_failed_is_no_result(tiny_folder, monkeypat
     monkeypatch.setattr("sys.executable", shutil.which("false"))  # fails at once
     models = LoadedPair(custom_pair(str(tiny_folder), None), None)
     with pytest.raises(PlaygroundError, match="compare --pair custom` failed"):
-        parts._memory(models, 1, 8)
+        parts._memory(models, 1, 8, dtype="auto")
 
 
 def test_no_more_is_asked_for_than_the_context_holds(tiny_folder):
     result, _ = run(tiny_folder, ["ngram"], max_new_tokens=400)
     assert result.results[0].identical
+
+
+def test_llama_cpp_runs_the_starter_alone(tiny_folder):
+    with pytest.raises(PlaygroundError, match="Choose --pair starter"):
+        run(tiny_folder, ["cpu"])
+
+
+def test_without_llama_cpp_there_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(cpu, "find_spec", lambda name: None)
+    with pytest.raises(PlaygroundError, match="pip install xllamacpp"):
+        cpu.tokens_per_second(None, None, None, [], 1, print)
+
+
+def test_the_stopwatch_leaves_the_prompt_and_the_first_token_out(monkeypatch):
+    times = iter([0.0, 5.0, 5.5, 6.0])
+    monkeypatch.setattr(cpu.time, "perf_counter", lambda: next(times))
+    watch = cpu.Stopwatch()
+    for _ in range(4):
+        watch.put(None)
+    assert watch.tokens_per_second == 2.0

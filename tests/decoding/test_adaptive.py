@@ -1,15 +1,17 @@
-"""Which drafter drafts, on fake drafters and a fake clock."""
+"""Which drafter drafts, with fake drafters and a fake clock."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+import pytest
 
-from playground.decoding.drafters.adaptive import AGAIN, AdaptiveDrafter
+from playground.decoding.drafters.adaptive import AGAIN, SHARE, TRIES, AdaptiveDrafter
 from tests.decoding.fakes import ScriptedDrafter
+
+TRIED = 1 + 3 * TRIES  # rounds: the prefill, then each of the two drafters and plain decoding
 
 
 class Race:
-    """Two drafters, of which one drafts 1s and the other 2s; what their rounds take and give is told."""
+    """Two drafters, which draft 1s and 2s. The test says what a round takes and gives; a plain one takes a second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -19,54 +21,84 @@ class Race:
         self.length = 5
 
     def run(self, rounds: int, kept: dict[int, int], seconds: dict[int, float]) -> list[int]:
-        """Who drafted in each of the rounds, 0 for nobody. `kept`, `seconds`: of each one's rounds."""
+        """Who drafted in each of the rounds, 0 for nobody. `kept`, `seconds`: of the rounds of each."""
         who = []
         for _ in range(rounds):
             draft = self.adaptive.propose([0] * self.length, 4, 0.0)
             who.append(draft.ids[0] if draft.ids else 0)
             self.now += seconds.get(who[-1], 1.0)
-            stands = self.length + kept.get(who[-1], 0)
-            self.adaptive.commit(stands)
-            self.length = stands + 1
+            end = self.length + kept.get(who[-1], 0)
+            self.adaptive.commit(end)
+            self.length = end + 1
         return who
+
+    def seconds_for(self, tokens: int, kept: dict[int, int], seconds: dict[int, float]) -> float:
+        """The time until so many tokens are there."""
+        start, end = self.now, self.length + tokens
+        while self.length < end:
+            self.run(1, kept, seconds)
+        return self.now - start
 
 
 def test_the_one_that_gives_more_tokens_is_chosen_soon():
-    who = Race().run(40, kept={1: 0, 2: 3}, seconds={1: 1.0, 2: 1.5})
-    assert set(who[:3]) == {1, 2}, "each is tried"
-    assert who[3:].count(1) <= 3
+    who = Race().run(50, kept={1: 0, 2: 3}, seconds={1: 1.0, 2: 1.5})
+    assert set(who[:TRIED]) == {0, 1, 2}, "each is tried"
+    assert who[TRIED:].count(2) >= 35
 
 
 def test_the_one_whose_rounds_are_shorter_is_chosen_soon():
-    who = Race().run(40, kept={1: 2, 2: 3}, seconds={1: 1.0, 2: 2.0})
-    assert who[3:].count(2) <= 3
+    who = Race().run(50, kept={1: 2, 2: 3}, seconds={1: 1.0, 2: 2.0})
+    assert who[TRIED:].count(1) >= 35
+
+
+@pytest.mark.parametrize(
+    ("kept", "seconds"),
+    [({1: 0, 2: 0}, {1: 1.3, 2: 1.6}), ({1: 1, 2: 1}, {1: 2.5, 2: 3.0}), ({1: 0, 2: 2}, {1: 4.0, 2: 8.0})],
+)
+@pytest.mark.parametrize("tokens", [256, 1024])
+def test_where_drafting_is_a_loss_the_run_takes_little_longer_than_plain_decoding(kept, seconds, tokens):
+    race = Race()
+    first = TRIES * sum(seconds[n] - (kept[n] + 1) for n in (1, 2))
+    last = max(seconds.values())
+    assert race.seconds_for(tokens, kept, seconds) <= 1.05 * tokens + first + last
+    assert race.run(100, kept, seconds).count(0) >= 90
+
+
+def test_what_is_tried_again_costs_no_more_than_its_share_of_a_long_run():
+    race, kept, seconds = Race(), {1: 0, 2: 0}, {1: 3.0, 2: 5.0}
+    assert race.seconds_for(2000, kept, seconds) <= 2000 / (1 - SHARE) + 5.0
+
+
+def test_where_drafting_pays_plain_rounds_are_few():
+    who = Race().run(200, kept={1: 3, 2: 1}, seconds={1: 1.2, 2: 1.2})
+    assert who.count(1) >= 165
+
+
+def test_drafting_goes_on_once_it_pays():
+    race = Race()
+    race.run(100, kept={}, seconds={1: 1.5, 2: 1.5})
+    who = race.run(100, kept={1: 3, 2: 3}, seconds={})
+    assert who[-20:].count(0) <= 2
 
 
 def test_the_time_of_the_prompt_counts_against_nobody():
     race = Race()
-    race.run(1, kept={1: 3}, seconds={1: 100.0})
-    assert race.run(30, kept={1: 3, 2: 1}, seconds={}).count(1) > 25
+    race.run(1, kept={}, seconds={0: 100.0})
+    assert race.run(50, kept={1: 3, 2: 1}, seconds={}).count(1) > 35
 
 
 def test_a_change_of_fortune_is_noticed():
     race = Race()
     race.run(60, kept={1: 4, 2: 1}, seconds={})
     who = race.run(60, kept={1: 0, 2: 1}, seconds={})
-    assert who[2 * AGAIN :].count(1) <= 3, "the one that was better has become worse"
+    assert who[2 * AGAIN :].count(2) >= 22, "the one that was better has become worse"
     who = race.run(60, kept={1: 4, 2: 1}, seconds={})
-    assert who[2 * AGAIN :].count(2) <= 3, "and better again"
-
-
-def test_one_that_has_not_drafted_for_a_while_goes_first_once():
-    who = Race().run(100, kept={1: 4, 2: 0}, seconds={})
-    tries = [i for i, n in enumerate(who) if n == 2]
-    assert all(later - sooner == AGAIN + 1 for sooner, later in pairwise(tries))
-    assert len(tries) >= 5
+    assert who[2 * AGAIN :].count(1) >= 22, "and better again"
 
 
 def test_where_the_best_has_nothing_to_propose_the_next_is_asked():
     race = Race()
-    race.run(10, kept={1: 4, 2: 1}, seconds={})
+    race.run(TRIED + 3, kept={1: 4, 2: 1}, seconds={})
     race.silent = {1}
     assert set(race.run(5, kept={2: 1}, seconds={})) == {2}
     race.silent = {1, 2}
@@ -75,7 +107,7 @@ def test_where_the_best_has_nothing_to_propose_the_next_is_asked():
     assert set(race.run(5, kept={1: 4}, seconds={})) == {1}
 
 
-def test_every_drafter_is_told_of_every_round():
+def test_every_drafter_hears_of_every_round():
     race = Race()
     race.run(7, kept={1: 4, 2: 0}, seconds={})
     assert race.drafters[1].committed == race.drafters[2].committed

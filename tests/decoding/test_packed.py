@@ -61,7 +61,8 @@ METHODS = [("mtp", "deepseek", 3), ("mtp", "qwen", 1), ("tree", "mellum", 1)]
 def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way, family, layers):  # noqa: F811
     pair = custom_pair(str(save_native(family, layers, tmp_path / "tiny", tiny_tokenizer, V)), None, "mtp")
     models = ModelStore().get(pair, drafter="mtp", dtype="float16", device="cpu", progress=lambda step: None)
-    assert is_packed(models.target.model) and is_packed(models.drafting.network)
+    packs = family == "qwen"  # the others have experts
+    assert is_packed(models.target.model) == is_packed(models.drafting.network) == packs
     for prompt in prompts(5):
         rounds = rounds_of(models.target.model, built(models, way, nodes=12), prompt)
         assert ids_of(rounds) == generated(models.target.model, prompt)

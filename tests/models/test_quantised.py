@@ -92,8 +92,8 @@ def test_the_name_of_a_dtype_reaches_target_assistant_and_trace(folder, name):
     assert models.drafting is models.target
     computed_in = models.target.model.dtype
     assert computed_in == resolve_dtype(name, CPU) == resolve_dtype("auto", CPU)
-    named = f"{name} weights, {str(computed_in).removeprefix('torch.')}"
-    assert precision(models.target.model) == named
+    expected = f"{name} weights, {str(computed_in).removeprefix('torch.')}"
+    assert precision(models.target.model) == expected
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -1,8 +1,8 @@
-"""Several drafters, of which that one drafts that has given the most tokens a second in this run.
+"""Several drafters and plain decoding, of which the one that has given the most tokens per second drafts next.
 
-Whether a lookup that costs nothing is better than a model that knows more is a matter of the text, of the machine and
-of the place in the text. It is measured here: a round, from its start until its tokens are known, counts for the
-drafter that drafted it.
+Which of them is fastest depends on the text, on the machine and on what else runs there: on a busy CPU, drafting can be
+slower than not drafting. So every round is timed, from its start until its tokens are committed, and counts for the
+drafter that drafted it. Rounds without a draft count for plain decoding.
 """
 
 from __future__ import annotations
@@ -13,32 +13,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
-KEEP = 0.9  # a round counts so many times what the next one does
-AGAIN = 16  # rounds without a draft behind which a drafter is asked first
+KEEP = 0.9  # weight of a round, relative to the next one
+TRIES = 2  # rounds of each drafter before it is judged
+AGAIN = 16  # rounds without a draft after which a drafter is tried again
+SHARE = 0.03  # of the run's time: while drafting has cost more than this, nothing is tried again
 
 
 @dataclass
-class Record:
-    """What the rounds of a drafter have given, in sums that fade. `idle`: the rounds since its last."""
+class Arm:
+    """A drafter, with the fading sums of its rounds. `idle`: rounds since its last one."""
 
     drafter: Drafter
     tokens: float = 0.0
     seconds: float = 0.0
+    tries: int = 0
     idle: int = sys.maxsize
 
     @property
-    def place(self) -> tuple[bool, float]:
-        """The smaller, the sooner it is asked."""
-        return self.idle < AGAIN, -self.tokens / self.seconds if self.seconds else 0.0
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
 
 
 class AdaptiveDrafter(Drafter):
-    """Asks one drafter after the other, the fastest first, until one has something to propose. One that has not drafted
-    for a while goes before all others, since its time may have come.
+    """Asks the drafters in the order of their tokens per second, until one proposes something or plain decoding comes.
+
+    A drafter that has not drafted for a while is asked first, since the text may suit it by now; but not while drafting
+    has made the run slower than plain decoding by more than SHARE.
 
     Args:
         drafters: in the order in which they are tried at first.
@@ -46,37 +51,45 @@ class AdaptiveDrafter(Drafter):
     """
 
     def __init__(self, *drafters: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._records = [Record(drafter) for drafter in drafters]
+        self._plain = Arm(NoDrafter())
+        self._arms = [self._plain, *map(Arm, drafters)]
         self._clock = clock
-        self._drafted: Record | None = None
+        self._asked = self._plain
         self._start, self._length = 0.0, 0
+        self._elapsed = self._lost = 0.0  # seconds of all rounds; of the drafted ones, beyond those of plain decoding
         self._prefilled = False
 
     @property
     def cache_bytes(self) -> int:
-        return sum(record.drafter.cache_bytes for record in self._records)
+        return sum(arm.drafter.cache_bytes for arm in self._arms)
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         self._start, self._length = self._clock(), len(ids)
-        self._drafted = None
-        for record in sorted(self._records, key=lambda record: record.place):
-            draft = record.drafter.propose(ids, k, stop_below)
-            if draft.ids:
-                self._drafted = record
-                return draft
-        return NOTHING
+        for arm in sorted(self._arms, key=lambda arm: (not self._is_due(arm), -arm.rate)):
+            draft = arm.drafter.propose(ids, k, stop_below)
+            if draft.ids or arm is self._plain:
+                break
+        self._asked = arm
+        return draft
+
+    def _is_due(self, arm: Arm) -> bool:
+        affordable = arm is self._plain or self._lost <= SHARE * self._elapsed
+        return arm.tries < TRIES or (arm.idle >= AGAIN and affordable)
 
     def commit(self, length: int) -> None:
-        seconds, tokens = self._clock() - self._start, length - self._length + 1  # with the target's own
-        for record in self._records:
-            record.drafter.commit(length)
-            record.tokens *= KEEP
-            record.seconds *= KEEP
-            record.idle += 1
-        if self._drafted and self._prefilled:  # the first round's time is the prompt's
-            self._drafted.tokens += tokens
-            self._drafted.seconds += seconds
-            self._drafted.idle = 0
+        seconds, tokens = self._clock() - self._start, length - self._length + 1  # with the target's own token
+        for arm in self._arms:
+            arm.drafter.commit(length)
+            arm.tokens *= KEEP
+            arm.seconds *= KEEP
+            arm.idle += 1
+        if self._prefilled:  # the first round's time is that of the prefill
+            arm = self._asked
+            arm.tokens += tokens
+            arm.seconds += seconds
+            arm.tries, arm.idle = arm.tries + 1, 0
+            self._elapsed += seconds
+            self._lost += seconds - tokens / self._plain.rate
         self._prefilled = True
 
 

@@ -1,8 +1,8 @@
-"""How weights lie in a CPU's memory, where it computes in float32.
+"""Memory layout of float32 weights on a CPU.
 
-A linear layer of torch holds its matrix by rows, one for each output. For a few tokens at once, such as a verify pass
-has, torch's float32 kernel reads it far faster by columns (measured on x86); for one token, and for a prompt's many, it
-makes no difference.
+torch stores the matrix of a linear layer by rows, one for each output. For a few tokens at once, as in a verify pass,
+its float32 kernel is far faster on a matrix stored by columns (measured on x86). For one token, or for a long prompt,
+the layout makes no difference.
 """
 
 from __future__ import annotations

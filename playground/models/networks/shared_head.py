@@ -20,7 +20,7 @@ class SharedHead(nn.Module):
         super().__init__()
         config = target.config.get_text_config(decoder=True)
         like = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
-        self.vocab_size = config.vocab_size
+        self.vocab_size, self._dtype = config.vocab_size, target.dtype
         self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
         self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
         self.register_buffer("draft_ids", draft_ids.to(target.device).long())
@@ -39,11 +39,12 @@ class SharedHead(nn.Module):
 
     def head_rows(self, ids: Tensor) -> Tensor:
         """(tokens,) to (tokens, width): rows of the target's head for any tokens of its vocabulary."""
-        return self._target_head.weight.detach()[ids]
+        return self._target_head.weight.detach()[ids].to(self._dtype)
 
 
 def _part(head: nn.Module, rows: Tensor) -> nn.Module:
     """A head of these rows only, packed if the whole head is."""
     part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
-    part.weight = nn.Parameter(by_columns(rows), requires_grad=False)
-    return PackedLinear(part) if isinstance(head, PackedLinear) else part
+    packs = isinstance(head, PackedLinear)
+    part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
+    return PackedLinear(part) if packs else part

@@ -1,4 +1,4 @@
-"""ModelFiles in float16 under sums in float32."""
+"""Weights in float16, sums in float32."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import copy
 import pytest
 import torch
 from torch import nn
+from transformers import MixtralConfig, MixtralForCausalLM
 
 from playground.models import device
-from playground.models.cpu.packed import PackedLinear, pack
+from playground.models.cpu.packed import ROWS, PackedLinear, pack
 from playground.models.footprint import weights_bytes
+from playground.models.load import load
 from playground.models.quantised import precision
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -52,23 +54,52 @@ def test_the_store_packs_target_and_assistant_and_the_trace_says_so(tiny_folder)
     assert precision(models.target.model) == "float16 weights, float32"
 
 
-def test_packed_weights_are_counted_as_what_they_take(tiny_llama):
+def test_packed_weights_are_counted_as_what_they_take_with_their_padding(tiny_llama):
     model = copy.deepcopy(tiny_llama)
     whole, head = weights_bytes(model), model.get_output_embeddings()
-    layers = sum(m.weight.numel() for m in model.modules() if type(m) is nn.Linear and m is not head)
+    linear = [m for m in model.modules() if type(m) is nn.Linear]
+    before = sum(4 * m.weight.numel() for m in linear if m is not head)
     pack(model)
-    assert weights_bytes(model) == whole - 2 * layers + 2 * head.weight.numel()
+    assert weights_bytes(model) == whole - before + sum(2 * ROWS * m.out_features for m in linear)
     assert weights_bytes(model, beside=model) == 0
 
 
-def test_auto_packs_where_a_cpu_computes_in_float32(monkeypatch):
-    told = {"avx512_bf16": False}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: told, raising=False)
-    assert (device.resolve_dtype("auto", CPU), device.weight_bits("auto", CPU)) == (torch.float32, 16)
-    assert device.weight_bits("float32", CPU) is None
-    told["avx512_bf16"] = True
-    assert device.weight_bits("auto", CPU) is None
-    assert (device.resolve_dtype("float16", CPU), device.weight_bits("float16", CPU)) == (torch.float32, 16)
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_a_checkpoint_of_half_precision_is_packed_from_it_and_computes_in_float32(
+    stored, tiny_llama, tiny_tokenizer, tmp_path
+):
+    model = copy.deepcopy(tiny_llama).to(stored)
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    loaded = load(str(tmp_path), torch.float32, CPU, lambda step: None, device.HALF).model
+    assert loaded.dtype == loaded.config.dtype == torch.float32
+    assert loaded.get_input_embeddings().weight.dtype == stored, "its rows are converted when they are read"
+    assert loaded.get_output_embeddings().weight.dtype == stored
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded(ids).logits, model.float()(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mixture_of_experts_is_not_packed_but_computes_in_the_dtype_that_was_asked_for(tiny_tokenizer, tmp_path):
+    MixtralForCausalLM(
+        MixtralConfig(vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+                      num_key_value_heads=1, num_local_experts=4)
+    ).save_pretrained(tmp_path)  # fmt: skip
+    tiny_tokenizer.save_pretrained(tmp_path)
+    loaded = load(str(tmp_path), torch.bfloat16, CPU, lambda step: None, device.HALF).model
+    assert precision(loaded) == "bfloat16"
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_auto_packs_on_every_x86_cpu(monkeypatch, has_bfloat16):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_bfloat16}, raising=False)
+    assert [device.weight_bits(name, CPU) for name in ("auto", "float16", "float32", "bfloat16")] == [
+        16,
+        16,
+        None,
+        None,
+    ]
+    assert device.resolve_dtype("float16", CPU) == torch.float32
 
 
 def test_a_cpu_that_cannot_pack_computes_in_what_was_asked_for(monkeypatch):

@@ -1,0 +1,51 @@
+"""How many threads a CPU computes with.
+
+All of them are fastest on an idle machine. Where other programs use the cores, a pass waits for its slowest thread many
+times a layer, and fewer threads are faster: a single one was three times as fast as two on two busy cores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+BLOCKS, PASSES = 3, 3  # measured blocks of each number of threads, in turn, and passes in each block
+MARGIN = 1.1  # how much faster another number must be to replace the one in use
+
+
+def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> bool:
+    """Times passes with all threads, half of them and one, and sets the fastest number for this thread and for those
+    that are started after it. Called before the lanes of a comparison, so that all of them use the same number.
+
+    Args:
+        run_pass: one pass of the target over one token.
+        clock: in seconds.
+
+    Returns:
+        Whether the number changed.
+    """
+    used, most = torch.get_num_threads(), most_threads()
+    seconds = dict.fromkeys(sorted({most, max(1, most // 2), 1}, reverse=True), 0.0)
+    if len(seconds) == 1:
+        return False
+    for _ in range(BLOCKS):
+        for threads in seconds:
+            torch.set_num_threads(threads)
+            run_pass()  # starts or stops threads
+            start = clock()
+            for _ in range(PASSES):
+                run_pass()
+            seconds[threads] += clock() - start
+    fastest = min(seconds, key=seconds.__getitem__)
+    chosen = fastest if seconds[fastest] * MARGIN < seconds.get(used, float("inf")) else used
+    torch.set_num_threads(chosen)
+    return chosen != used
+
+
+@cache
+def most_threads() -> int:
+    """As many as torch starts with: the cores, or what OMP_NUM_THREADS says. To be called before any choice."""
+    return torch.get_num_threads()

@@ -1,0 +1,48 @@
+"""The number of threads, with a fake torch and a fake clock."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from playground.models.cpu import threads
+from playground.models.cpu.threads import choose_threads
+
+
+class Cpu:
+    """`seconds`: of a pass, by the number of threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], used: int) -> None:
+        self.now, self.used, self.seconds, self.passes = 0.0, used, seconds, 0
+        monkeypatch.setattr(threads, "most_threads", lambda: max(seconds))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: self.used)
+        monkeypatch.setattr(torch, "set_num_threads", lambda n: setattr(self, "used", n))
+
+    def run_pass(self) -> None:
+        self.now += self.seconds[self.used]
+        self.passes += 1
+
+    def choose(self) -> bool:
+        return choose_threads(self.run_pass, clock=lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "chosen"),
+    [
+        ({1: 0.020, 2: 0.014}, 2, 2),
+        ({1: 0.020, 2: 0.060}, 2, 1),
+        ({1: 0.020, 2: 0.014}, 1, 2),
+        ({1: 0.019, 2: 0.020}, 2, 2),
+        ({1: 0.050, 4: 0.020, 8: 0.040}, 8, 4),
+    ],
+    ids=["idle", "shared cores", "idle again", "hardly any difference", "half of the cores"],
+)
+def test_the_fastest_number_is_set_if_it_is_clearly_faster(monkeypatch, seconds, used, chosen):
+    cpu = Cpu(monkeypatch, seconds, used)
+    assert cpu.choose() == (chosen != used)
+    assert cpu.used == chosen
+
+
+def test_a_single_core_has_no_choice(monkeypatch):
+    cpu = Cpu(monkeypatch, {1: 0.020}, 1)
+    assert not cpu.choose() and cpu.passes == 0
