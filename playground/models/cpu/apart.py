@@ -21,12 +21,13 @@ def tensors_apart() -> Iterator[None]:
     """Has transformers read each tensor into a block of its own, as it does on Windows. Elsewhere it maps whole files,
     which stay in memory while any of their tensors is in use."""
     mapped = modeling_utils.safe_open
-    modeling_utils.safe_open = lambda file, **options: safe_open(file, **{**options, "backend": "pread"})
+    apart = lambda file, **options: safe_open(file, **{**options, "backend": "pread"})  # noqa: E731
+    modeling_utils.safe_open = apart  # type: ignore[misc, assignment]
     _set_limits(SMALL, SMALL)
     try:
         yield
     finally:
-        modeling_utils.safe_open = mapped
+        modeling_utils.safe_open = mapped  # type: ignore[misc]
         _set_limits(LARGEST, 2 * LARGEST)  # where glibc itself ends up, so that passes reuse their memory
 
 
