@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
@@ -101,6 +102,11 @@ def assisted_lane(
         nodes=pair.nodes if nodes is None else nodes,
         keep_free_gb=keep_free_gb,
     )
+
+
+def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
+    """The standard lane, and one lane for each of the pair's drafters. `settings`: as `assisted_lane` takes them."""
+    return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
 
 
 def label(lane: Lane) -> str:

@@ -212,6 +212,12 @@ class Comparison:
         """The lanes that are compared with the baseline."""
         return tuple(trace for trace in self.lanes if trace.lane.name != self.baseline)
 
+    def beside(self, name: str) -> Comparison:
+        """The baseline and this lane alone, with their repeats."""
+        kept = [i for i, trace in enumerate(self.lanes) if trace.lane.name in (self.baseline, name)]
+        of = lambda traces: tuple(traces[i] for i in kept)  # noqa: E731
+        return Comparison(of(self.lanes), self.baseline, tuple(of(traces) for traces in self.repeats))
+
 
 def check_lanes(lanes: Sequence[Lane], baseline: str) -> None:
     """Raises:

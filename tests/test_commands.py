@@ -30,6 +30,18 @@ def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, caps
     assert data["lanes"][0]["environment"]["dtype"] == "float32"
 
 
+def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    main(["compare", "--target", str(tiny_folder), "--early-exit", "9", "--all-drafters", "--repeat", "1", "--prompt",
+          "waves", "--max-new-tokens", "6", "--dtype", "float32", "--json", str(out)])  # fmt: skip
+    printed = capsys.readouterr()
+    assert "Tokens per pass" in printed.out and "2 runs" in printed.out and "Assisted: suffix lookup" in printed.out
+    assert "left out Assisted: early exit" in printed.err
+    data = json.loads(out.read_text())
+    assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", "ngram", "suffix"]
+    assert len(data["repeats"]) == 1 and len(data["repeats"][0]) == 3
+
+
 def test_compare_names_the_checkpoints_own_sampling_settings(tiny_folder, tmp_path, capsys):
     folder = shutil.copytree(tiny_folder, tmp_path / "sampling")
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_k": 20}')
@@ -69,6 +81,7 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
             "policy must be one of constant,",
         ),
         (["--prompt", "x", "--pair", "starter", "--lookahead", "0"], "Lookahead must be"),
+        (["--prompt", "x", "--drafter", "ngram", "--all-drafters"], "either --drafter or --all-drafters"),
         (["--prompt-file", "no/such/file"], "cannot be read"),
         (["--prompt", "x", "--pair", "starter", "--device", "abacus"], "not a device"),
         (["--prompt", "x", "--pair", "starter", "--json", "no/such/folder/f.json"], "no folder"),

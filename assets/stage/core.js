@@ -23,6 +23,9 @@ const bus = new EventTarget();
 const tell = (name, detail) => bus.dispatchEvent(new CustomEvent(name, { detail }));
 const hear = (name, act) => bus.addEventListener(name, (event) => act(event.detail));
 
+// Sends an event to the page's handlers; the shared HTML file has none.
+const press = typeof trigger === "undefined" ? null : trigger;
+
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 // A lane's log, read once: rounds as objects, appended to as the log grows. A round is {drafted, own, tree, times}, with

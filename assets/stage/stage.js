@@ -6,12 +6,13 @@ const progress = make("progress");
 const status = make("div", "status", sentence, progress);
 const banner = make("p", "banner");
 const verdict = verdictPart();
+const drafters = draftersPart();
 const lanes = lanesPart();
 const timeline = timelinePart();
 const replay = replayPart();
 status.id = "status";
 banner.id = "banner";
-element.querySelector(".stage").append(status, banner, verdict.node, lanes.node, replay.node, timeline.node);
+element.querySelector(".stage").append(status, banner, drafters.node, verdict.node, lanes.node, replay.node, timeline.node);
 
 function show() {
   const value = props.value;
@@ -25,6 +26,7 @@ function show() {
   if (banner.textContent !== value.banner) banner.textContent = value.banner;
   banner.hidden = !value.banner;
   plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
+  drafters.show(value.drafters);
   verdict.show(value.verdict);
   const rounds = lanes.show(value.lanes, value.difference);
   timeline.show(value.lanes, rounds);

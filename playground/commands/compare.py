@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +15,14 @@ from playground.commands.arguments import (
     add_settings,
     check_writable,
     chosen_pair,
+    count,
     flag,
     read,
     write,
 )
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
+from playground.errors import check
 from playground.settings import PRESET
 
 ANSWER = (
@@ -45,8 +48,18 @@ def add(commands: argparse._SubParsersAction) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 file with the prompt; - for stdin")
     compare.add_argument("--json", type=Path, metavar="FILE", help="write the full trace to FILE; - for stdout")
+    compare.add_argument(
+        "--repeat",
+        type=count,
+        default=0,
+        metavar="N",
+        help="run all lanes N times more, interleaved, and give the median speed-up and its range (default: 0)",
+    )
     add_models(compare)
     drafting = compare.add_argument_group("drafting")
+    drafting.add_argument(
+        "--all-drafters", action="store_true", help="run every drafter of the pair, and say which one is fastest here"
+    )
     drafting.add_argument("--drafter", metavar="NAME", help=f"{', '.join(METHODS)} (default: {PRESETS_OWN})")
     add_settings(drafting, *PRESET, default=PRESETS_OWN)
     add_settings(drafting, "keep_free_gb")
@@ -56,28 +69,47 @@ def add(commands: argparse._SubParsersAction) -> None:
 def _compare(options: argparse.Namespace) -> None:
     from playground import export
     from playground.backends.local import LocalBackend
-    from playground.experiments.compare import run
-    from playground.lane import LOCAL, Request, assisted_lane, standard_lane
+    from playground.experiments.compare import repeat, run
+    from playground.experiments.events import Event, LaneSkipped
+    from playground.lane import LOCAL, Request, all_drafters, assisted_lane, standard_lane
     from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
-    from playground.views import report
+    from playground.views import drafters, report
 
+    check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
     request = Request(text, **{name: getattr(options, name) for name in ANSWER})
     check_writable(options.json)
     pair = chosen_pair(options)
-    lane = assisted_lane(pair, **{name: getattr(options, name) for name in ("drafter", *PRESET, "keep_free_gb")})
-    store = ModelStore()
-    with progress_bar(options.max_new_tokens) as emit:
-        backends = {LOCAL: LocalBackend(store, pair, options.dtype, options.device)}
-        comparison = run([standard_lane(pair), lane], request, backends, stop=threading.Event(), emit=emit)
-    assert comparison, "nobody stops it"
+    settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
+    if options.all_drafters:
+        lanes = all_drafters(pair, **settings)
+    else:
+        lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
+    store, stop = ModelStore(), threading.Event()
+    backends = {LOCAL: LocalBackend(store, pair, options.dtype, options.device)}
+    skipped: list[LaneSkipped] = []
+    with progress_bar(options.max_new_tokens) as draw:
+
+        def emit(event: Event) -> None:
+            if isinstance(event, LaneSkipped):
+                skipped.append(event)
+            draw(event)
+
+        comparison = run(lanes, request, backends, skip=options.all_drafters, stop=stop, emit=emit)
+        assert comparison, "nobody stops it"
+        if options.repeat:
+            comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
+    for event in skipped:
+        print(f"playground: left out {event.lane.name}: {event.reason}", file=sys.stderr)
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.json == Path("-"):
         print(document)
         return
     if options.json:
         write(options.json, document)
+    if options.all_drafters:
+        print(f"{drafters.text(comparison)}\n")
     print(report.table(comparison))
     if differ := differing(store.sampling_defaults(pair.target), asdict(request)):
         flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())

@@ -11,8 +11,8 @@ from contextlib import closing
 from dataclasses import replace
 
 from playground.backends.base import Backend
-from playground.errors import Stopped
-from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.errors import PlaygroundError, Stopped
+from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
 from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 
@@ -23,6 +23,7 @@ def run(
     backends: Mapping[str, Backend],
     *,
     baseline: str = STANDARD,
+    skip: bool = False,
     stop: threading.Event,
     emit: Callable[[Event], None],
 ) -> Comparison | None:
@@ -35,6 +36,7 @@ def run(
         lanes: two or more, each with a name of its own.
         backends: by the name in `Lane.backend`.
         baseline: the name of the lane that the others are compared with.
+        skip: leave out a lane that cannot run, with a LaneSkipped, as long as the baseline and one other lane remain.
         emit: is given each event as it happens.
 
     Raises:
@@ -42,30 +44,40 @@ def run(
             memory is left.
     """
 
-    def tell(step: Progress) -> None:
+    def each(lanes: Sequence[Lane], act: Callable[[Lane], None]) -> list[Lane]:
+        """The lanes for which it succeeds."""
+        able = list(lanes)
+        for lane in lanes:
+            try:
+                act(lane)
+            except PlaygroundError as error:
+                if not skip or lane.name == baseline or len(able) == 2:
+                    raise
+                able.remove(lane)
+                emit(LaneSkipped(lane, str(error)))
+        return able
+
+    def decode_next(lane: Lane) -> None:
         if stop.is_set():
-            raise Stopped
-        emit(step)
+            return
+        index = len(traces)
+        emit(LaneStarted(index, lane))
+        traces.append(decode(backends[lane.backend], lane, request, stop, lambda r: emit(RoundDone(index, r))))
+        emit(LaneFinished(index, traces[-1]))
 
     check_lanes(lanes, baseline)
+    tell = _until(stop, emit)
+    traces: list[Trace] = []
     try:
-        for lane in lanes:
-            backends[lane.backend].load(lane, tell)
+        able = each(lanes, lambda lane: backends[lane.backend].load(lane, tell))
         tell(Progress("Warming up"))
     except Stopped:
         return None
-    for lane in lanes:
-        backends[lane.backend].warm_up(lane, request, stop)
-    traces: list[Trace] = []
-    for index, lane in enumerate(lanes):
-        if stop.is_set():
-            break
-        emit(LaneStarted(index, lane))
-        traces.append(decode(backends[lane.backend], lane, request, stop, lambda r, i=index: emit(RoundDone(i, r))))
-        emit(LaneFinished(index, traces[-1]))
+    able = each(able, lambda lane: backends[lane.backend].warm_up(lane, request, stop))
+    able = each(able, decode_next)
     if not traces:
         return None
-    for lane in lanes[len(traces) :]:
+    for lane in able[len(traces) :]:
         environment = backends[lane.backend].describe(lane)
         traces.append(Trace(lane, request, environment, traces[0].prompt_ids, (), "stopped"))
     comparison = Comparison(tuple(traces), baseline)
@@ -87,9 +99,14 @@ def repeat(
     Raises:
         PlaygroundError: as `run`.
     """
-    lanes, request = [trace.lane for trace in comparison.lanes], comparison.standard.request
+    lanes, request, tell = [trace.lane for trace in comparison.lanes], comparison.standard.request, _until(stop, emit)
+    try:
+        for lane in lanes:
+            backends[lane.backend].load(lane, tell)
+        tell(Progress("Warming up"))
+    except Stopped:
+        return comparison
     for lane in lanes:
-        backends[lane.backend].load(lane, emit)
         backends[lane.backend].warm_up(lane, request, stop)
     repeats = list(comparison.repeats)
     for number in range(times):
@@ -103,6 +120,17 @@ def repeat(
                 return replace(comparison, repeats=tuple(repeats))
         repeats.append(tuple(traces[lane.name] for lane in lanes))
     return replace(comparison, repeats=tuple(repeats))
+
+
+def _until(stop: threading.Event, emit: Callable[[Event], None]) -> Callable[[Progress], None]:
+    """A `progress` for whatever takes long: once `stop` is set, it raises Stopped."""
+
+    def tell(step: Progress) -> None:
+        if stop.is_set():
+            raise Stopped
+        emit(step)
+
+    return tell
 
 
 def decode(

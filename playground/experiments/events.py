@@ -28,6 +28,14 @@ class LaneFinished:
 
 
 @dataclass(frozen=True)
+class LaneSkipped:
+    """A lane that cannot run was left out; `reason` is a sentence. The next lane takes its index."""
+
+    lane: Lane
+    reason: str
+
+
+@dataclass(frozen=True)
 class Finished:
     comparison: Comparison
 
@@ -42,4 +50,4 @@ class PromptDone:
     speedups: dict[str, float]
 
 
-Event = Progress | LaneStarted | RoundDone | LaneFinished | Finished | PromptDone
+Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone

@@ -12,7 +12,7 @@ from pydantic import Strict, TypeAdapter, ValidationError
 
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
-from playground.lane import Lane, Request, assisted_lane
+from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
 from playground.settings import PRESET, SETTINGS, default
 
@@ -23,6 +23,7 @@ Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
 class Buttons(NamedTuple):
     run: gr.Button
     stop: gr.Button
+    every: gr.Button
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Asked:
     system: str = default("system")
     chat_template: Annotated[bool, Strict()] = default("chat_template")
 
-    def resolve(self, pairs: dict[str, Pair]) -> tuple[Pair, Lane, Request]:
-        """What to run.
+    def resolve(self, pairs: dict[str, Pair], *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
+        """What to run: the standard lane and the one of the drafter or, with `every`, of all drafters of the pair.
 
         Raises:
             PlaygroundError: a value of the wrong type or out of bounds, an unknown pair, or models that do not fit.
@@ -61,8 +62,11 @@ class Asked:
             pair = pairs[asked.pair]
         else:
             raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        lane = assisted_lane(pair, **{name: getattr(asked, name) for name in ("drafter", *PRESET, "keep_free_gb")})
-        return pair, lane, Request(**{field.name: getattr(asked, field.name) for field in fields(Request)})
+        request = Request(**{field.name: getattr(asked, field.name) for field in fields(Request)})
+        settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
+        if every:
+            return pair, all_drafters(pair, **settings), request
+        return pair, [standard_lane(pair), assisted_lane(pair, asked.drafter, **settings)], request
 
 
 def _checked(asked: Asked) -> Asked:
@@ -93,6 +97,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         with gr.Column(elem_id="go", scale=0, min_width=120):
             run = gr.Button("Run", variant="primary", elem_id="run", min_width=100)
             stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=100)
+            every = gr.Button("Which drafter?", elem_id="every", min_width=100)
     if examples:
         _examples(made, examples)
     with gr.Row(elem_classes="controls", elem_id="models"):
@@ -150,7 +155,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         show_progress="hidden",
         api_visibility="private",
     )
-    return made, Buttons(run, stop)
+    return made, Buttons(run, stop, every)
 
 
 def inputs(controls: Controls) -> list[Component]:

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -26,7 +27,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import compare
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
-from playground.lane import LOCAL, standard_lane
+from playground.lane import LOCAL
 from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison
@@ -38,6 +39,29 @@ logger = logging.getLogger(__name__)
 DRAIN_HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
+Work = Callable[[Backend, threading.Event, Callable[[Event], None]], object]  # a run on a backend, until it is stopped
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a page shows. `chosen`: the name of the lane beside the baseline. `pair`: what ran it on this page, so that
+    it can run again; None for a trace from a file."""
+
+    comparison: Comparison
+    chosen: str
+    pair: Pair | None = None
+
+    def screen(self) -> Screen:
+        screen = Screen()
+        screen.load(self.comparison)
+        screen.choose(self.chosen)
+        screen.repeatable = self.repeatable
+        return screen
+
+    @property
+    def repeatable(self) -> bool:
+        return self.pair is not None and all(trace.finish != "stopped" for trace in self.comparison.lanes)
 
 
 class Events:
@@ -61,13 +85,49 @@ class Events:
         self._stopped.discard(session)
         return (*_outcome(None), *_buttons(running=True))
 
-    def stream(self, session: str, asked: Asked) -> Iterator[tuple[Any, ...]]:
-        """Runs one comparison: the stage's value as it changes and, at last, the comparison (None without one)."""
-        screen = Screen("waiting", limit=asked.max_new_tokens)
-        yield screen.value(), None
-        error = ""
+    def begin_repeat(self, session: str) -> tuple[Any, ...]:
+        """The results stay until there are better ones."""
+        self._stopped.discard(session)
+        return _buttons(running=True)
+
+    def stream(self, session: str, asked: Asked, *, every: bool = False) -> Iterator[tuple[Any, ...]]:
+        """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
+        shown (None without a comparison)."""
         try:
-            with self._running(session, asked) as run:
+            pair, lanes, request = asked.resolve(self._pairs, every=every)
+        except PlaygroundError as problem:
+            screen = Screen()
+            screen.end(str(problem))
+            yield screen.value(), None
+            return
+
+        def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
+            compare.run(lanes, request, {LOCAL: backend}, skip=every, stop=stop, emit=emit)
+
+        screen = Screen("waiting", limit=request.max_new_tokens, lanes=len(lanes))
+        yield screen.value(), None
+        yield from self._stream(session, pair, screen, work)
+
+    def repeat(self, session: str, shown: Shown) -> Iterator[tuple[Any, ...]]:
+        """Runs all lanes again, interleaved; as `stream`."""
+        pair = shown.pair
+        assert pair, "a trace from a file has no button for it"
+
+        def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
+            emit(Finished(compare.repeat(shown.comparison, {LOCAL: backend}, REPEATS, stop=stop, emit=emit)))
+
+        yield from self._stream(session, pair, shown.screen(), work)
+
+    def choose(self, shown: Shown, name: str) -> tuple[Any, ...]:
+        """Another lane beside the baseline: the stage, what is shown, the results."""
+        shown = replace(shown, chosen=name)
+        return (shown.screen().value(), shown, *_outcome(shown))
+
+    def _stream(self, session: str, pair: Pair, screen: Screen, work: Work) -> Iterator[tuple[Any, ...]]:
+        error = ""
+        screen.repeatable = False
+        try:
+            with self._running(session, pair, work) as run:
                 for batch in run.drain(DRAIN_HZ):
                     for event in batch:
                         screen.take(event)
@@ -79,11 +139,13 @@ class Events:
             logger.exception("a comparison failed")
             error = OURS
         screen.end(error)
-        yield screen.value(), screen.comparison
+        shown = Shown(screen.comparison, screen.chosen, pair) if screen.comparison else None
+        screen.repeatable = shown is not None and shown.repeatable
+        yield screen.value(), shown
 
-    def finish(self, comparison: Comparison | None) -> tuple[Any, ...]:
+    def finish(self, shown: Shown | None) -> tuple[Any, ...]:
         """A run has ended: what there is to say of it."""
-        return (*_outcome(comparison), *_buttons(running=False))
+        return (*_outcome(shown), *_buttons(running=False))
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
@@ -97,7 +159,7 @@ class Events:
         self._end(session)
 
     def clear(self) -> tuple[Any, ...]:
-        return (Screen().value(), *_outcome(None))
+        return (Screen().value(), None, *_outcome(None))
 
     def open(self, data: bytes) -> tuple[Any, ...]:
         """Shows an uploaded trace; what was there stays where it is none."""
@@ -108,7 +170,8 @@ class Events:
             raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None
         screen = Screen()
         screen.opened(comparison)
-        return (screen.value(), *_outcome(comparison))
+        shown = Shown(comparison, screen.chosen)
+        return (screen.value(), shown, *_outcome(shown))
 
     def compare(self, session: str, asked: Asked) -> dict:
         """The endpoint: one comparison as `export` writes it.
@@ -117,7 +180,12 @@ class Events:
             gr.Error: it cannot be had, in words.
         """
         try:
-            with self._running(session, asked) as run:
+            pair, lanes, request = asked.resolve(self._pairs)
+
+            def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
+                compare.run(lanes, request, {LOCAL: backend}, stop=stop, emit=emit)
+
+            with self._running(session, pair, work) as run:
                 done = [event for batch in run.drain(DRAIN_HZ) for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
@@ -129,8 +197,8 @@ class Events:
             raise gr.Error(OURS, print_exception=False) from None
 
     @contextmanager
-    def _running(self, session: str, asked: Asked) -> Iterator[BackgroundRun]:
-        run = self._start(asked)
+    def _running(self, session: str, pair: Pair, work: Work) -> Iterator[BackgroundRun]:
+        run = self._start(pair, work)
         self._runs[run] = session
         try:
             if session in self._stopped:
@@ -145,16 +213,13 @@ class Events:
             if owner == session:
                 run.stop()
 
-    def _start(self, asked: Asked) -> BackgroundRun:
-        pair, lane, request = asked.resolve(self._pairs)
-
-        def work(stop: threading.Event, emit: Callable[[Event], None]) -> None:
+    def _start(self, pair: Pair, work: Work) -> BackgroundRun:
+        def in_turn(stop: threading.Event, emit: Callable[[Event], None]) -> None:
             with self._queue.turn(stop, lambda ahead: emit(Progress(_waiting(ahead)))) as mine:
                 if mine:
-                    backends = {LOCAL: self._backend_for(pair)}
-                    compare.run([standard_lane(pair), lane], request, backends, stop=stop, emit=emit)
+                    work(self._backend_for(pair), stop, emit)
 
-        return BackgroundRun(work)
+        return BackgroundRun(in_turn)
 
 
 def _waiting(ahead: int) -> str:
@@ -164,16 +229,18 @@ def _waiting(ahead: int) -> str:
 
 
 def _buttons(*, running: bool) -> tuple[Any, ...]:
-    """Run, Stop, Clear, Open."""
+    """Run, Stop, Which drafter?, Clear, Open."""
     idle, busy = gr.update(interactive=not running), gr.update(interactive=running)
-    return idle, busy, idle, idle
+    return idle, busy, idle, idle, idle
 
 
-def _outcome(comparison: Comparison | None) -> tuple[Any, ...]:
+def _outcome(shown: Shown | None) -> tuple[Any, ...]:
     """The results, and the trace as a file to save."""
-    if comparison is None:
+    if shown is None:
         return (*results(None), gr.update(value=None, interactive=False))
+    comparison = shown.comparison
     lane = comparison.others[0].lane
-    name = re.sub(r"[^\w.-]+", "-", f"trace-{lane.target[-60:]}-{lane.drafter[:20]}.json")
+    drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
+    name = re.sub(r"[^\w.-]+", "-", f"trace-{lane.target[-60:]}-{drafter[:20]}.json")
     path = save_bytes_to_cache(json.dumps(export.to_json(comparison)).encode(), name, get_upload_folder())
-    return (*results(comparison), gr.update(value=path, interactive=True))
+    return (*results(comparison, shown.chosen), gr.update(value=path, interactive=True))

@@ -15,7 +15,7 @@ from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, own_settings, panels
 from playground.ui.endpoint import publish
-from playground.ui.events import BackendFor, Events
+from playground.ui.events import BackendFor, Events, Shown
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
@@ -62,7 +62,7 @@ def build(
 
         shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
-        own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, finished])
+        own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, IN_LINE)
     return page
 
@@ -120,7 +120,7 @@ def _lay_out(
     outputs = Outputs(
         stage=stage,
         outcome=[details, memory, race, acceptance, save],
-        buttons=[go.run, go.stop, clear, open_],
+        buttons=[go.run, go.stop, go.every, clear, open_],
     )
     return asked, own, outputs
 
@@ -129,17 +129,30 @@ def _plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> Dependency:
-    """Returns the end of a run, which further handlers may follow."""
+def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> list[Dependency]:
+    """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    run, stop, clear, open_ = outputs.buttons
-    comparison = gr.State()
+    run, stop, every, clear, open_ = outputs.buttons
+    stage: Any = outputs.stage
+    shown = gr.State()
 
     def begin(request: gr.Request) -> tuple[Any, ...]:
         return events.begin(str(request.session_hash))
 
     def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield from events.stream(str(request.session_hash), controls.Asked(*values))
+
+    def stream_every(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield from events.stream(str(request.session_hash), controls.Asked(*values), every=True)
+
+    def begin_repeat(request: gr.Request) -> tuple[Any, ...]:
+        return events.begin_repeat(str(request.session_hash))
+
+    def repeat(request: gr.Request, shown: Shown) -> Iterator[tuple[Any, ...]]:
+        yield from events.repeat(str(request.session_hash), shown)
+
+    def choose(shown: Shown, pressed: gr.EventData) -> tuple[Any, ...]:
+        return events.choose(shown, pressed.lane)
 
     def stop_own(request: gr.Request) -> None:
         events.stop(str(request.session_hash))
@@ -148,17 +161,26 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
         events.leave(str(request.session_hash))
 
     results = [*outputs.outcome, *outputs.buttons]
-    begun = run.click(begin, None, results, queue=False, **private)
-    streamed = begun.then(
-        stream, controls.inputs(asked), [outputs.stage, comparison], concurrency_limit=IN_LINE, **private
-    )
-    finished = streamed.success(events.finish, comparison, results, **private)
-    # Gradio rejects some values before any handler sees them, and shows a message of its own.
-    streamed.failure(lambda: events.finish(None), None, results, **private)
+    asked_for = controls.inputs(asked)
+    runs = [
+        run.click(begin, None, results, queue=False, **private).then(
+            stream, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+        ),
+        every.click(begin, None, results, queue=False, **private).then(
+            stream_every, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+        ),
+        stage.retry(begin_repeat, None, outputs.buttons, queue=False, **private).then(
+            repeat, shown, [stage, shown], concurrency_limit=IN_LINE, **private
+        ),
+    ]
+    finished = [streamed.success(events.finish, shown, results, **private) for streamed in runs]
+    for streamed in runs:  # Gradio rejects some values before any handler sees them, and shows a message of its own.
+        streamed.failure(lambda: events.finish(None), None, results, **private)
+    stage.select(choose, shown, [stage, shown, *outputs.outcome], **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
-    clear.click(events.clear, None, [outputs.stage, *outputs.outcome], **private)
-    open_.upload(events.open, open_, [outputs.stage, *outputs.outcome], **private)
+    clear.click(events.clear, None, [stage, shown, *outputs.outcome], **private)
+    open_.upload(events.open, open_, [stage, shown, *outputs.outcome], **private)
     return finished
 
 

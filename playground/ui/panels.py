@@ -22,6 +22,7 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 SCRIPTS = (
     "core",
     "verdict",
+    "drafters",
     "tip",
     "tree",
     "popover",

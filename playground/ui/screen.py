@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from playground import export, metrics
-from playground.experiments.events import Event, Finished, LaneFinished, LaneStarted, RoundDone
+from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
 from playground.lane import Lane
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
-from playground.views import charts, report, tokens
+from playground.views import charts, drafters, report, tokens
 
 NAMES = ("Standard", "Assisted")
 
@@ -74,12 +74,20 @@ class LaneView:
 
 
 class Screen:
-    """The stage's value while a run streams, and after it. It shows the baseline and the first other lane."""
+    """The stage's value while a run streams, and after it.
 
-    def __init__(self, state: str = "", limit: int = 0) -> None:
-        """`limit`: the largest number of new tokens of a lane, for its progress bar."""
-        self.lanes = [LaneView(name, state) for name in NAMES]
+    It shows the baseline and one other lane: the one that runs, after the run the fastest, or the one that was chosen.
+    """
+
+    def __init__(self, state: str = "", limit: int = 0, lanes: int = 2) -> None:
+        """`limit`: the largest number of new tokens of a lane, for its progress bar. `lanes`: how many will run."""
+        self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
+        self.chosen = ""  # the name of the lane beside the baseline
+        self.repeatable = False  # whether the comparison can be run again from this page
+        self._traces: list[Trace] = []  # of the lanes that finished, the baseline first
+        self._rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
+        self._skipped: list[LaneSkipped] = []
         self.banner = ""  # where the comparison comes from, if not from a run on this page
         self.replay = False  # whether the page begins to replay by itself
         self._limit = limit
@@ -87,11 +95,13 @@ class Screen:
 
     def value(self) -> dict[str, Any]:
         """JSON for `assets/stage`."""
+        shown = self.comparison.beside(self.chosen) if self.comparison else None
         return {
             "status": asdict(self._running() or self._status),
-            "lanes": [view.value() for view in self.lanes],
-            "verdict": _verdict(self.comparison),
-            "difference": _difference(self.comparison),
+            "lanes": [self.lanes[0].value(), self._beside().value()],
+            "verdict": _verdict(shown, repeatable=self.repeatable),
+            "difference": _difference(shown),
+            "drafters": self._drafters(),
             "banner": self.banner,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
@@ -102,18 +112,26 @@ class Screen:
             case Progress():
                 self._status = Status(event.label, "busy", event.fraction)
             case LaneStarted():
+                self.lanes[event.index] = LaneView(NAMES[min(event.index, 1)])  # a skipped lane may have begun here
                 self.lanes[event.index].start(event.lane)
+                self.chosen = event.lane.name
             case RoundDone():
                 self.lanes[event.index].rounds.append(event.round)
                 self.lanes[event.index].log += tokens.line(event.round)
             case LaneFinished():
                 self.lanes[event.index].finish(event.trace)
+                self._traces.append(event.trace)
+                self._rows = [asdict(row) for row in drafters.rows(self._traces[0], self._traces[1:])]
+            case LaneSkipped():
+                self.lanes.pop()
+                self._skipped.append(event)
             case Finished():
                 self._finish(event.comparison)
 
     def load(self, comparison: Comparison) -> None:
         """Shows a comparison that was run elsewhere."""
-        for view, trace in zip(self.lanes, (comparison.standard, comparison.others[0]), strict=True):
+        self.lanes = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
+        for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
             view.start(trace.lane)
             view.rounds = list(trace.rounds)
             view.log = tokens.log(trace.rounds)
@@ -161,25 +179,59 @@ class Screen:
                 return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
         return None
 
+    def choose(self, name: str) -> None:
+        """Shows this lane beside the baseline."""
+        self.chosen = name
+
     def _finish(self, comparison: Comparison) -> None:
+        for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
+            view.name = trace.lane.name  # also of a lane that was never reached
+        self._rows = [asdict(row) for row in drafters.of(comparison)]
+        if self.comparison is None:
+            self.chosen = self._rows[0]["lane"]
         self.comparison = comparison
-        hidden = len(comparison.lanes) - len(self.lanes)
-        more = f" {hidden} more of its lanes are not shown." if hidden else ""
-        self._status = Status(report.done(comparison) + more)
+        self._status = Status(report.done(comparison))
+
+    def _beside(self) -> LaneView:
+        return next((view for view in self.lanes[1:] if view.name == self.chosen), self.lanes[1])
+
+    def _drafters(self) -> dict[str, Any] | None:
+        """The table of all drafters so far; None for a comparison of two lanes."""
+        if len(self.lanes) + len(self._skipped) <= 2:
+            return None
+        return {
+            "caption": drafters.CAPTION,
+            "head": list(drafters.HEAD),
+            "rows": self._rows,
+            "chosen": self.chosen,
+            "ready": self.comparison is not None,
+            "skipped": [f"{skipped.lane.name}: {skipped.reason}" for skipped in self._skipped],
+        }
 
 
-def _verdict(comparison: Comparison | None) -> dict[str, Any]:
+def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, Any]:
     """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
     if comparison is None:
-        meaning = "speed-up: assisted ÷ standard"
-        return {"figure": "–", "meaning": meaning, "terms": None, "trust": "", "badges": [], "sentences": []}
+        return {
+            "figure": "–",
+            "meaning": "speed-up: assisted ÷ standard",
+            "terms": None,
+            "repeats": None,
+            "repeatable": False,
+            "trust": "",
+            "badges": [],
+            "sentences": [],
+        }
     baseline, other = comparison.standard, comparison.others[0]
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    doubts = report.doubts(baseline, other)
+    repeats = metrics.repeated(comparison, other)
+    doubts = report.doubts(baseline, other, repeats)
     return {
         "figure": ("≈ " if doubts else "") + report.speedup(comparison),
         "meaning": report.speedup_meaning(comparison),
         "terms": asdict(equation) if equation else None,
+        "repeats": asdict(repeats) if repeats else None,
+        "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
         "sentences": report.sentences(comparison),
@@ -198,13 +250,15 @@ def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
     return {"index": found.index, "margin": found.margin, "texts": texts, "total": len(baseline.tokens)}
 
 
-def results(comparison: Comparison | None) -> tuple[Any, ...]:
-    """Details, memory and the two charts (race, acceptance) of a comparison, or of none."""
+def results(comparison: Comparison | None, chosen: str = "") -> tuple[Any, ...]:
+    """Details, memory and the two charts (race, acceptance) of a comparison, or of none. Memory and race
+    show all lanes, the rest the baseline and the chosen lane."""
     if comparison is None:
         return "", "", None, None
-    assisted = comparison.others[0]
+    shown = comparison.beside(chosen or comparison.others[0].lane.name)
+    assisted = shown.others[0]
     return (
-        panels.details(report.details(comparison)),
+        panels.details(report.details(shown)),
         panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-position"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.metrics import FirstDifference, Metrics
+from playground.metrics import FirstDifference, Metrics, Repeated
 from playground.trace import Comparison, Environment, Trace
 
 # The p90 ÷ p10 of same-size passes from which timing counts as noisy.
@@ -61,15 +61,24 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
 
 
 def speedup(comparison: Comparison) -> str:
-    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
-    return _ratio(metrics.compare(comparison.standard, comparison.others[0]).speedup)
+    """The headline, such as "1.87×": the first lane beside the baseline, the median if repeated; a dash if a lane has
+    no speed."""
+    repeats = metrics.repeated(comparison, comparison.others[0])
+    return _ratio(repeats.median if repeats else metrics.compare(comparison.standard, comparison.others[0]).speedup)
 
 
 def speedup_meaning(comparison: Comparison) -> str:
     """What the headline compares."""
     if comparison.others[0].lane.drafter == "none":
         return "second ÷ first standard run, tokens/s: the noise of the measurement"
+    if repeats := metrics.repeated(comparison, comparison.others[0]):
+        return f"median speed-up; {spread(repeats)}"
     return "speed-up: tokens/s, one run each"
+
+
+def spread(repeats: Repeated) -> str:
+    """The range of a repeated speed-up, such as "1.71 to 1.94, 4 runs"."""
+    return f"{repeats.low:.2f} to {repeats.high:.2f}, {_count(repeats.runs, 'run')}"
 
 
 def sameness(baseline: Trace, other: Trace) -> str:
@@ -113,16 +122,20 @@ def passes(baseline: Trace, other: Trace) -> str:
     return f"{_count(m.target_passes, 'pass', 'passes')} for {_count(m.tokens, 'token')} ({per_token:.2f} per token)."
 
 
-def doubts(baseline: Trace, other: Trace) -> list[str]:
-    """Why not to believe the speed-up of one lane over the other; empty if it holds."""
+def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> list[str]:
+    """Why not to believe the speed-up of one lane over the other; empty if it holds. With repeats the range says how
+    noisy the timing is, and the speed-up holds if the whole range lies on one side of 1."""
     found = []
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    if equation and equation.cost < IMPOSSIBLE:
+    if repeats:
+        if repeats.low <= 1 <= repeats.high:
+            found.append(f"No difference seen: the range ({spread(repeats)}) includes 1.")
+    elif equation and equation.cost < IMPOSSIBLE:
         found.append(
             f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
         )
-    found += filter(None, [caveat(baseline, other)])
+    found += filter(None, [caveat(baseline, other) if not repeats else ""])
     difference = metrics.first_difference(baseline, other)
     if difference and "stopped" not in (baseline.finish, other.finish):
         found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
@@ -178,7 +191,8 @@ def shortage(lane: Trace) -> str:
 def done(comparison: Comparison) -> str:
     """The status line of a finished comparison."""
     stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
-    seconds = sum(metrics.measure(trace).total_s for trace in comparison.lanes)
+    runs = (comparison.lanes, *comparison.repeats)
+    seconds = sum(metrics.measure(trace).total_s for traces in runs for trace in traces)
     where = comparison.others[0].environment.device_name or "an unknown device"
     return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
 
@@ -264,8 +278,10 @@ def table(comparison: Comparison) -> str:
 
 
 def _against(comparison: Comparison, other: Trace) -> str:
+    repeats = metrics.repeated(comparison, other)
     ratio = _ratio(metrics.compare(comparison.standard, other).speedup)
-    return f"{other.lane.name}: {ratio}. {sameness(comparison.standard, other)} {passes(comparison.standard, other)}"
+    told = f"{_ratio(repeats.median)} (median; {spread(repeats)})" if repeats else ratio
+    return f"{other.lane.name}: {told}. {sameness(comparison.standard, other)} {passes(comparison.standard, other)}"
 
 
 def _memory_line(comparison: Comparison) -> list[str]:

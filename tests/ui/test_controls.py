@@ -32,21 +32,27 @@ ASKED = Asked(
 
 
 def test_values_become_a_pair_a_lane_and_a_request():
-    pair, lane, request = dataclasses.replace(ASKED, temperature=1, lookahead=7).resolve(PAIRS)
-    assert pair is fakes.PAIR
+    pair, (standard, lane), request = dataclasses.replace(ASKED, temperature=1, lookahead=7).resolve(PAIRS)
+    assert pair is fakes.PAIR and standard.drafter == "none"
     assert (lane.drafter, lane.lookahead) == ("ngram", 7)
     assert request.temperature == 1.0 and isinstance(request.temperature, float)
 
 
 def test_whole_numbers_may_come_as_floats():
-    _, lane, request = dataclasses.replace(ASKED, lookahead=7.0, seed=3.0).resolve(PAIRS)
+    _, (_, lane), request = dataclasses.replace(ASKED, lookahead=7.0, seed=3.0).resolve(PAIRS)
     assert (lane.lookahead, request.seed) == (7, 3) and isinstance(lane.lookahead, int)
 
 
 def test_own_models_make_a_pair():
     asked = dataclasses.replace(ASKED, pair=OWN, target="a/b", assistant="a/c", drafter="assistant")
-    pair, lane, _ = asked.resolve(PAIRS)
+    pair, (_, lane), _ = asked.resolve(PAIRS)
     assert (pair.target, lane.assistant) == ("a/b", "a/c")
+
+
+def test_every_drafter_of_the_pair_takes_the_settings_of_the_page():
+    _, lanes, _ = dataclasses.replace(ASKED, lookahead=7).resolve(PAIRS, every=True)
+    assert [lane.drafter for lane in lanes] == ["none", "ngram", "assistant"]
+    assert {lane.lookahead for lane in lanes[1:]} == {7} and len({lane.name for lane in lanes}) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import gradio as gr
 import pytest
 
 from playground import export
+from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
-from playground.trace import Comparison, Round
+from playground.trace import Round
 from playground.ui.controls import Asked
-from playground.ui.events import Events
+from playground.ui.events import Events, Shown
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
 
@@ -26,8 +27,8 @@ def asked(**changes) -> Asked:
     return dataclasses.replace(ASKED, **changes)
 
 
-def last(updates: Iterator[tuple]) -> tuple[dict, Comparison | None]:
-    """What the stage shows after all updates, and the comparison that they ended in."""
+def last(updates: Iterator[tuple]) -> tuple[dict, Shown | None]:
+    """The stage's value after all updates, and what is shown at last."""
     *_, update = updates
     return update
 
@@ -59,14 +60,14 @@ def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Ba
 
 def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     events = Events(PAIRS, fakes.Backend)
-    shown, comparison = last(events.stream("session", asked(max_new_tokens=24)))
-    standard, assisted = logs(shown)
+    stage, shown = last(events.stream("session", asked(max_new_tokens=24)))
+    standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
-    assert "Done" in shown["status"]["text"]
-    *_, save, run, stop, _, _ = events.finish(comparison)
+    assert "Done" in stage["status"]["text"]
+    *_, save, run, stop, _, _, _ = events.finish(shown)
     assert run["interactive"] and not stop["interactive"]
     with open(save["value"], encoding="utf-8") as file:
-        assert export.load(file.read()) == comparison
+        assert export.load(file.read()) == shown.comparison
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,9 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
 )
 def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
     events = Events(PAIRS, fakes.Backend)
-    shown, comparison = last(events.stream("session", asked(**changes)))
-    assert sentence in shown["status"]["text"] and shown["status"]["kind"] == "error"
-    *_, save, run, _, _, _ = events.finish(comparison)
+    stage, shown = last(events.stream("session", asked(**changes)))
+    assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
+    *_, save, run, _, _, _, _ = events.finish(shown)
     assert run["interactive"] and not save["interactive"]
 
 
@@ -96,10 +97,10 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
     events.stop("another's")
     assert not stopped.is_set()
     events.stop("mine")
-    shown, comparison = last(updates)
-    assert stopped.is_set() and comparison.standard.finish == "stopped"
-    assert shown["lanes"][0]["log"] and shown["lanes"][0]["state"] == "stopped"
-    assert "Stopped" in shown["status"]["text"]
+    stage, shown = last(updates)
+    assert stopped.is_set() and shown.comparison.standard.finish == "stopped"
+    assert stage["lanes"][0]["log"] and stage["lanes"][0]["state"] == "stopped"
+    assert "Stopped" in stage["status"]["text"] and not stage["verdict"]["repeatable"]
 
 
 def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
@@ -138,6 +139,69 @@ def test_a_second_session_waits_and_is_told_its_place():
     assert "Stopped" in last(second)[0]["status"]["text"]
     events.stop("first")
     last(first)
+
+
+def test_a_repeat_gives_a_range_and_keeps_the_run():
+    events = Events(PAIRS, fakes.Backend)
+    stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
+    assert stage["verdict"]["repeatable"] and stage["verdict"]["repeats"] is None
+    events.begin_repeat("mine")
+    stages = list(events.repeat("mine", shown))
+    told = [stage["status"]["text"] for stage, _ in stages]
+    assert any(text.startswith("Repeat 2 of 3") for text in told)
+    assert not stages[0][0]["verdict"]["repeatable"], "no second press while it runs"
+    stage, again = stages[-1]
+    assert again.comparison.lanes == shown.comparison.lanes and len(again.comparison.repeats) == 3
+    assert stage["verdict"]["repeats"]["runs"] == 4 and stage["verdict"]["repeatable"]
+
+
+def test_a_repeat_that_is_stopped_keeps_what_was_there():
+    events = Events(PAIRS, fakes.Backend)
+    _, shown = last(events.stream("mine", asked(max_new_tokens=8)))
+    updates = events.repeat("mine", shown)
+    next(updates)
+    events.stop("mine")
+    stage, again = last(updates)
+    assert again.comparison.lanes == shown.comparison.lanes and stage["lanes"][1]["log"]
+
+
+class Picky(fakes.Backend):
+    """Has no assistant."""
+
+    def load(self, lane, progress):
+        if lane.drafter == "assistant":
+            raise PlaygroundError("There is no <b>assistant</b> here. Choose another drafter.")
+
+
+def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
+    pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
+    events = Events({"fake": pair}, Picky)
+    stage, shown = last(events.stream("mine", asked(max_new_tokens=8), every=True))
+    assert [trace.lane.drafter for trace in shown.comparison.lanes] == ["none", "ngram", "suffix"]
+    table = stage["drafters"]
+    assert {row["lane"] for row in table["rows"]} == {"Assisted: prompt lookup", "Assisted: suffix lookup"}
+    assert table["skipped"] == ["Assisted: assistant model: There is no <b>assistant</b> here. Choose another drafter."]
+    assert stage["lanes"][1]["name"] == table["chosen"] == table["rows"][0]["lane"]
+
+    other = table["rows"][1]["lane"]
+    stage, shown, *_ = events.choose(shown, other)
+    assert stage["lanes"][1]["name"] == stage["drafters"]["chosen"] == shown.chosen == other
+    assert stage["lanes"][1]["log"] and stage["verdict"]["repeatable"]
+    stage, opened, *_ = events.open(json.dumps(export.to_json(shown.comparison)).encode())
+    assert len(stage["drafters"]["rows"]) == 2 and not stage["verdict"]["repeatable"]
+    assert not events.choose(opened, other)[0]["verdict"]["repeatable"]
+
+
+def test_all_drafters_stopped_keeps_the_lanes_that_finished():
+    events = Events(PAIRS, fakes.Backend)
+    updates = events.stream("mine", asked(max_new_tokens=40), every=True)
+    for stage, _ in updates:
+        if stage["lanes"][1]["log"]:
+            break
+    events.stop("mine")
+    stage, shown = last(updates)
+    assert [trace.finish for trace in shown.comparison.lanes] == ["length", "stopped", "stopped"]
+    assert [row["note"] for row in stage["drafters"]["rows"]] == ["stopped", "not run: stopped before"]
 
 
 def test_a_trace_is_opened_and_another_file_is_refused():

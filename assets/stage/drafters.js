@@ -1,0 +1,54 @@
+// Which drafter? A row a lane, the fastest first. A press on a row shows that lane beside the standard one.
+
+const CELLS = ["speedup", "tokens_per_pass", "acceptance", "cost", "memory", "output"];
+
+function draftersPart() {
+  const caption = make("caption");
+  const head = make("tr");
+  const body = make("tbody");
+  const skipped = make("ul", "skipped");
+  const table = make("table", "", caption, make("thead", "", head), body);
+  const node = make("section", "drafters", make("div", "scroll", table), skipped);
+  node.id = "drafters";
+  node.setAttribute("aria-label", "Which drafter?");
+  let drawn = "";
+
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr.able");
+    if (row && row.getAttribute("aria-current") !== "true") press("select", { lane: row.dataset.lane });
+  });
+
+  function show(value) {
+    const text = JSON.stringify(value);
+    if (text === drawn) return;
+    drawn = text;
+    node.hidden = !value;
+    if (!value) return;
+    const focused = document.activeElement?.closest?.("#drafters tr")?.dataset.lane;
+    caption.textContent = value.caption;
+    head.replaceChildren(...value.head.map((title) => {
+      const cell = make("th", "", title);
+      cell.scope = "col";
+      return cell;
+    }));
+    body.replaceChildren(...value.rows.map((row) => drafterRow(row, value)));
+    body.querySelectorAll("tr").forEach((row) => row.dataset.lane === focused && row.querySelector("button")?.focus());
+    skipped.replaceChildren(...value.skipped.map((sentence) => make("li", "", sentence)));
+  }
+
+  show(null);
+  node.hidden = true;
+  return { node, show };
+}
+
+function drafterRow(row, { chosen, ready }) {
+  const able = ready && press !== null;
+  const name = make(able ? "button" : "span", "name", row.lane);
+  if (able) name.type = "button";
+  const first = make("th", "", name, ...(row.best ? [make("b", "best", "best here")] : []), ...(row.note ? [make("small", "", row.note)] : []));
+  first.scope = "row";
+  const line = make("tr", `${able ? "able" : ""} ${row.best ? "winner" : ""}`, first, ...CELLS.map((cell) => make("td", cell, row[cell])));
+  line.dataset.lane = row.lane;
+  if (ready && row.lane === chosen) line.setAttribute("aria-current", "true");
+  return line;
+}

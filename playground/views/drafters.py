@@ -1,0 +1,100 @@
+"""Which drafter? Every lane of a comparison beside the baseline, as rows of a table, the fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from playground import metrics
+from playground.metrics import Repeated
+from playground.trace import Comparison, Trace
+
+HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Memory", "Output")
+CAPTION = "Which drafter? Every drafter of the pair on this prompt, beside standard decoding."
+LOST = "slower than standard decoding"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One drafter, its figures as shown.
+
+    `lane`: the name of the lane. `note`: what to say of it beside its figures, or "". `best`: it has the highest
+    speed-up of all, and one above 1.
+    """
+
+    lane: str
+    speedup: str
+    tokens_per_pass: str
+    acceptance: str
+    cost: str
+    memory: str
+    output: str
+    note: str
+    best: bool
+
+
+def of(comparison: Comparison) -> list[Row]:
+    """The rows of a finished comparison; its repeats count."""
+    others = comparison.others
+    return rows(comparison.standard, others, {trace.lane.name: metrics.repeated(comparison, trace) for trace in others})
+
+
+def rows(baseline: Trace, others: Sequence[Trace], repeats: Mapping[str, Repeated | None] | None = None) -> list[Row]:
+    """Sorted by speed-up, the median of its repeats; lanes that have none come last, in the order in which they ran."""
+    told = repeats or {}
+    speedups = {}
+    for trace in others:
+        again = told.get(trace.lane.name)
+        speedups[trace.lane.name] = (again.median if again else metrics.compare(baseline, trace).speedup) or 0.0
+    ranked = sorted(others, key=lambda trace: -speedups[trace.lane.name])
+    return [
+        _row(baseline, trace, speedups[trace.lane.name], told.get(trace.lane.name), best=i == 0)
+        for i, trace in enumerate(ranked)
+    ]
+
+
+def text(comparison: Comparison) -> str:
+    """The table for a terminal."""
+    cells = [list(HEAD)]
+    for row in of(comparison):
+        name = f"{row.lane}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
+        cells.append([name, row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.memory, row.output])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))])
+        for name, *rest in cells
+    )
+
+
+def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None, *, best: bool) -> Row:
+    equation = metrics.equation(*metrics.compared_rounds(baseline, trace))
+    rate = metrics.measure(trace).acceptance_rate
+    spread = f" ({repeats.low:.2f} to {repeats.high:.2f})" if repeats else ""
+    return Row(
+        lane=trace.lane.name,
+        speedup=f"{speedup:.2f}×{spread}" if speedup else "–",
+        tokens_per_pass=f"{equation.tokens_per_pass:.2f}" if equation else "–",
+        acceptance="–" if rate is None else f"{100 * rate:.0f} %",
+        cost=f"{equation.cost:.2f}" if equation else "–",
+        memory=f"{trace.memory.total / 1e6:,.0f} MB" if trace.memory else "–",
+        output=_output(baseline, trace),
+        note=_note(trace, speedup),
+        best=best and speedup > 1,
+    )
+
+
+def _output(baseline: Trace, trace: Trace) -> str:
+    """Whether the lane wrote what the baseline wrote."""
+    difference = metrics.first_difference(baseline, trace)
+    if difference is None:
+        return "identical"
+    n = min(len(baseline.tokens), len(trace.tokens))
+    if "stopped" in (baseline.finish, trace.finish) and difference.index == n:
+        return "identical so far" if n else "–"
+    return f"differs from token {difference.index + 1}"
+
+
+def _note(trace: Trace, speedup: float) -> str:
+    if trace.finish == "stopped":
+        return "stopped" if trace.rounds else "not run: stopped before"
+    return LOST if 0 < speedup < 1 else ""
