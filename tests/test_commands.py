@@ -35,7 +35,7 @@ def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_p
     main(["compare", "--target", str(tiny_folder), "--early-exit", "9", "--all-drafters", "--repeat", "1", "--prompt",
           "waves", "--max-new-tokens", "6", "--dtype", "float32", "--json", str(out)])  # fmt: skip
     printed = capsys.readouterr()
-    assert "Tokens per pass" in printed.out and "2 runs" in printed.out and "Assisted: suffix lookup" in printed.out
+    assert "Tokens per pass" in printed.out and "2 runs" in printed.out and "Suffix lookup" in printed.out
     assert "left out Assisted: early exit" in printed.err
     data = json.loads(out.read_text())
     assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", "ngram", "suffix"]

@@ -3,12 +3,12 @@
 const CELLS = ["speedup", "tokens_per_pass", "acceptance", "cost", "memory", "output"];
 
 function draftersPart() {
-  const caption = make("caption");
+  const caption = make("p", "caption");
   const head = make("tr");
   const body = make("tbody");
   const skipped = make("ul", "skipped");
-  const table = make("table", "", caption, make("thead", "", head), body);
-  const node = make("section", "drafters", make("div", "scroll", table), skipped);
+  const table = make("table", "", make("thead", "", head), body);
+  const node = make("section", "drafters", caption, make("div", "scroll", table), skipped);
   node.id = "drafters";
   node.setAttribute("aria-label", "Which drafter?");
   let drawn = "";
@@ -26,6 +26,7 @@ function draftersPart() {
     if (!value) return;
     const focused = document.activeElement?.closest?.("#drafters tr")?.dataset.lane;
     caption.textContent = value.caption;
+    table.setAttribute("aria-label", value.caption);
     head.replaceChildren(...value.head.map((title) => {
       const cell = make("th", "", title);
       cell.scope = "col";
@@ -36,14 +37,13 @@ function draftersPart() {
     skipped.replaceChildren(...value.skipped.map((sentence) => make("li", "", sentence)));
   }
 
-  show(null);
   node.hidden = true;
   return { node, show };
 }
 
 function drafterRow(row, { chosen, ready }) {
   const able = ready && press !== null;
-  const name = make(able ? "button" : "span", "name", row.lane);
+  const name = make(able ? "button" : "span", "name", row.name);
   if (able) name.type = "button";
   const first = make("th", "", name, ...(row.best ? [make("b", "best", "best here")] : []), ...(row.note ? [make("small", "", row.note)] : []));
   first.scope = "row";

@@ -3,7 +3,8 @@
 
 const sentence = make("span");
 const progress = make("progress");
-const status = make("div", "status", sentence, progress);
+const offer = make("button", "offer");
+const status = make("div", "status", sentence, progress, offer);
 const banner = make("p", "banner");
 const verdict = verdictPart();
 const drafters = draftersPart();
@@ -11,6 +12,8 @@ const lanes = lanesPart();
 const timeline = timelinePart();
 const replay = replayPart();
 status.id = "status";
+offer.type = "button";
+offer.addEventListener("click", () => press("download"));
 banner.id = "banner";
 element.querySelector(".stage").append(status, banner, drafters.node, verdict.node, lanes.node, replay.node, timeline.node);
 
@@ -20,6 +23,8 @@ function show() {
   status.className = "status " + kind;
   status.setAttribute("role", kind === "error" ? "alert" : "status");
   if (sentence.textContent !== text) sentence.textContent = text;
+  offer.textContent = value.offer;
+  offer.hidden = !value.offer || !press;
   progress.hidden = kind !== "busy";
   if (fraction === null) progress.removeAttribute("value");
   else progress.value = fraction;

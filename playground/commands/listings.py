@@ -32,11 +32,13 @@ def _pairs(options: argparse.Namespace) -> None:
     device = resolve_device("auto")
     width = max(map(len, pairs), default=0)
     for pair in pairs.values():
-        runs, why = fits(pair, device)
-        print(f"{pair.name:<{width}}  {'yes' if runs else 'no ':<3}  {why}")
-        print(f"{'':<{width}}       {pair.title}; drafters: {', '.join(pair.drafters)}")
+        fit = fits(pair, device)
+        print(f"{pair.name:<{width}}  {fit.label}")
+        print(f"{'':<{width}}  {pair.title}; drafters: {', '.join(pair.drafters)}")
+        if not fit.runs:
+            print(f"{'':<{width}}  {fit.sentence}")
         if pair.note:
-            print(f"{'':<{width}}       {pair.note}")
+            print(f"{'':<{width}}  {pair.note}")
     for problem in problems:
         print(f"playground: {problem}", file=sys.stderr)
 

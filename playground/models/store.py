@@ -16,7 +16,9 @@ from playground.drafting_methods import METHODS
 from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.layout import lay_out
 from playground.models.cpu.packed import is_packed, pack
-from playground.models.device import resolve_device, resolve_dtype, weight_bits
+from playground.models.device import free_bytes, resolve_device, resolve_dtype, weight_bits
+from playground.models.fit import Fit, check_before_fetching, fits, is_here
+from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
@@ -60,7 +62,7 @@ class ModelStore:
 
         Raises:
             PlaygroundError: the pair has nothing for this drafter, or something that does not fit the target; a model
-            cannot be had or loaded.
+                cannot be had or loaded; something would have to be fetched that is too large for the device.
         """
         pair.weights_of(drafter)  # raises where the drafter lacks its weights
         kind = pair.drafts_by(drafter)
@@ -70,6 +72,8 @@ class ModelStore:
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
+            if (pair.target, format_) not in self._models:
+                check_before_fetching(pair, where)
             target = self._model(pair.target, format_, progress)
             if kind is None:
                 return LoadedPair(pair, target)
@@ -84,6 +88,15 @@ class ModelStore:
                 resolve_name(method.check)(target, assistant)
                 self._checked.add((pair.target, named))
             return LoadedPair(pair, target, assistant)
+
+    def fit(self, pair: Pair, device: str = "auto") -> Fit:
+        """Whether the pair can run now; models of other pairs are freed first."""
+        where = resolve_device(device)
+        wanted = {*pair.models, *(f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE))}
+        held = {name: model for (name, _), model in tuple(self._models.items())}
+        if pair.target in held and is_here(pair):
+            return Fit("ready", 0, free_bytes(where), 0, "It is in memory.")
+        return fits(pair, where, sum(weights_bytes(model.module) for name, model in held.items() if name not in wanted))
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""

@@ -13,8 +13,10 @@ from pydantic import Strict, TypeAdapter, ValidationError
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.models.fit import Fit
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
 from playground.settings import PRESET, SETTINGS, default
+from playground.ui.fits import Fits
 
 OWN = "own"
 Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
@@ -78,7 +80,7 @@ def _checked(asked: Asked) -> Asked:
         raise PlaygroundError(SETTINGS[str(problem["loc"][0])].refusal(problem["input"])) from None
 
 
-def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> tuple[Controls, Buttons]:
+def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits) -> tuple[Controls, Buttons]:
     """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
     rest under Advanced."""
     made: Controls = {}
@@ -102,7 +104,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         _examples(made, examples)
     with gr.Row(elem_classes="controls", elem_id="models"):
         made["pair"] = gr.Dropdown(
-            [(_title(pair), name) for name, pair in pairs.items()] + [("Your own models …", OWN)],
+            pair_choices(fits),
             value=default.name,
             label=SETTINGS["pair"].label,
             info=default.note or SETTINGS["pair"].help,
@@ -139,7 +141,7 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
         help_for, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
     )
     made["pair"].input(
-        lambda name: _chosen(pairs, name),
+        lambda name: _chosen(pairs, name, fits.of(name)),
         inputs=made["pair"],
         outputs=[*(made[name] for name in ("pair", "drafter", *PRESET)), own],
         queue=False,
@@ -161,6 +163,11 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]) -> 
 def inputs(controls: Controls) -> list[Component]:
     """In the order of `Asked`."""
     return [controls[field.name] for field in fields(Asked)]
+
+
+def pair_choices(fits: Fits) -> list[tuple[str, str]]:
+    """The labels and names of the pairs, each with whether it can run here."""
+    return [*fits.choices(), ("Your own models …", OWN)]
 
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
@@ -194,21 +201,18 @@ def _slider(name: str, value: float | None = None) -> gr.Slider:
     return gr.Slider(low, high, setting.default if value is None else value, step=step, buttons=[], **_words(name))
 
 
-def _title(pair: Pair) -> str:
-    return f"{pair.title} (gated)" if pair.gated else pair.title
-
-
 def _drafter_for(name: str, drafter: str) -> object:
     """The drafter that a typed folder was made for, if the chosen one cannot use it."""
     kind = kind_of(name.strip())
     return gr.skip() if kind is None or kind in METHODS[drafter].drafts_with else kind
 
 
-def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
-    """Updates of the controls after a pair was chosen."""
+def _chosen(pairs: dict[str, Pair], name: str, fit: Fit | None) -> tuple[dict, ...]:
+    """Updates of the controls after a pair was chosen. One that cannot run here says why at once."""
     pair = pairs.get(name)
+    note = pair.note or SETTINGS["pair"].help if pair else "name the models below"
     return (
-        gr.update(info=pair.note or SETTINGS["pair"].help if pair else "name the models below"),
+        gr.update(info=note if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"),
         gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
         *(gr.update(value=getattr(pair, name)) if pair else gr.skip() for name in PRESET),
         gr.update(visible=pair is None),

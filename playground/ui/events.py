@@ -28,6 +28,8 @@ from playground.experiments import compare
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
 from playground.lane import LOCAL
+from playground.models.device import gigabytes
+from playground.models.fit import Fit
 from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison
@@ -41,6 +43,26 @@ OURS = "Something went wrong inside the playground, not in what you typed. Run a
 BackendFor = Callable[[Pair], Backend]
 Work = Callable[[Backend, threading.Event, Callable[[Event], None]], object]  # a run on a backend, until it is stopped
 REPEATS = 3
+LARGE = 1e9  # bytes to download from which it is asked first
+
+
+class LargeDownload(PlaygroundError):
+    """Nobody has agreed to this download yet."""
+
+    def __init__(self, pair: Pair, size: float) -> None:
+        super().__init__(
+            f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first. Agree to it, or "
+            "choose models that are ready."
+        )
+        self.size = size
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A download of at most `size` bytes that a session was asked about, and the run that wants it."""
+
+    size: float
+    every: bool
 
 
 @dataclass(frozen=True)
@@ -71,10 +93,13 @@ class Events:
 
     Args:
         backend_for: the backend that runs a pair's lanes.
+        fit_of: whether a pair can run here.
     """
 
-    def __init__(self, pairs: dict[str, Pair], backend_for: BackendFor) -> None:
+    def __init__(self, pairs: dict[str, Pair], backend_for: BackendFor, fit_of: Callable[[Pair], Fit]) -> None:
         self._pairs = pairs
+        self._fit_of = fit_of
+        self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
         self._queue = DeviceQueue()
         self._runs: dict[BackgroundRun, str] = {}  # whose it is
@@ -90,9 +115,11 @@ class Events:
         self._stopped.discard(session)
         return _buttons(running=True)
 
-    def stream(self, session: str, asked: Asked, *, every: bool = False) -> Iterator[tuple[Any, ...]]:
+    def stream(
+        self, session: str, asked: Asked, *, every: bool = False, agreed: float = LARGE
+    ) -> Iterator[tuple[Any, ...]]:
         """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
-        shown (None without a comparison)."""
+        shown (None without a comparison). `agreed`: the largest download, in bytes."""
         try:
             pair, lanes, request = asked.resolve(self._pairs, every=every)
         except PlaygroundError as problem:
@@ -102,11 +129,19 @@ class Events:
             return
 
         def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
+            self._check(pair, agreed)
             compare.run(lanes, request, {LOCAL: backend}, skip=every, stop=stop, emit=emit)
 
         screen = Screen("waiting", limit=request.max_new_tokens, lanes=len(lanes))
         yield screen.value(), None
         yield from self._stream(session, pair, screen, work)
+        if screen.download:
+            self._offers[session] = Offer(screen.download, every)
+
+    def accept(self, session: str, asked: Asked) -> Iterator[tuple[Any, ...]]:
+        """The download that was offered is wanted: as `stream`. A larger one is asked about again."""
+        offer = self._offers.pop(session, Offer(LARGE, every=False))
+        yield from self.stream(session, asked, every=offer.every, agreed=offer.size)
 
     def repeat(self, session: str, shown: Shown) -> Iterator[tuple[Any, ...]]:
         """Runs all lanes again, interleaved; as `stream`."""
@@ -135,6 +170,7 @@ class Events:
                         yield screen.value(), gr.skip()
         except PlaygroundError as problem:
             error = str(problem)
+            screen.download = problem.size if isinstance(problem, LargeDownload) else 0
         except Exception:
             logger.exception("a comparison failed")
             error = OURS
@@ -156,6 +192,7 @@ class Events:
         """The tab was closed or loaded anew, or the endpoint's client is gone. Gradio closes a tab's generator then,
         but not always at once, and tells the endpoint nothing."""
         self._stopped.discard(session)
+        self._offers.pop(session, None)
         self._end(session)
 
     def clear(self) -> tuple[Any, ...]:
@@ -181,6 +218,7 @@ class Events:
         """
         try:
             pair, lanes, request = asked.resolve(self._pairs)
+            self._check(pair, agreed=float("inf"))
 
             def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
                 compare.run(lanes, request, {LOCAL: backend}, stop=stop, emit=emit)
@@ -207,6 +245,16 @@ class Events:
         finally:
             run.stop()
             del self._runs[run]
+
+    def _check(self, pair: Pair, agreed: float) -> None:
+        """Raises:
+        PlaygroundError: the pair cannot run here, or needs a larger download than was agreed to.
+        """
+        fit = self._fit_of(pair)
+        if fit.state in ("too large", "gated"):
+            raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
+        if fit.download > agreed:
+            raise LargeDownload(pair, fit.download)
 
     def _end(self, session: str) -> None:
         for run, owner in tuple(self._runs.items()):

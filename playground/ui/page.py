@@ -16,6 +16,7 @@ from playground.presets import Pair, Prompt
 from playground.ui import controls, own_settings, panels
 from playground.ui.endpoint import publish
 from playground.ui.events import BackendFor, Events, Shown
+from playground.ui.fits import Fits
 from playground.ui.preload import Preload
 from playground.ui.screen import Screen
 
@@ -46,7 +47,8 @@ def build(
 ) -> gr.Blocks:
     """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
     `backend_for` replaces the local backend, for tests."""
-    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)))
+    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit)
+    fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         with gr.Row(elem_id="header"):
@@ -54,14 +56,25 @@ def build(
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked, own, outputs = _lay_out(pairs, default, examples)
+        asked, own, outputs = _lay_out(pairs, default, examples, fits)
         finished = _wire(page, events, asked, outputs)
+
+        def listed() -> Any:
+            fits.wait()
+            return gr.update(choices=controls.pair_choices(fits))
+
+        def listed_again() -> Any:
+            fits.refresh()
+            return gr.update(choices=controls.pair_choices(fits))
 
         def loading() -> Iterator[str]:
             yield from _loading(preload, default)
 
         shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
+        page.load(listed, None, asked["pair"], concurrency_limit=None, **shown)
+        for end in finished:
+            end.then(listed_again, None, asked["pair"], **shown)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, IN_LINE)
     return page
@@ -101,9 +114,9 @@ class Outputs:
 
 
 def _lay_out(
-    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt]
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits
 ) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
-    asked, go = controls.build(pairs, default, examples)
+    asked, go = controls.build(pairs, default, examples, fits)
     own = own_settings.lay_out()
     stage = panels.stage(Screen.recorded().value())
     with gr.Row(elem_id="actions"):
@@ -145,6 +158,9 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
     def stream_every(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         yield from events.stream(str(request.session_hash), controls.Asked(*values), every=True)
 
+    def accept(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield from events.accept(str(request.session_hash), controls.Asked(*values))
+
     def begin_repeat(request: gr.Request) -> tuple[Any, ...]:
         return events.begin_repeat(str(request.session_hash))
 
@@ -168,6 +184,9 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
         ),
         every.click(begin, None, results, queue=False, **private).then(
             stream_every, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+        ),
+        stage.download(begin, None, results, queue=False, **private).then(
+            accept, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
         ),
         stage.retry(begin_repeat, None, outputs.buttons, queue=False, **private).then(
             repeat, shown, [stage, shown], concurrency_limit=IN_LINE, **private

@@ -11,6 +11,7 @@ from typing import Any
 from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
 from playground.lane import Lane
+from playground.models.device import gigabytes
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
@@ -84,6 +85,7 @@ class Screen:
         self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
         self.chosen = ""  # the name of the lane beside the baseline
+        self.download = 0.0  # bytes of a download to agree to
         self.repeatable = False  # whether the comparison can be run again from this page
         self._traces: list[Trace] = []  # of the lanes that finished, the baseline first
         self._rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
@@ -102,6 +104,7 @@ class Screen:
             "verdict": _verdict(shown, repeatable=self.repeatable),
             "difference": _difference(shown),
             "drafters": self._drafters(),
+            "offer": f"Download {gigabytes(self.download)} and run" if self.download else "",
             "banner": self.banner,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,

@@ -18,11 +18,12 @@ LOST = "slower than standard decoding"
 class Row:
     """One drafter, its figures as shown.
 
-    `lane`: the name of the lane. `note`: what to say of it beside its figures, or "". `best`: it has the highest
-    speed-up of all, and one above 1.
+    `lane`: the name of the lane; `name`: its short form. `note`: what to say of it beside its figures, or "". `best`:
+    it has the highest speed-up of all, and one above 1.
     """
 
     lane: str
+    name: str
     speedup: str
     tokens_per_pass: str
     acceptance: str
@@ -57,7 +58,7 @@ def text(comparison: Comparison) -> str:
     """The table for a terminal."""
     cells = [list(HEAD)]
     for row in of(comparison):
-        name = f"{row.lane}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
+        name = f"{row.name}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
         cells.append([name, row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.memory, row.output])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
@@ -72,6 +73,7 @@ def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None
     spread = f" ({repeats.low:.2f} to {repeats.high:.2f})" if repeats else ""
     return Row(
         lane=trace.lane.name,
+        name=_short(trace.lane.name),
         speedup=f"{speedup:.2f}×{spread}" if speedup else "–",
         tokens_per_pass=f"{equation.tokens_per_pass:.2f}" if equation else "–",
         acceptance="–" if rate is None else f"{100 * rate:.0f} %",
@@ -81,6 +83,11 @@ def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None
         note=_note(trace, speedup),
         best=best and speedup > 1,
     )
+
+
+def _short(name: str) -> str:
+    short = name.removeprefix("Assisted: ")
+    return short[:1].upper() + short[1:]
 
 
 def _output(baseline: Trace, trace: Trace) -> str:

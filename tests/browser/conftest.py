@@ -38,9 +38,7 @@ def chromium() -> Iterator:
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """The page, decoding a fixed text without a model."""
-    blocks = playground_page.build(
-        fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, fakes.EXAMPLES, backend_for=fakes.Backend
-    )
+    blocks = playground_page.build(fakes.Store(), fakes.PAIRS, fakes.PAIR, fakes.EXAMPLES, backend_for=fakes.Backend)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
     yield address
     blocks.close()

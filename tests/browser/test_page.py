@@ -22,6 +22,8 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
     page.locator("#prompt textarea").fill(prompt)
+    if not page.get_by_label("number input for Max new tokens").count():
+        page.locator("#more > button").click()
     page.get_by_label("number input for Max new tokens").fill(str(max_new_tokens))
     page.get_by_label("number input for Max new tokens").press("Tab")
 
@@ -426,3 +428,53 @@ def test_nothing_scrolls_sideways_on_a_phone(visit, theme):
     finish(page)
     page.locator("#charts .main-svg").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 8)
+    assert not page.locator("#verdict .again").is_visible(), "the recorded run is not ours to repeat"
+    page.locator("#run").click()
+    finish(page)
+    page.locator("#verdict .again").click()
+    page.locator("#status", has_text="Repeat").wait_for()
+    page.locator("#verdict .range", has_text="4 runs").wait_for()
+    assert len(saved(page).repeats) == 3
+
+
+def test_all_drafters_make_a_table_whose_rows_show_their_lane(visit):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 16)
+    page.locator("#every").click()
+    finish(page)
+    rows = page.locator("#drafters tbody tr")
+    assert rows.count() == 2 and rows.first.get_attribute("aria-current") == "true"
+    for press, index in ((lambda button: button.press("Enter"), 1), (lambda button: button.click(), 0)):
+        name = rows.nth(index).get_attribute("data-lane")
+        press(rows.nth(index).get_by_role("button"))
+        page.locator(".lane h2", has_text=name).wait_for()
+        assert rows.nth(index).get_attribute("aria-current") == "true"
+    comparison = saved(page)
+    assert len(comparison.lanes) == 3
+    page.locator("#clear").click()
+    page.locator("#drafters").wait_for(state="hidden")
+    open_trace(page, json.dumps(export.to_json(comparison)))
+    page.locator("#drafters tbody tr").nth(1).wait_for()
+    assert not page.locator("#verdict .again").is_visible()
+
+
+def test_the_list_of_models_is_honest_and_a_large_download_is_asked_first(visit):
+    page = visit()
+    models = page.locator("#pair input")
+    models.click()
+    page.get_by_role("option", name="Large pair · too large here (needs 82 GB, 21 GB free)").click()
+    page.locator("#pair", has_text="Cannot run here. It needs about 82 GB").wait_for()
+    ask(page, "Compare TCP and UDP.", 8)
+    page.locator("#run").click()
+    page.locator("#status[role=alert]", has_text="Large pair cannot run here").wait_for()
+    models.click()
+    page.get_by_role("option", name="Far pair · needs a download (2.4 GB)").click()
+    page.locator("#run:enabled").click()
+    page.get_by_role("button", name="Download 2.4 GB and run").click()
+    finish(page)
+    assert page.locator("#status .offer").is_hidden()

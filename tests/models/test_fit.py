@@ -28,40 +28,60 @@ def machine(monkeypatch) -> None:
 
 
 def test_a_pair_that_fits():
-    assert fit.fits(PAIR, CPU) == (True, "needs 13.0 GB, 24.0 GB free, up to 10.0 GB to fetch")
+    found = fit.fits(PAIR, CPU)
+    assert found.runs and (found.needed, found.free, found.download) == (13e9, 24e9, 10e9)
+    assert found.label == "needs a download (10 GB)"
+    assert found.sentence == "It needs about 13 GB of memory, and 24 GB is free; up to 10 GB has to be fetched first."
 
 
 def test_a_pair_in_float32_needs_twice_as_much():
     pair = dataclasses.replace(PAIR, dtype="float32")
-    assert fit.fits(pair, CPU) == (False, "needs 26.0 GB, 24.0 GB free")
+    found = fit.fits(pair, CPU)
+    assert not found.runs and found.label == "too large here (needs 26 GB, 24 GB free)"
 
 
 def test_so_does_one_whose_cpu_has_no_bfloat16(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
-    assert fit.fits(PAIR, CPU) == (False, "needs 26.0 GB, 24.0 GB free")
+    assert fit.fits(PAIR, CPU).state == "too large"
 
 
-@pytest.mark.parametrize(("dtype", "needed"), [("int8", "7.5"), ("int4", "5.1")])
+@pytest.mark.parametrize(("dtype", "needed"), [("int8", 7.5), ("int4", 5.1)])
 def test_a_quantised_pair_needs_less(dtype, needed):
     pair = dataclasses.replace(PAIR, dtype=dtype)
-    assert fit.fits(pair, CPU) == (True, f"needs {needed} GB, 24.0 GB free, up to 10.0 GB to fetch")
+    assert fit.fits(pair, CPU).needed == pytest.approx(needed * 1e9, rel=0.01)
 
 
 def test_a_gated_pair_needs_a_token(monkeypatch):
     pair = dataclasses.replace(PAIR, gated=True)
-    able, why = fit.fits(pair, CPU)
-    assert not able and "token" in why
+    found = fit.fits(pair, CPU)
+    assert not found.runs and found.label == "gated" and "HF_TOKEN" in found.sentence
     monkeypatch.setattr(hub, "has_token", lambda: True)
-    assert fit.fits(pair, CPU)[0]
+    assert fit.fits(pair, CPU).runs
 
 
 def test_without_the_hub_only_what_is_here_runs(monkeypatch):
     monkeypatch.setattr(hub, "reachable", lambda: False)
-    able, why = fit.fits(PAIR, CPU)
-    assert not able and "hub cannot be reached" in why
-    assert fit.fits(STARTER, CPU) == (True, "needs 0.4 GB, 24.0 GB free, 0.1 GB to fetch")
+    found = fit.fits(PAIR, CPU)
+    assert found.state == "unreachable" and "hub cannot be reached" in found.sentence
+    assert fit.fits(STARTER, CPU).label == "needs a download (0.1 GB)"
     monkeypatch.setattr(fit, "_here", lambda name: True)
-    assert fit.fits(PAIR, CPU) == (True, "needs 13.0 GB, 24.0 GB free")
+    assert fit.fits(PAIR, CPU).label == "ready"
+
+
+def test_memory_of_other_models_counts_as_free():
+    pair = dataclasses.replace(PAIR, dtype="float32")
+    assert not fit.fits(pair, CPU).runs and fit.fits(pair, CPU, held=3e9).runs
+
+
+def test_models_that_the_user_typed_are_as_large_as_the_hub_says(monkeypatch):
+    monkeypatch.setattr(hub, "size", lambda name: {"owner/big": 30e9, "owner/small": 1e9}[name])
+    pair = dataclasses.replace(PAIR, size_gb=0)
+    assert fit.fits(pair, CPU).needed == pytest.approx(1.3 * 31e9)
+    with pytest.raises(PlaygroundError, match="too large here, and nothing was fetched"):
+        fit.check_before_fetching(pair, CPU)
+    monkeypatch.setattr(hub, "size", lambda name: 0)
+    assert fit.fits(pair, CPU).label == "needs a download"
+    fit.check_before_fetching(pair, CPU)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from playground.errors import PlaygroundError
-from playground.models import store
+from playground.models import fit, store
 from playground.models.load import load
 from playground.models.store import ModelStore
-from playground.presets import custom_pair
+from playground.presets import Pair, custom_pair
 
 
 @pytest.fixture
@@ -119,6 +119,22 @@ def test_an_assistant_with_another_tokenizer_drafts_through_text(folders, loads)
     models = ModelStore().get(pair, drafter="universal", dtype="float32", device="cpu", progress=lambda step: None)
     assert models.drafting.tokenizer.get_vocab() != models.target.tokenizer.get_vocab()
     assert loads == ["a", "b"]
+
+
+def test_what_is_too_large_is_refused_before_anything_is_fetched(monkeypatch, loads):
+    monkeypatch.setattr(fit, "free_bytes", lambda device: 1e9)
+    monkeypatch.setattr(fit, "_here", lambda name: False)
+    pair = Pair("p", "Large", "owner/large", ("ngram",), "ngram", 5, size_gb=80)
+    models = ModelStore()
+    with pytest.raises(PlaygroundError, match="nothing was fetched"):
+        models.get(pair, drafter="ngram", dtype="float32", device="cpu", progress=lambda step: None)
+    assert loads == [] and models.fit(pair).state == "too large"
+
+
+def test_a_pair_in_memory_is_ready(folders):
+    models = ModelStore()
+    get(models, folders[0], folders[1], "assistant")
+    assert models.fit(custom_pair(folders[0], folders[1])).state == "ready"
 
 
 def test_a_model_that_cannot_be_loaded_leaves_the_store_usable(folders, tmp_path):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.models.fit import Fit
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
 from playground.trace import Comparison, DraftToken, Environment, Round, TargetToken, Trace
@@ -40,6 +41,16 @@ PAIR = Pair(
     gated=False,
     note="Nothing is decoded here.",
 )
+READY = Fit("ready", 1e8, 2.1e10, 0, "It needs about 0.1 GB of memory, and 21 GB is free.")
+LARGE = dataclasses.replace(PAIR, name="large", title="Large pair")
+FAR = dataclasses.replace(PAIR, name="far", title="Far pair")
+PAIRS = {pair.name: pair for pair in (PAIR, LARGE, FAR)}
+FITS = {
+    "large": Fit(
+        "too large", 8.2e10, 2.1e10, 0, "It needs about 82 GB of memory, and 21 GB is free. Choose a smaller."
+    ),
+    "far": Fit("download", 3e9, 2.1e10, 2.4e9, "It needs about 3 GB of memory, and 21 GB is free."),
+}
 EXAMPLES = (
     Prompt(name="transport", title="TCP, UDP, QUIC", kind="comparison", text="Compare TCP, UDP and QUIC."),
     Prompt(name="speed", title="Average speed", kind="math", text="A train …", system="Answer step by step."),
@@ -154,6 +165,9 @@ class Store:
         for i in range(5):
             progress(Progress("Loading fake weights", i / 5))
             time.sleep(0.1)
+
+    def fit(self, pair: Pair) -> Fit:
+        return FITS.get(pair.name, READY)
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         return {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.0}

@@ -20,7 +20,7 @@ from playground.ui.events import Events, Shown
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
 
-PAIRS = {"fake": fakes.PAIR}
+PAIRS = {"fake": fakes.PAIR, "large": fakes.LARGE, "far": fakes.FAR}
 
 
 def asked(**changes) -> Asked:
@@ -59,7 +59,7 @@ def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Ba
 
 
 def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
@@ -81,7 +81,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     ],
 )
 def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
     *_, save, run, _, _, _, _ = events.finish(shown)
@@ -90,7 +90,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
 
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(PAIRS, endless(emitted, stopped))
+    events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
     updates = events.stream("mine", asked())
     while not emitted.is_set():
         next(updates)
@@ -105,13 +105,13 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
 
 def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
     stopped = threading.Event()
-    events = Events(PAIRS, endless(threading.Event(), stopped))
+    events = Events(PAIRS, endless(threading.Event(), stopped), fakes.Store().fit)
     events.begin("mine")
     updates = events.stream("mine", asked())
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     events.stop("mine")
     events.begin("mine")
     assert "Done" in last(events.stream("mine", asked()))[0]["status"]["text"]
@@ -119,7 +119,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = Events(PAIRS, endless(emitted, stopped)).stream("mine", asked())
+    updates = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked())
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -128,7 +128,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(PAIRS, endless(emitted, stopped))
+    events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
     first, second = (events.stream(name, asked()) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
@@ -142,7 +142,7 @@ def test_a_second_session_waits_and_is_told_its_place():
 
 
 def test_a_repeat_gives_a_range_and_keeps_the_run():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     assert stage["verdict"]["repeatable"] and stage["verdict"]["repeats"] is None
     events.begin_repeat("mine")
@@ -156,7 +156,7 @@ def test_a_repeat_gives_a_range_and_keeps_the_run():
 
 
 def test_a_repeat_that_is_stopped_keeps_what_was_there():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     _, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     updates = events.repeat("mine", shown)
     next(updates)
@@ -175,7 +175,7 @@ class Picky(fakes.Backend):
 
 def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
     pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
-    events = Events({"fake": pair}, Picky)
+    events = Events({"fake": pair}, Picky, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8), every=True))
     assert [trace.lane.drafter for trace in shown.comparison.lanes] == ["none", "ngram", "suffix"]
     table = stage["drafters"]
@@ -193,7 +193,7 @@ def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
 
 
 def test_all_drafters_stopped_keeps_the_lanes_that_finished():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     updates = events.stream("mine", asked(max_new_tokens=40), every=True)
     for stage, _ in updates:
         if stage["lanes"][1]["log"]:
@@ -204,8 +204,27 @@ def test_all_drafters_stopped_keeps_the_lanes_that_finished():
     assert [row["note"] for row in stage["drafters"]["rows"]] == ["stopped", "not run: stopped before"]
 
 
+def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
+    events = Events(PAIRS, endless(threading.Event(), threading.Event()), fakes.Store().fit)
+    stage, shown = last(events.stream("mine", asked(pair="large")))
+    assert "Large pair cannot run here. It needs about 82 GB" in stage["status"]["text"] and shown is None
+    with pytest.raises(gr.Error, match="cannot run here"):
+        events.compare("mine", asked(pair="large"))
+
+
+def test_a_large_download_is_asked_first():
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    stage, shown = last(events.stream("mine", asked(pair="far", max_new_tokens=4), every=True))
+    assert stage["status"]["kind"] == "error" and "2.4 GB" in stage["status"]["text"] and shown is None
+    assert stage["offer"] == "Download 2.4 GB and run"
+    stage, shown = last(events.accept("mine", asked(pair="far", max_new_tokens=4)))
+    assert stage["offer"] == "" and len(shown.comparison.lanes) == 3, "as it was asked: all drafters"
+    stage, _ = last(events.accept("mine", asked(pair="far", max_new_tokens=4)))
+    assert stage["offer"], "agreed to once only"
+
+
 def test_a_trace_is_opened_and_another_file_is_refused():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     comparison = fakes.comparison(tokens=10)
     shown, *_ = events.open(json.dumps(export.to_json(comparison)).encode())
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
@@ -215,12 +234,12 @@ def test_a_trace_is_opened_and_another_file_is_refused():
 
 
 def test_clear_empties_everything():
-    shown, *_ = Events(PAIRS, fakes.Backend).clear()
+    shown, *_ = Events(PAIRS, fakes.Backend, fakes.Store().fit).clear()
     assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
 
 
 def test_the_endpoint_returns_the_whole_comparison():
-    events = Events(PAIRS, fakes.Backend)
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     data = events.compare("mine", asked(max_new_tokens=5))
     assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from huggingface_hub import constants, get_token, snapshot_download
+from huggingface_hub import HfApi, constants, get_token, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
 )
-from huggingface_hub.utils import get_session
+from huggingface_hub.utils import filter_repo_objects, get_session
 from tqdm import tqdm
 
 from playground.errors import PlaygroundError, Stopped
 from playground.models.fetch.files import ModelFiles, inspect
-from playground.progress import Progress
+from playground.progress import Progress, of_bytes
 
 FILES = {
     "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"],
@@ -79,6 +79,15 @@ def cached(repo_id: str) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
+def size(repo_id: str) -> int:
+    """Bytes that `fetch` would bring, as the hub tells within three seconds; 0 where it does not."""
+    try:
+        files = HfApi().model_info(repo_id, files_metadata=True, timeout=3).siblings or []
+    except Exception:  # unknown, private, gated, or whatever the HTTP client raises
+        return 0
+    return sum(file.size or 0 for file in filter_repo_objects(files, **FILES, key=lambda file: file.rfilename))
+
+
 def reachable() -> bool:
     """Whether the hub answers within three seconds, asked at most twice a minute. A download from a silent hub would
     wait for minutes."""
@@ -106,6 +115,7 @@ def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:
 
         def display(self, *args, **kwargs) -> None:
             if self.unit == "B" and self.total and self.n:
-                progress(Progress(label, min(1.0, self.n / self.total)))
+                told = f"{label}: {of_bytes(self.n, self.total)}"
+                progress(Progress(told, min(1.0, self.n / self.total)))
 
     return Bar

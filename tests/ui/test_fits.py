@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from playground.models.fit import Fit
+from playground.ui.controls import OWN, _chosen, pair_choices
+from playground.ui.fits import Fits
+from tests.ui import fakes
+
+
+def test_the_list_says_which_pairs_run_here():
+    fits = Fits(fakes.PAIRS, fakes.Store().fit)
+    fits.wait()
+    assert pair_choices(fits) == [
+        ("Fake pair · ready", "fake"),
+        ("Large pair · too large here (needs 82 GB, 21 GB free)", "large"),
+        ("Far pair · needs a download (2.4 GB)", "far"),
+        ("Your own models …", OWN),
+    ]
+
+
+def test_a_pair_that_cannot_be_judged_is_listed_by_its_title_alone():
+    def fit_of(pair) -> Fit:
+        raise OSError("no disk")
+
+    fits = Fits({"fake": fakes.PAIR}, fit_of)
+    fits.wait()
+    assert fits.of("fake") is None and fits.choices() == [("Fake pair", "fake")]
+
+
+def test_choosing_one_that_cannot_run_says_why_at_once():
+    info = _chosen(fakes.PAIRS, "large", fakes.FITS["large"])[0]["info"]
+    assert info.startswith("Cannot run here. It needs about 82 GB")
+    assert _chosen(fakes.PAIRS, "fake", fakes.READY)[0]["info"] == fakes.PAIR.note
