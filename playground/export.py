@@ -109,8 +109,17 @@ def _read_lane(data: Any, where: str) -> Trace:
 
 # --- schema 1: lane and request were one object, "settings"; versions were fields of the environment ---
 
-LANE = ("name", "target", "drafter", "assistant", "lookahead", "policy", "confidence_threshold", "nodes")
-LANE += ("keep_free_gb",)
+LANE = (
+    "name",
+    "target",
+    "drafter",
+    "assistant",
+    "lookahead",
+    "policy",
+    "confidence_threshold",
+    "nodes",
+    "keep_free_gb",
+)
 SOFTWARE = ("playground", "python", "torch", "transformers")
 
 

@@ -127,8 +127,12 @@ def expected_length(accepted: Sequence[float]) -> float:
 
 
 def _sum(durations: Iterable[float | None]) -> float | None:
-    found = list(durations)
-    return None if None in found else sum(found)
+    total = 0.0
+    for duration in durations:
+        if duration is None:
+            return None
+        total += duration
+    return total
 
 
 def differences(comparison: Comparison) -> list[Difference]:
@@ -170,8 +174,8 @@ def repeated(comparison: Comparison, other: Trace) -> Repeated | None:
     base = comparison.lanes.index(comparison.standard)
     at = comparison.lanes.index(other)
     pairs = [(lanes[base], lanes[at]) for lanes in (comparison.lanes, *comparison.repeats)]
-    speedups = [speedup(*compared_rounds(*pair)) for pair in pairs]
-    if len(pairs) < 2 or None in speedups:
+    speedups = [ratio for pair in pairs if (ratio := speedup(*compared_rounds(*pair))) is not None]
+    if len(pairs) < 2 or len(speedups) < len(pairs):
         return None
     return Repeated(len(pairs), statistics.median(speedups), min(speedups), max(speedups))
 
@@ -202,16 +206,20 @@ def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | No
     plain_s = theirs.total_s / theirs.verify_passes
     tokens_per_pass = (ours.tokens / ours.verify_passes) / (theirs.tokens / theirs.verify_passes)
     cost = ours.total_s / ours.verify_passes / plain_s
-    known = ours.verify_s is not None and ours.draft_s is not None
-    verify = ours.verify_s / ours.verify_passes / plain_s if known else None
-    draft = ours.draft_s / ours.verify_passes / plain_s if known else None
+    verify: float | None = None
+    draft: float | None = None
+    rest: float | None = None
+    if ours.verify_s is not None and ours.draft_s is not None:
+        verify = ours.verify_s / ours.verify_passes / plain_s
+        draft = ours.draft_s / ours.verify_passes / plain_s
+        rest = cost - verify - draft
     return Equation(
         speedup=tokens_per_pass / cost,
         tokens_per_pass=tokens_per_pass,
         cost=cost,
         verify=verify,
         draft=draft,
-        other=cost - verify - draft if known else None,
+        other=rest,
     )
 
 
@@ -257,7 +265,9 @@ class PositionAcceptance:
 
 
 def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
-    drafted, reached, accepted = Counter(), Counter(), Counter()
+    drafted: Counter[int] = Counter()
+    reached: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
     for round_ in rounds:
         decisions = list(zip(positions(round_.drafted), (token.decision for token in round_.drafted), strict=True))
         drafted.update({at for at, _ in decisions})

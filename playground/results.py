@@ -113,7 +113,9 @@ def load(text: str | bytes) -> SuiteResult | BenchResult:
         f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
         f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
     )
-    return validation.read(SuiteResult if "rows" in data else BenchResult, data, extra="ignore")
+    if "rows" in data:
+        return validation.read(SuiteResult, data, extra="ignore")
+    return validation.read(BenchResult, data, extra="ignore")
 
 
 def _without_traces(data: Any) -> Any:

@@ -56,7 +56,8 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         expected = "made of text, finite numbers, true and false, in lists and under keys"
         raise PlaygroundError(f"{where or WHOLE} should be {expected} ({error}).") from None
     try:
-        return _adapter(kind).validate_json(text, strict=True, extra=extra)
+        adapter = _adapter(kind)  # type: ignore[arg-type]  # mypy doubts that a type is hashable
+        return adapter.validate_json(text, strict=True, extra=extra)
     except ValidationError as error:
         raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
 

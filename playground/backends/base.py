@@ -12,14 +12,15 @@ from playground.trace import Environment, Finish, Memory, Round
 
 
 class LaneRun(Protocol):
-    """One lane on one request.
+    """One lane on one request."""
 
-    `prompt_ids`: the token ids that the target is given; None if the backend does not report them. `rounds` decodes as
-    it is iterated; closing it ends the run.
-    """
+    @property
+    def prompt_ids(self) -> tuple[int, ...] | None:
+        """The token ids that the target is given; None if the backend does not report them."""
 
-    prompt_ids: tuple[int, ...] | None
-    rounds: Generator[Round, None, None]
+    @property
+    def rounds(self) -> Generator[Round, None, None]:
+        """Decodes as it is iterated; closing it ends the run."""
 
     @property
     def finish(self) -> Finish:

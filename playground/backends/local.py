@@ -119,7 +119,7 @@ class LocalRun:
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
         self._drafter = build_drafter(models, lane, self._target, sampler)
-        self._tokens: list[int] = []
+        self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
@@ -132,12 +132,12 @@ class LocalRun:
         return "context" if len(self._tokens) == self._room else "stopped"
 
     def memory(self) -> Memory:
-        target, drafting = self._models.target.model, self._models.drafting
-        drafts = drafting is not None and self._lane.drafter != "none"
+        target = self._models.target.model
+        drafting = self._models.drafting if self._lane.drafter != "none" else None
         return Memory(
             target_weights=weights_bytes(target),
             target_cache=self._target.cache_bytes,
-            drafter_weights=weights_bytes(drafting.module, beside=target) if drafts else 0,
+            drafter_weights=weights_bytes(drafting.module, beside=target) if drafting else 0,
             drafter_cache=self._drafter.cache_bytes,
         )
 

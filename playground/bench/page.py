@@ -28,7 +28,7 @@ import httpx
 from playground import export, metrics
 from playground.errors import PlaygroundError
 from playground.presets import Pair
-from playground.trace import Comparison, Round
+from playground.trace import Comparison, Round, Trace
 
 APP = Path(__file__).resolve().parents[2] / "app.py"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
@@ -76,13 +76,19 @@ def seconds_to_answer(pair: Pair) -> float:
 def _speeds(comparison: Comparison) -> dict[str, float]:
     standard, assisted = comparison.lanes
     speeds = {
-        "standard lane": metrics.measure(standard).tokens_per_s,
-        "assisted lane": metrics.measure(assisted).tokens_per_s,
+        "standard lane": _tokens_per_s(standard),
+        "assisted lane": _tokens_per_s(assisted),
     }
     if len(standard.rounds) >= 2 * EDGE:
         speeds[f"first {EDGE} tokens"] = _speed(standard.rounds[1 : EDGE + 1])
         speeds[f"last {EDGE} tokens"] = _speed(standard.rounds[-EDGE:])
     return speeds
+
+
+def _tokens_per_s(lane: Trace) -> float:
+    speed = metrics.measure(lane).tokens_per_s
+    assert speed is not None, "PROMPT has a long answer"
+    return speed
 
 
 def _speed(rounds: tuple[Round, ...]) -> float:

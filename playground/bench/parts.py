@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,7 +57,7 @@ def run(
 ) -> BenchResult:
     """Runs the parts named in `only`, or all, and passes each result to `say` as it comes."""
     backend = LocalBackend(ModelStore(), pair, dtype, device)
-    parts = {
+    parts: dict[str, Callable[[LoadedPair, int, int], Iterable[Measurement]]] = {
         "standard": _standard,
         "ngram": _ngram,
         "assistant": _assistant,
@@ -229,7 +229,8 @@ def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[
     ids = torch.tensor([ours.prompt_ids], device=model.device)
     limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens
     with _without_defaults(model, GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None)):
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False, **options)
+        generate: Any = model.generate  # which PreTrainedModel does not declare
+        out = generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False, **options)
     return out[0, ids.shape[1] :].tolist()
 
 

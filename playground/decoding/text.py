@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from transformers import PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from playground.errors import PlaygroundError
 from playground.lane import Request
@@ -30,7 +31,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
         if request.system:
             messages.insert(0, {"role": "system", "content": request.system})
         try:
-            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+            ids = chat_ids(tokenizer, messages)
         except Exception as error:  # the template is a program; transformers runs it in a sandbox
             raise PlaygroundError(
                 f"The model's chat template refuses these messages ({error or type(error).__name__}). "
@@ -39,6 +40,18 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
     if not ids:
         raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
     return list(ids)
+
+
+def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
+    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. Raises
+    whatever the template raises."""
+    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+    return cast(BatchEncoding, encoded)["input_ids"]  # what `return_dict` asks for
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """The text of token ids, special tokens included."""
+    return cast(str, tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))  # a list only for a batch
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -101,4 +114,4 @@ class Detokenizer:
         return next((ids[-n:] for n in sizes if not self._decode(ids[-n:]).startswith(REPLACEMENT)), ids[-WINDOW:])
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        return decode(self._tokenizer, ids)

@@ -87,6 +87,7 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     """
     k = len(draft.ids)
     q = draft.probabilities
+    assert q is not None, "the draft was sampled"
     u = torch.rand(k, generator=sampler.generator, device=p.device)
     accepted = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
     n = accepted.index(False) if False in accepted else k

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
 
+from playground.decoding.text import chat_ids
 from playground.distil.batch import keep_rows, roomy_cache
 from playground.distil.prompts import Messages
 from playground.models.decoder import decoder_of
@@ -40,7 +42,12 @@ class Answer:
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[int]:
     if not tokenizer.chat_template:
         return tokenizer("\n\n".join(message["content"] for message in messages))["input_ids"]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    return chat_ids(tokenizer, messages)
+
+
+def plain_text(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> str:
+    """The text of token ids [n], without special tokens."""
+    return cast(str, tokenizer.decode(ids, skip_special_tokens=True))  # a list only for a batch
 
 
 @torch.inference_mode()

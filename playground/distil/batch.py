@@ -16,6 +16,8 @@ ROOM = 128  # positions by which a layer grows
 class RoomyLayer(DynamicLayer):
     """Keys and values [B, G, positions, D], written into room taken beforehand."""
 
+    room: tuple[Tensor, ...]  # of keys and of values
+
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
@@ -50,4 +52,4 @@ def keep_rows(cache: DynamicCache, rows: Tensor) -> None:
         if isinstance(layer, RoomyLayer):
             layer.keep_rows(rows)
         else:
-            layer.batch_select_indices(rows)
+            layer.batch_select_indices(rows)  # type: ignore[union-attr]  # an attention layer's

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from playground.distil.answers import Answer
-from playground.distil.train import Plan
+from playground.distil.train import Figures, Plan
 from playground.models.device import device_name, has_bfloat16
 from playground.models.load import LoadedModel
 from playground.models.networks.trained import TrainedConfig
@@ -28,7 +28,7 @@ def card(
     target: LoadedModel,
     answers: Sequence[Answer],
     plan: Plan,
-    log: Sequence[dict[str, object]],
+    log: Sequence[Figures],
     start_from: Sequence[str],
 ) -> str:
     parameters = sum(parameter.numel() for parameter in module.parameters())

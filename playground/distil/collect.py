@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from playground.distil.answers import Answer, prompt_ids, write
+from playground.distil.answers import Answer, plain_text, prompt_ids, write
 from playground.distil.prompts import Templates
 from playground.distil.questions import own_questions
 from playground.errors import PlaygroundError
@@ -83,7 +83,8 @@ def collect(
             total += written_in(path)
             bar.update(total - bar.n)
             if total >= tokens and shard >= 1:  # the first shard is held out
-                return total
+                break
+    return total
 
 
 def shards(folder: Path) -> list[Path]:
@@ -148,4 +149,4 @@ def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         ids, lengths, prompts = (file.get_tensor(name) for name in ("ids", "lengths", "prompt_lengths"))
     answers = [row[start:] for row, start in zip(ids.split(lengths.tolist()), prompts.tolist(), strict=True)]
     low, high = TEXT_TOKENS
-    return [tokenizer.decode(row, skip_special_tokens=True) for row in answers if low <= len(row) <= high]
+    return [plain_text(tokenizer, row) for row in answers if low <= len(row) <= high]

@@ -24,10 +24,9 @@ class MuonAndAdamW:
         trained = [weight for weight in module.parameters() if weight.requires_grad]
         matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in embeddings]
         others = [weight for weight in trained if weight.ndim != 2 or id(weight) in embeddings]
-        like = {"lr": learning_rate, "weight_decay": weight_decay}
         self._both = [
-            torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **like),
-            torch.optim.AdamW(others, betas=(0.9, 0.95), **like),
+            torch.optim.Muon(matrices, learning_rate, weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, learning_rate, betas=(0.9, 0.95), weight_decay=weight_decay),
         ]
 
     def set_learning_rate(self, rate: float) -> None:

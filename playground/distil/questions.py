@@ -6,10 +6,11 @@ Templates hold what their author thought of; a chat model also remembers what it
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import torch
 
-from playground.distil.answers import write
+from playground.distil.answers import plain_text, write
 from playground.distil.prompts import Messages
 from playground.models.load import LoadedModel
 
@@ -22,7 +23,7 @@ def own_questions(target: LoadedModel, count: int, rng: random.Random) -> list[M
     """At most `count` conversations of one turn; none without a chat template."""
     if not target.tokenizer.chat_template:
         return []
-    turn = target.tokenizer.apply_chat_template([{"role": "user", "content": PLACE}], tokenize=False)
+    turn = cast(str, target.tokenizer.apply_chat_template([{"role": "user", "content": PLACE}], tokenize=False))
     start = target.tokenizer(turn.split(PLACE)[0], add_special_tokens=False)["input_ids"]
     written = write(
         target.model,
@@ -33,5 +34,5 @@ def own_questions(target: LoadedModel, count: int, rng: random.Random) -> list[M
         stop_ids=target.eos_ids,
         generator=torch.Generator(target.model.device).manual_seed(rng.getrandbits(63)),
     )
-    texts = (target.tokenizer.decode(it.ids[it.prompt_length :], skip_special_tokens=True).strip() for it in written)
+    texts = (plain_text(target.tokenizer, it.ids[it.prompt_length :]).strip() for it in written)
     return [[{"role": "user", "content": text}] for text in texts if text]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,18 +18,19 @@ from playground.distil.card import card
 from playground.distil.collect import collect
 from playground.distil.data import draft_vocabulary, load_answers
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
-from playground.distil.train import Plan, train
+from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.decoder import decoder_of
 from playground.models.load import LoadedModel, load
+from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 
 LAYERS = (-1,)  # hidden states that are kept: the last, after the final norm
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # positions ahead that are trained
 DRAFT_VOCABULARY = 8192
-ASSISTANT = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
+ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
 
 def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: str = "") -> None:
@@ -46,7 +48,7 @@ def train_drafter(
     *,
     vocabulary: int = DRAFT_VOCABULARY,
     start_from: Sequence[str] = (),
-) -> list[dict[str, object]]:
+) -> list[Figures]:
     """Trains a drafter on the answers in `work` and writes it to `out`. Goes on where it was stopped.
 
     `start_from`: drafters of the same kind that have learned already. The mean of their weights is learned on from,
@@ -76,7 +78,7 @@ def train_drafter(
     student = _student(kind, config, target, draft_ids, start_from)
     log = train(student, answers, held_out, plan, _checkpoint(kind, work, plan, start_from))
     text = card(config, student.module, target, answers, plan, log, start_from)
-    if kind == "assistant":
+    if isinstance(student, AssistantStudent):
         save_assistant(student.module, target, out, text)
     else:
         save_trained(student.module, config, out, text)
@@ -104,9 +106,10 @@ def _checkpoint(kind: str, work: Path, plan: Plan, start_from: Sequence[str]) ->
     return work / f"{kind}-{hashlib.sha256(chr(0).join(began).encode()).hexdigest()[:8]}.checkpoint"
 
 
-def save_assistant(model: LlamaForCausalLM, target: LoadedModel, folder: Path, text: str) -> None:
+def save_assistant(model: PreTrainedModel, target: LoadedModel, folder: Path, text: str) -> None:
     """As transformers loads it; in shards, so that no file is over 10 MB."""
-    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9900KB")
+    bf16 = model.to(torch.bfloat16)  # type: ignore[arg-type]  # its decorator hides `self`
+    bf16.save_pretrained(folder, max_shard_size="9900KB")
     target.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -125,9 +128,9 @@ def _student(
     if start_from:
         begun = [load_trained(name, target, lambda step: None).network for name in start_from]
         network.load_state_dict({**_mean(begun), "draft_ids": draft_ids})
-    elif kind == "mtp":
+    elif isinstance(network, MtpLayer):
         network.start_from(target.model)
-    return MtpStudent(network, config.steps) if kind == "mtp" else HeadsStudent(network)
+    return MtpStudent(network, config.steps) if isinstance(network, MtpLayer) else HeadsStudent(network)
 
 
 def _new_assistant(config: TrainedConfig, target: LoadedModel) -> LlamaForCausalLM:
@@ -141,7 +144,7 @@ def _new_assistant(config: TrainedConfig, target: LoadedModel) -> LlamaForCausal
         eos_token_id=special.eos_token_id,
         pad_token_id=special.pad_token_id,
     )
-    return LlamaForCausalLM(shape).to(target.model.device)
+    return LlamaForCausalLM(shape).to(target.model.device)  # type: ignore[arg-type]  # its decorator hides `self`
 
 
 def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedModel:

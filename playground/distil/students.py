@@ -34,9 +34,11 @@ class Lesson:
 
 
 class Student(Protocol):
-    """`module` holds what is trained."""
+    """A network in training."""
 
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """What is trained."""
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         """`progress`: how far training is, from 0 to 1."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from tqdm import tqdm
@@ -36,13 +37,28 @@ class Plan:
     seed: int = 0
 
 
+class HeldOut(TypedDict):
+    """On held-out answers, drafted greedily. `accepted`: for each position, the share of drafts that are accepted up to
+    it. `mean_accepted_length`: tokens per target pass at this lookahead, bonus token included."""
+
+    accepted: list[float]
+    mean_accepted_length: float
+
+
+class Figures(HeldOut):
+    """One evaluation, after so many tokens and seconds of training."""
+
+    tokens: int
+    seconds: float
+
+
 def train(
     student: Student,
     answers: Sequence[Answer],
     held_out: Sequence[Answer],
     plan: Plan,
     checkpoint: Path,
-) -> list[dict[str, object]]:
+) -> list[Figures]:
     """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation.
 
     A checkpoint has no draft vocabulary: a run goes on with that of the answers at hand.
@@ -50,7 +66,8 @@ def train(
     device = next(student.module.parameters()).device
     weights = [parameter for parameter in student.module.parameters() if parameter.requires_grad]
     optimizer = MuonAndAdamW(student.module, plan.learning_rate, plan.weight_decay)
-    done, log = 0, []
+    done = 0
+    log: list[Figures] = []
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         with torch.no_grad():
@@ -100,12 +117,7 @@ def train(
 
 
 @torch.no_grad()
-def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
-    """On held-out answers, drafted greedily.
-
-    `accepted`: for each position, the share of drafts that are accepted up to it. `mean_accepted_length`: tokens per
-    target pass at this lookahead, bonus token included.
-    """
+def evaluate(student: Student, held_out: Sequence[Answer]) -> HeldOut:
     agreed, tokens = [], 0
     device = next(student.module.parameters()).device
     for batch in batches(held_out, 4096, random.Random(0)):
@@ -121,7 +133,7 @@ def evaluate(student: Student, held_out: Sequence[Answer]) -> dict[str, object]:
     }
 
 
-def describe(figures: dict[str, object]) -> str:
+def describe(figures: Figures) -> str:
     accepted = " ".join(f"{x:.3f}" for x in figures["accepted"])
     return (
         f"{figures['tokens']:>12,} tokens {figures['seconds']:>7.0f} s   accepted up to each position: {accepted}"

@@ -71,7 +71,7 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        has = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
+        has: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
         return any(has.get(name) for name in BFLOAT16)
     return torch.backends.mps.is_macos_or_newer(14, 0)
 

@@ -145,7 +145,7 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
     disable_progress_bar()
     model: PreTrainedModel
     with tensors_apart() if packs else nullcontext():
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             weights.folder,
             gguf_file=weights.gguf,
             use_safetensors=True,
@@ -154,6 +154,7 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
             device_map=device,
             **options,  # no quantization_config of None, which would hide the checkpoint's own
         )
+        model, report = loaded
         if report["missing_keys"]:
             missing = sorted(report["missing_keys"])
             raise PlaygroundError(
@@ -161,7 +162,10 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
                 "would be random. Fetch or save the model again."
             )
         if packs:
-            pack(model) if worth_packing(model) else model.to(dtype)
+            if worth_packing(model):
+                pack(model)
+            else:
+                model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
             for config in (model.config, model.config.get_text_config(decoder=True)):
                 config.dtype = model.dtype  # which transformers' MTP layers are loaded in
     settle(model)

@@ -63,6 +63,7 @@ def settle(model: PreTrainedModel) -> None:
     """Makes a token's output independent of the tokens verified with it, in the requested dtype. For checkpoints that
     were published quantised, too."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it would warn in every layer of every pass
+    module: Any  # of a class of bitsandbytes, which is optional
     for module in model.modules():
         match type(module).__name__:
             case "Linear8bitLt":  # the threshold picks columns by all tokens of the pass

@@ -163,8 +163,8 @@ def sentences(comparison: Comparison) -> list[str]:
 
 def memory_rows(comparison: Comparison) -> list[list[str]]:
     """What each lane held in memory: a head, then a row for each part; empty if a lane does not report it."""
-    held = [trace.memory for trace in comparison.lanes]
-    if None in held:
+    held = [trace.memory for trace in comparison.lanes if trace.memory]
+    if len(held) < len(comparison.lanes):
         return []
     parts = [
         ("Target's weights", [m.target_weights for m in held]),

@@ -48,8 +48,8 @@ class AssistantDrafter(Drafter):
         logits = self._assistant.forward(ids[self._assistant.length :], keep=1)[:, : self._vocab_size]
         scores = self._sampler.scores(logits, lambda row: ids)
         if self._sampler.greedy:
-            q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return Choice(int(token), float(q), None, scores[0])
+            q, best = scores[0].softmax(dim=-1).max(dim=-1)
+            return Choice(int(best), float(q), None, scores[0])
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
         padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))

@@ -97,7 +97,8 @@ def draft_tokens(
 
     `next_token` is given the text so far.
     """
-    text, choices = list(ids), []
+    text = list(ids)
+    choices: list[Choice] = []
     while len(choices) < k:
         choice = next_token(text)
         text.append(choice.id)
@@ -110,12 +111,12 @@ def draft_tokens(
 
 
 class Drafter(Protocol):
-    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds.
+    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds."""
 
-    `cache_bytes`: what its KV cache holds.
-    """
-
-    cache_bytes: int = 0
+    @property
+    def cache_bytes(self) -> int:
+        """The size of its KV cache; 0 if it has none."""
+        return 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,

@@ -22,12 +22,14 @@ class Branches(Protocol):
         draft_ids: (draft vocabulary,), the token id of each column of its logits. The vocabulary may grow from one
             draft to the next.
         deepest: the most positions that it can draft.
-        cache_bytes: the size of its KV cache.
     """
 
     draft_ids: torch.Tensor
     deepest: int
-    cache_bytes: int
+
+    @property
+    def cache_bytes(self) -> int:
+        """The size of its KV cache."""
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: logits after the sequence `ids`, (1, draft vocabulary); None if it cannot draft yet."""

@@ -82,8 +82,8 @@ class DraftChoice:
         whole[0, draft_ids] = logits.float()
         scores = self._sampler.scores(whole, lambda row: ids)
         if self._sampler.greedy:
-            q, token = scores[0].softmax(dim=-1).max(dim=-1)
-            return Choice(int(token), float(q), None, scores[0, draft_ids])
+            q, best = scores[0].softmax(dim=-1).max(dim=-1)
+            return Choice(int(best), float(q), None, scores[0, draft_ids])
         distribution = self._sampler.probabilities(scores)[0]
         token = self._sampler.draw(distribution)
         return Choice(token, float(distribution[token]), distribution, scores[0, draft_ids])

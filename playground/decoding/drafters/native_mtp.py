@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import torch
+from transformers.cache_utils import DynamicLayer
 
 from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates
@@ -86,6 +87,7 @@ class NativeBranches:
     def end(self) -> None:
         for k, entries in enumerate(self._entries):
             layer = self._cache.layers[k]
+            assert isinstance(layer, DynamicLayer), "transformers' MTP layers are attention layers"
             if layer.is_initialized:
                 layer.crop(entries - layer.get_seq_length())
             if k:

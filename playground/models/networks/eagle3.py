@@ -59,9 +59,13 @@ class Eagle3Config:
 
 
 class Eagle3Layer(nn.Module):
-    """A transformers decoder layer whose attention reads embedding and hidden state, concatenated."""
+    """A transformers decoder layer whose attention reads embedding and hidden state, concatenated.
 
-    def __init__(self, layer: nn.Module, width: int, norm_before_residual: bool) -> None:
+    Args:
+        layer: of a Llama or a Qwen 3.
+    """
+
+    def __init__(self, layer: Any, width: int, norm_before_residual: bool) -> None:
         super().__init__()
         self.self_attn, self.mlp = layer.self_attn, layer.mlp
         self.input_layernorm, self.post_attention_layernorm = layer.input_layernorm, layer.post_attention_layernorm
@@ -94,13 +98,16 @@ class Eagle3Head(nn.Module):
             are not loaded here.
     """
 
+    draft_ids: Tensor
+    _shared: nn.Embedding
+
     def __init__(self, target: PreTrainedModel, config: Eagle3Config, state: Mapping[str, Tensor]) -> None:
         super().__init__()
         text = target.config.get_text_config(decoder=True)
         self.layers = config.layers_of(text)
         layer, width = copy.deepcopy(config.layer), config.layer.hidden_size
         layer.vocab_size, layer.pad_token_id = 1, None  # the model's own embedding is never used
-        like = {"dtype": target.dtype, "device": target.device}
+        like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
 
         self.base: PreTrainedModel = AutoModel.from_config(layer, dtype=target.dtype).to(target.device).eval()
         self.base.set_input_embeddings(None)
@@ -276,10 +283,10 @@ def _check_fits(
             f"{name} cannot draft for {target.name}: it was made for {made_for} and reads {reads}, and this target has "
             f"{n}. {REMEDY}"
         )
-    reads = state["fc.weight"].shape[1] // len(layers)
+    width = state["fc.weight"].shape[1] // len(layers)
     embeds = text.hidden_size if "embed_tokens.weight" not in state else config.layer.hidden_size
     sizes = [
-        ("hidden states of {}", reads, text.hidden_size),
+        ("hidden states of {}", width, text.hidden_size),
         ("embeddings of {}", config.layer.hidden_size, embeds),
         ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
     ]

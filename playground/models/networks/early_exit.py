@@ -7,6 +7,7 @@ early; the result drafts well only if the target was trained for it.
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -14,6 +15,8 @@ from transformers import PreTrainedModel
 from playground.errors import PlaygroundError
 from playground.models.decoder import decoder_of, layers_of
 from playground.models.load import LoadedModel
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def first_layers(target: LoadedModel, count: int) -> LoadedModel:
@@ -33,22 +36,24 @@ def first_layers(target: LoadedModel, count: int) -> LoadedModel:
             f"{target.name} has {len(layers)} layers and cannot exit after layer {count}. "
             f"Choose an early exit from 1 to {len(layers) - 1}."
         )
-    return LoadedModel(_exiting_after(target.model, count), target.tokenizer, target.name, f"its first {count} layers")
+    shallow = _exiting_after(target.model, layers[:count])
+    return LoadedModel(shallow, target.tokenizer, target.name, f"its first {count} layers")
 
 
-def _exiting_after(model: PreTrainedModel, count: int) -> PreTrainedModel:
+def _exiting_after(model: PreTrainedModel, layers: nn.ModuleList) -> PreTrainedModel:
     decoder = decoder_of(model)
     path = next(name for name, module in model.named_modules() if module is decoder)
-    shallow = at = _own_children(model)
+    shallow = _own_children(model)
+    at: nn.Module = shallow
     for name in path.split("."):
         child = _own_children(getattr(at, name))
         setattr(at, name, child)
         at = child
-    at.layers = at.layers[:count]
+    at.layers = layers
     return shallow
 
 
-def _own_children(module: nn.Module) -> nn.Module:
+def _own_children(module: M) -> M:
     """A shallow copy whose children can be replaced without changing the original's."""
     shallow = copy.copy(module)
     shallow._modules = dict(module._modules)

@@ -29,6 +29,8 @@ class Gemma4Assistant(nn.Module):
     target: its embedding is used; shared, not copied.
     """
 
+    _embedding: nn.Module
+
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel) -> None:
         super().__init__()
         self.model = model

@@ -8,6 +8,8 @@ the target's.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -20,7 +22,7 @@ class ParallelHeads(SharedHead):
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor, heads: int) -> None:
         super().__init__(target, draft_ids)
         width = target.config.get_text_config(decoder=True).hidden_size
-        like = {"dtype": target.dtype, "device": target.device}
+        like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
         self.proj = nn.Linear(2 * width, 2 * width, **like)
         self.count = heads
         self.heads = nn.Linear(2 * width, heads * width, bias=False, **like)

@@ -38,6 +38,8 @@ class MedusaHeads(nn.Module):
     own: whether each head has its own matrix over the vocabulary.
     """
 
+    _head: nn.Module
+
     def __init__(self, target: PreTrainedModel, count: int, blocks: int, own: bool) -> None:
         super().__init__()
         text = target.config.get_text_config(decoder=True)

@@ -33,7 +33,8 @@ class MtpLayer(SharedHead):
     def start_from(self, target: PreTrainedModel) -> None:
         """Sets the initial weights for training: h passes unchanged through a new layer to the target's final norm. The
         layer is not a copy of the target's last, whose inputs are not normed."""
-        self.base.norm.load_state_dict(decoder_of(target).norm.state_dict())
+        norm = decoder_of(target).get_submodule("norm")
+        self.base.get_submodule("norm").load_state_dict(norm.state_dict())
         width = self.proj.out_features
         self.proj.weight.normal_(std=0.02)
         self.proj.weight[:, width:] += torch.eye(width, dtype=self.proj.weight.dtype, device=self.proj.weight.device)

@@ -8,6 +8,7 @@ Embedding, head and rotary embedding are the target's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")
 
 class NativeLayers(nn.Module):
     """Several layers; each drafts one position further."""
+
+    draft_ids: Tensor
 
     def __init__(self, mtp: MtpModel) -> None:
         super().__init__()
@@ -65,13 +68,15 @@ class NativeLayer(NativeLayers):
         """The same interface as `MtpLayer.forward`."""
         if mask is None:
             return self.run(0, ids, hidden, cache)
+        assert positions is not None, "a tree's mask comes with the positions of its tokens"
         positions = positions + 1  # rotated by the position of the token, not of the hidden state
         per_layer = {"layer_type": self.mtp.config.layer_types[0]} if self.mtp.has_per_layer_rope else {}
         embedding = self.mtp.embed_tokens(ids)
+        rotary: Any = self.mtp.rotary_emb  # None only in models without rotary positions
         return self.mtp.layers[0](
             embedding,
             hidden,
-            position_embeddings=self.mtp.rotary_emb(embedding, position_ids=positions, **per_layer),
+            position_embeddings=rotary(embedding, position_ids=positions, **per_layer),
             attention_mask=mask,
             position_ids=positions,
             past_key_values=cache,

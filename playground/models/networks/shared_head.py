@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -16,10 +18,15 @@ class SharedHead(nn.Module):
     draft_ids: (draft vocabulary,), the token id of each column of the logits.
     """
 
+    draft_ids: Tensor
+    _embedding: nn.Embedding
+    _target_head: nn.Linear | PackedLinear
+    _head: nn.Module
+
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__()
         config = target.config.get_text_config(decoder=True)
-        like = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
+        like: dict[str, Any] = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
         self.vocab_size, self._dtype = config.vocab_size, target.dtype
         self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
         self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
