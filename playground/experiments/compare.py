@@ -61,7 +61,8 @@ def run(
         if stop.is_set():
             break
         emit(LaneStarted(index, lane))
-        traces.append(decode(backends[lane.backend], lane, request, stop, lambda r, i=index: emit(RoundDone(i, r))))
+        done = lambda r, i=index: emit(RoundDone(i, r))  # noqa: E731
+        traces.append(decode(backends[lane.backend], lane, request, stop, done))
         emit(LaneFinished(index, traces[-1]))
     if not traces:
         return None
