@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -100,7 +100,7 @@ class ModelStore:
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
-        models = [model for (held, _), model in tuple(self._models.items()) if held == name]
+        models = [m for (held, _), m in tuple(self._models.items()) if held == name and isinstance(m, LoadedModel)]
         return sampling_defaults(models[0].model.generation_config) if models else {}
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
@@ -137,4 +137,4 @@ class ModelStore:
         key = (name, format_)
         if key not in self._models:
             self._models[key] = load_it()
-        return self._models[key]
+        return cast(M, self._models[key])  # what `load_it` returned under this key
