@@ -16,14 +16,13 @@ from playground.commands.arguments import (
     check_writable,
     chosen_pair,
     count,
-    flag,
     read,
     write,
 )
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import check
-from playground.settings import PRESET
+from playground.settings import PRESET, flag
 
 ANSWER = (
     "max_new_tokens",
