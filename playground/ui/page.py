@@ -98,7 +98,7 @@ def look() -> dict[str, Any]:
             body_text_color_subdued="#57606a",
             body_text_color_subdued_dark="#a3abb5",
         ),
-        "css_paths": [panels.ASSETS / "page.css", *sorted((panels.ASSETS / "css").glob("*.css"))],
+        "css_paths": panels.styles(),
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
     }
