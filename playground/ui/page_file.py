@@ -17,11 +17,17 @@ from playground.views import report
 TITLE = "Speculative Decoding Playground"
 
 
-def build(comparison: Comparison) -> str:
-    """The file's text. Names, prompts and tokens stay text, whatever they contain."""
+def build(comparison: Comparison, chosen: str = "") -> str:
+    """The file's text. Names, prompts and tokens stay text, whatever they contain.
+
+    Args:
+        chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
+    """
     screen = Screen()
     screen.load(comparison)
-    other = comparison.others[0]
+    screen.choose(chosen or screen.chosen)
+    pair = comparison.beside(screen.chosen)
+    other = pair.others[0]
     banner = f"Run at {report.run_at(other.environment)} on {report.environment_line(other.environment)}."
     value = screen.value() | {"banner": banner, "replay": True}
     template = Template((panels.ASSETS / "shared.html").read_text(encoding="utf-8"))
@@ -32,7 +38,7 @@ def build(comparison: Comparison) -> str:
         legend=panels.LEGEND,
         acceptance=_acceptance(other),
         memory=panels.memory(report.memory_rows(comparison)),
-        details=panels.details(report.details(comparison)),
+        details=panels.details(report.details(pair)),
         value=_json(value),
         trace=_json(export.to_json(comparison)),
         legend_script=panels.legend_script(),
