@@ -45,10 +45,9 @@ menu.addEventListener("click", (event) => {
 });
 menu.addEventListener("beforetoggle", () => {
   const { bottom, right } = opens.getBoundingClientRect();
-  menu.style.top = `${bottom + 4}px`;
+  menu.style.top = `${scrollY + bottom + 4}px`;
   menu.style.right = `${Math.max(8, document.documentElement.clientWidth - right)}px`;
 });
-addEventListener("scroll", () => menu.matches(":popover-open") && menu.hidePopover(), { passive: true });
 
 function show() {
   for (const button of menu.querySelectorAll("button:not([name=link])")) button.disabled = !props.value;

@@ -11,7 +11,7 @@ import pytest
 
 from playground import export
 from playground.ui import page_file
-from tests.browser.test_page import ask, finish, open_trace, panel, recorded, saved, shown
+from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
 from tests.ui import fakes
 from tests.ui.test_page_file import HOSTILE, hostile
 
@@ -37,8 +37,8 @@ def copied(page, name: str) -> str:
     return page.evaluate("navigator.clipboard.readText()")
 
 
-def prompt_of(page) -> str:
-    return page.locator("#prompt textarea").input_value()
+def wait_for_prompt(page, text: str) -> None:
+    page.wait_for_function("text => document.querySelector('#prompt textarea')?.value === text", arg=text)
 
 
 def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
@@ -53,9 +53,8 @@ def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
     assert "prompt" not in page.url, "only a run changes the address"
 
     page.goto(link + "&temperature=0.5&drafter=assistant")
-    page.locator("#prompt textarea", has_text="Why").wait_for()
-    page.wait_for_function("document.querySelector('#prompt textarea').value.startsWith('Why')")
-    assert prompt_of(page) == "Why & how? 100 %\nசரி"
+    wait_for_prompt(page, "Why & how? 100 %\nசரி")
+    advanced(page)
     assert page.get_by_label("number input for Temperature").input_value() == "0.5"
     assert page.get_by_label("number input for Max new tokens").input_value() == "24"
     assert page.locator("#drafter input").input_value() == "Assistant model"
@@ -78,7 +77,7 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit, url):
     page.goto(f"{url}?pair=%3Cb%3Enobody&temperature=hot&prompt=Hello")
     page.get_by_text("Ignored in this link").wait_for()
     assert "Models ('<b>nobody'), Temperature ('hot')" in page.get_by_text("Ignored in this link").inner_text()
-    assert prompt_of(page) == "Hello"
+    wait_for_prompt(page, "Hello")
     assert page.get_by_label("number input for Temperature").input_value() == "0"
 
 
@@ -128,6 +127,9 @@ def test_the_file_replays_from_disk_without_a_network(chromium, tmp_path, scheme
         panel = page.locator(".lane").nth(index).locator(".tokens")
         assert HOSTILE in panel.evaluate("panel => panel.textContent")
         assert panel.locator("img, script").count() == 0 and lane.rounds
+    page.get_by_role("button", name="Back one round").click()
+    count = len(comparison.lanes[1].rounds)
+    page.locator(".replay .which", has_text=f"round {count - 1} of {count}").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     with page.expect_download() as download:
         page.get_by_role("button", name="Save trace").click()
@@ -146,14 +148,14 @@ def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
     strip.get_by_role("radio").nth(1).wait_for()
     assert strip.get_by_role("radio").nth(0).is_checked()
     strip.locator("label").nth(1).click()
-    page.wait_for_function("document.querySelector('#prompt textarea').value.includes('first')")
+    wait_for_prompt(page, "echo The first of both.")
     for index, lane in enumerate(first.lanes):
         assert shown(page, index) == recorded(lane)
     assert page.get_by_label("number input for Max new tokens").input_value() == "8"
     assert saved(page) == first
     page.locator("#clear").click()
     page.locator("#runs input:checked").wait_for(state="detached")
-    assert panel(page, 0).inner_text() == ""
+    panel(page, 0).locator(".tok").first.wait_for(state="detached")
 
 
 def test_an_opened_trace_fills_the_controls(visit):
@@ -161,7 +163,7 @@ def test_an_opened_trace_fills_the_controls(visit):
     comparison = fakes.comparison(tokens=24, temperature=0.5, system="Be brief.")
     open_trace(page, json.dumps(export.to_json(comparison)))
     page.locator("#banner", has_text="Opened from a file: run at 2026-01-01").wait_for()
-    page.wait_for_function("document.querySelector('#prompt textarea').value === 'Compare TCP and UDP.'")
+    wait_for_prompt(page, "Compare TCP and UDP.")
     assert page.get_by_label("number input for Temperature").input_value() == "0.5"
     assert page.locator("#runs").is_hidden(), "it was not run here"
 
