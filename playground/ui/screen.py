@@ -108,7 +108,7 @@ class Screen:
             "banner": self.banner,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
-            "ran": _ran(self.comparison),
+            "ran": _ran(shown),
         }
 
     def take(self, event: Event) -> None:

@@ -51,7 +51,10 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     else:
         models = ["--target", lane.target, *_assistant(lane.assistant)]
         preset = {name: default(name) for name in PRESET}
-    words = [*models, "--drafter", lane.drafter]
+    drafters = ["--drafter", lane.drafter] if len(comparison.others) == 1 else ["--all-drafters"]
+    words = [*models, *drafters]
+    if comparison.repeats:
+        words.append(f"--repeat={len(comparison.repeats)}")
     dtype = (trace.environment.dtype or "").split(" ")[0]
     if dtype in DTYPES:
         words += ["--dtype", dtype]
@@ -88,9 +91,12 @@ def _figures(trace: Trace) -> dict[str, str]:
 def _speedup(comparison: Comparison, trace: Trace) -> str:
     if trace is comparison.standard:
         return "1×"
-    value = metrics.compare(comparison.standard, trace).speedup
-    doubtful = "≈ " if report.doubts(comparison.standard, trace) else ""
-    return f"{doubtful}{value:.2f}×" if value else "–"
+    doubtful = "≈ " if _doubts(comparison, trace) else ""
+    return doubtful + report.speedup(comparison.beside(trace.lane.name))
+
+
+def _doubts(comparison: Comparison, trace: Trace) -> list[str]:
+    return report.doubts(comparison.standard, trace, metrics.repeated(comparison, trace))
 
 
 def _sentences(comparison: Comparison) -> list[str]:
@@ -100,7 +106,7 @@ def _sentences(comparison: Comparison) -> list[str]:
     said = [f"{meaning[0].upper()}{meaning[1:]}."]
     for other in others:
         name = f"{other.lane.name}: " if len(others) > 1 else ""
-        said += [name + sentence for sentence in (report.sameness(base, other), *report.doubts(base, other))]
+        said += [name + sentence for sentence in (report.sameness(base, other), *_doubts(comparison, other))]
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
     facts = dict(report.details(comparison))
     return [escape(sentence) for sentence in said + [f"{name}: {facts[name]}" for name in wanted]]

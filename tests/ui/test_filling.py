@@ -71,7 +71,7 @@ def test_a_comparison_of_a_preset_fills_all_controls():
     values = from_comparison(comparison, PAIRS)
     assert (values["pair"], values["drafter"], values["lookahead"]) == ("fake", "assistant", 11)
     assert (values["prompt"], values["system"], values["seed"]) == ("Compare TCP and UDP.", "Be brief.", 4)
-    pair, asked_lane, request = Asked(**filled(values)).resolve(PAIRS)
+    pair, (_, asked_lane), request = Asked(**filled(values)).resolve(PAIRS)
     assert (pair, request) == (fakes.PAIR, standard.request)
     assert dataclasses.replace(asked_lane, name=lane.name) == lane
 
