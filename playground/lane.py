@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,16 @@ def assisted_lane(
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
     """The standard lane, and one lane for each of the pair's drafters. `settings`: as `assisted_lane` takes them."""
     return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
+
+
+def preset_of(lane: Lane, pairs: Iterable[Pair]) -> Pair | None:
+    """The preset with the target of a drafting lane, its drafter and the same weights for it; None if there is none."""
+    return next((pair for pair in pairs if _runs(pair, lane)), None)
+
+
+def _runs(pair: Pair, lane: Lane) -> bool:
+    known = lane.drafter in (*pair.drafters, "none")
+    return known and pair.target == lane.target and pair.weights_of(lane.drafter) == lane.assistant
 
 
 def label(lane: Lane) -> str:

@@ -140,6 +140,11 @@ def default(name: str) -> Any:
     return SETTINGS[name].default
 
 
+def flag(name: str) -> str:
+    """The option of a setting in the terminal."""
+    return f"--{name.removesuffix('_gb').replace('_', '-')}"
+
+
 def check_fields(values: Any) -> None:
     """Checks those fields of a dataclass that are settings.
 

@@ -17,9 +17,11 @@ from playground.presets import load_pairs
 
 
 def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
-    out = tmp_path / "out.json"
+    out, page = tmp_path / "out.json", tmp_path / "out.html"
     main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves and waves and",
-          "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)])  # fmt: skip
+          "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out),
+          "--html", str(page)])  # fmt: skip
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     printed = capsys.readouterr().out
     assert "Standard" in printed and "tok/s" in printed
     data = json.loads(out.read_text())
@@ -85,6 +87,7 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
         (["--prompt-file", "no/such/file"], "cannot be read"),
         (["--prompt", "x", "--pair", "starter", "--device", "abacus"], "not a device"),
         (["--prompt", "x", "--pair", "starter", "--json", "no/such/folder/f.json"], "no folder"),
+        (["--prompt", "x", "--pair", "starter", "--html", "no/such/folder/f.html"], "no folder"),
     ],
 )
 def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, capsys):

@@ -187,7 +187,7 @@ function timelinePart() {
     cursor.setAttribute("y2", height - AXIS + 4);
     veil.setAttribute("x", Math.min(x, width));
     veil.setAttribute("width", Math.max(0, width - x));
-    veil.setAttribute("height", height - AXIS);
+    veil.setAttribute("height", Math.max(0, height - AXIS)); // a replay that begins by itself seeks before the lanes are laid out
   }
 
   // --- zoom and pan ---

@@ -9,7 +9,7 @@ from typing import Any
 
 from playground.errors import PlaygroundError
 from playground.presets import DTYPES, Pair
-from playground.settings import SETTINGS
+from playground.settings import SETTINGS, flag
 
 DEFAULT = "(default: %(default)s)"
 PRESETS_OWN = "the preset's"
@@ -65,11 +65,6 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
             help=f"{setting.help} ({accepted}default: {told})",
             **how,
         )
-
-
-def flag(name: str) -> str:
-    """The option of a setting."""
-    return f"--{name.removesuffix('_gb').replace('_', '-')}"
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:

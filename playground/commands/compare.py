@@ -16,14 +16,13 @@ from playground.commands.arguments import (
     check_writable,
     chosen_pair,
     count,
-    flag,
     read,
     write,
 )
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import check
-from playground.settings import PRESET
+from playground.settings import PRESET, flag
 
 ANSWER = (
     "max_new_tokens",
@@ -55,6 +54,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="N",
         help="run all lanes N times more, interleaved, and give the median speed-up and its range (default: 0)",
     )
+    compare.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
+    )
     add_models(compare)
     drafting = compare.add_argument_group("drafting")
     drafting.add_argument(
@@ -80,6 +82,7 @@ def _compare(options: argparse.Namespace) -> None:
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
     request = Request(text, **{name: getattr(options, name) for name in ANSWER})
     check_writable(options.json)
+    check_writable(options.html)
     pair = chosen_pair(options)
     settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
     if options.all_drafters:
@@ -103,6 +106,10 @@ def _compare(options: argparse.Namespace) -> None:
     for event in skipped:
         print(f"playground: left out {event.lane.name}: {event.reason}", file=sys.stderr)
     document = json.dumps(export.to_json(comparison), indent=1)
+    if options.html:
+        from playground.ui import page_file
+
+        write(options.html, page_file.build(comparison))
     if options.json == Path("-"):
         print(document)
         return

@@ -141,9 +141,17 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fit
         help_for, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
     )
     made["pair"].input(
-        lambda name: _chosen(pairs, name, fits.of(name)),
+        lambda name: _chosen(pairs, name),
         inputs=made["pair"],
-        outputs=[*(made[name] for name in ("pair", "drafter", *PRESET)), own],
+        outputs=[made[name] for name in ("drafter", *PRESET)],
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    made["pair"].change(  # also where an address or a trace chose it
+        lambda name: _described(pairs.get(name), fits.of(name)),
+        inputs=made["pair"],
+        outputs=[made["pair"], own],
         queue=False,
         show_progress="hidden",
         api_visibility="private",
@@ -207,13 +215,18 @@ def _drafter_for(name: str, drafter: str) -> object:
     return gr.skip() if kind is None or kind in METHODS[drafter].drafts_with else kind
 
 
-def _chosen(pairs: dict[str, Pair], name: str, fit: Fit | None) -> tuple[dict, ...]:
-    """Updates of the controls after a pair was chosen. One that cannot run here says why at once."""
+def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
+    """Updates of the controls after a pair was chosen."""
     pair = pairs.get(name)
-    note = pair.note or SETTINGS["pair"].help if pair else "name the models below"
     return (
-        gr.update(info=note if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"),
         gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
         *(gr.update(value=getattr(pair, name)) if pair else gr.skip() for name in PRESET),
-        gr.update(visible=pair is None),
     )
+
+
+def _described(pair: Pair | None, fit: Fit | None) -> tuple[dict, dict]:
+    """Updates of the line below the pair, which says at once where it cannot run, and of the boxes for models that the
+    user names (None)."""
+    note = pair.note or SETTINGS["pair"].help if pair else "name the models below"
+    info = note if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"
+    return gr.update(info=info), gr.update(visible=pair is None)

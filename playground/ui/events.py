@@ -33,6 +33,7 @@ from playground.models.fit import Fit
 from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison
+from playground.ui import filling, share
 from playground.ui.controls import Asked
 from playground.ui.screen import Screen, results
 
@@ -89,7 +90,8 @@ class Shown:
 class Events:
     """Handlers that share the queue for the device and know who is running what.
 
-    What they return is in the order of the page's outputs: the stage, `results` and the saved file, the buttons.
+    What they return is in the order of the page's outputs: the stage, `results` and what can be shared and saved, the
+    buttons; where a comparison fills the controls, those come last.
 
     Args:
         backend_for: the backend that runs a pair's lanes.
@@ -108,7 +110,7 @@ class Events:
     def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
         self._stopped.discard(session)
-        return (*_outcome(None), *_buttons(running=True))
+        return (*self._outcome(None), *_buttons(running=True))
 
     def begin_repeat(self, session: str) -> tuple[Any, ...]:
         """The results stay until there are better ones."""
@@ -156,7 +158,7 @@ class Events:
     def choose(self, shown: Shown, name: str) -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
         shown = replace(shown, chosen=name)
-        return (shown.screen().value(), shown, *_outcome(shown))
+        return (shown.screen().value(), shown, *self._outcome(shown))
 
     def _stream(self, session: str, pair: Pair, screen: Screen, work: Work) -> Iterator[tuple[Any, ...]]:
         error = ""
@@ -181,7 +183,7 @@ class Events:
 
     def finish(self, shown: Shown | None) -> tuple[Any, ...]:
         """A run has ended: what there is to say of it."""
-        return (*_outcome(shown), *_buttons(running=False))
+        return (*self._outcome(shown), *_buttons(running=False))
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
@@ -196,10 +198,10 @@ class Events:
         self._end(session)
 
     def clear(self) -> tuple[Any, ...]:
-        return (Screen().value(), None, *_outcome(None))
+        return (Screen().value(), None, *self._outcome(None))
 
     def open(self, data: bytes) -> tuple[Any, ...]:
-        """Shows an uploaded trace; what was there stays where it is none."""
+        """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none."""
         try:
             comparison = export.load(data)
         except PlaygroundError as problem:
@@ -208,7 +210,13 @@ class Events:
         screen = Screen()
         screen.opened(comparison)
         shown = Shown(comparison, screen.chosen)
-        return (screen.value(), shown, *_outcome(shown))
+        values = filling.from_comparison(comparison.beside(screen.chosen), self._pairs)
+        return (screen.value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
+
+    def restore(self, shown: Shown) -> tuple[Any, ...]:
+        """Shows a run of this session again, with its prompt and settings; as `open`."""
+        values = filling.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
+        return (shown.screen().value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
     def compare(self, session: str, asked: Asked) -> dict:
         """The endpoint: one comparison as `export` writes it.
@@ -261,6 +269,23 @@ class Events:
             if owner == session:
                 run.stop()
 
+    def _outcome(self, shown: Shown | None) -> tuple[Any, ...]:
+        """The results, the Share menu's Markdown, the HTML file and the trace."""
+        if shown is None:
+            return (*results(None), "", _saved("", None), _saved("", None))
+        comparison = shown.comparison
+        lane = comparison.others[0].lane
+        drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
+        name = f"trace-{lane.target[-60:]}-{drafter[:20]}"
+        text, page = share.results(comparison, shown.chosen, self._pairs)
+        trace = json.dumps(export.to_json(comparison)).encode()
+        return (
+            *results(comparison, shown.chosen),
+            text,
+            _saved(f"{name}.html", page),
+            _saved(f"{name}.json", trace),
+        )
+
     def _start(self, pair: Pair, work: Work) -> BackgroundRun:
         def in_turn(stop: threading.Event, emit: Callable[[Event], None]) -> None:
             with self._queue.turn(stop, lambda ahead: emit(Progress(_waiting(ahead)))) as mine:
@@ -277,18 +302,14 @@ def _waiting(ahead: int) -> str:
 
 
 def _buttons(*, running: bool) -> tuple[Any, ...]:
-    """Run, Stop, Which drafter?, Clear, Open."""
+    """Run, Stop, Which drafter?, Clear, Open, and the strip of the last runs."""
     idle, busy = gr.update(interactive=not running), gr.update(interactive=running)
-    return idle, busy, idle, idle, idle
+    return idle, busy, idle, idle, idle, idle
 
 
-def _outcome(shown: Shown | None) -> tuple[Any, ...]:
-    """The results, and the trace as a file to save."""
-    if shown is None:
-        return (*results(None), gr.update(value=None, interactive=False))
-    comparison = shown.comparison
-    lane = comparison.others[0].lane
-    drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
-    name = re.sub(r"[^\w.-]+", "-", f"trace-{lane.target[-60:]}-{drafter[:20]}.json")
-    path = save_bytes_to_cache(json.dumps(export.to_json(comparison)).encode(), name, get_upload_folder())
-    return (*results(comparison, shown.chosen), gr.update(value=path, interactive=True))
+def _saved(name: str, data: bytes | None) -> dict[str, Any]:
+    """An update of a button that downloads the data; it cannot be pressed without any."""
+    if data is None:
+        return gr.update(value=None, interactive=False)
+    path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
+    return gr.update(value=path, interactive=True)

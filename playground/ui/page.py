@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,16 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 from gradio.events import Dependency
+from starlette.middleware import Middleware
 
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
-from playground.ui import controls, own_settings, panels
+from playground.ui import controls, filling, own_settings, panels, runs, share
 from playground.ui.endpoint import publish
 from playground.ui.events import BackendFor, Events, Shown
 from playground.ui.fits import Fits
 from playground.ui.preload import Preload
+from playground.ui.preview import Preview
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
@@ -58,6 +61,7 @@ def build(
             gr.HTML(panels.status(problem, "error"))
         asked, own, outputs = _lay_out(pairs, default, examples, fits)
         finished = _wire(page, events, asked, outputs)
+        share.wire(outputs.share, outputs.buttons[0], controls.inputs(asked), pairs)
 
         def listed() -> Any:
             fits.wait()
@@ -75,6 +79,7 @@ def build(
         page.load(listed, None, asked["pair"], concurrency_limit=None, **shown)
         for end in finished:
             end.then(listed_again, None, asked["pair"], **shown)
+        _fill_from_address(page, asked, pairs, default)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, IN_LINE)
     return page
@@ -98,9 +103,10 @@ def look() -> dict[str, Any]:
             body_text_color_subdued="#57606a",
             body_text_color_subdued_dark="#a3abb5",
         ),
-        "css_paths": [panels.ASSETS / "page.css", *sorted((panels.ASSETS / "css").glob("*.css"))],
+        "css_paths": panels.styles(),
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
+        "app_kwargs": {"middleware": [Middleware(Preview, title=TITLE, description=TAGLINE)]},
     }
 
 
@@ -111,6 +117,7 @@ class Outputs:
     stage: Component
     outcome: list[Component]
     buttons: list[Any]
+    share: share.Share
 
 
 def _lay_out(
@@ -126,14 +133,17 @@ def _lay_out(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
         clear = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
+        shared = share.lay_out()
+    strip = runs.strip()
     with gr.Row(elem_id="charts"):
         race, acceptance = _plot(), _plot()
     memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
     outputs = Outputs(
         stage=stage,
-        outcome=[details, memory, race, acceptance, save],
-        buttons=[go.run, go.stop, go.every, clear, open_],
+        outcome=[details, memory, race, acceptance, shared.menu, shared.file, save],
+        buttons=[go.run, go.stop, go.every, clear, open_, strip],
+        share=shared,
     )
     return asked, own, outputs
 
@@ -145,9 +155,9 @@ def _plot() -> gr.Plot:
 def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    run, stop, every, clear, open_ = outputs.buttons
+    run, stop, every, clear, open_, strip = outputs.buttons
     stage: Any = outputs.stage
-    shown = gr.State()
+    shown, kept = gr.State(), gr.State([])
 
     def begin(request: gr.Request) -> tuple[Any, ...]:
         return events.begin(str(request.session_hash))
@@ -178,7 +188,7 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
 
     results = [*outputs.outcome, *outputs.buttons]
     asked_for = controls.inputs(asked)
-    runs = [
+    streams = [
         run.click(begin, None, results, queue=False, **private).then(
             stream, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
         ),
@@ -192,15 +202,36 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
             repeat, shown, [stage, shown], concurrency_limit=IN_LINE, **private
         ),
     ]
-    finished = [streamed.success(events.finish, shown, results, **private) for streamed in runs]
-    for streamed in runs:  # Gradio rejects some values before any handler sees them, and shows a message of its own.
+    finished = [streamed.success(events.finish, shown, results, **private) for streamed in streams]
+    for streamed in streams:  # Gradio rejects some values before any handler sees them, and shows a message of its own.
         streamed.failure(lambda: events.finish(None), None, results, **private)
+    for end in finished:
+        end.then(_keep, [kept, shown], [kept, strip], **private)
     stage.select(choose, shown, [stage, shown, *outputs.outcome], **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
     clear.click(events.clear, None, [stage, shown, *outputs.outcome], **private)
-    open_.upload(events.open, open_, [stage, shown, *outputs.outcome], **private)
+    filled = [stage, shown, *outputs.outcome, *asked_for]
+    open_.upload(events.open, open_, filled, **private)
+    strip.input(lambda past, index: events.restore(past[index]), [kept, strip], filled, **private)
+    gr.on([clear.click, open_.upload], lambda past: runs.choices(past, None), kept, strip, **private)
     return finished
+
+
+def _keep(past: list[Shown], shown: Shown | None) -> tuple[list[Shown], dict[str, Any]]:
+    """The session's last runs, with the one that has just ended."""
+    past = runs.added(past, shown)
+    return past, runs.choices(past, 0 if shown else None)
+
+
+def _fill_from_address(page: gr.Blocks, asked: controls.Controls, pairs: dict[str, Pair], default: Pair) -> None:
+    def fill(request: gr.Request) -> list[Any]:
+        values, ignored = filling.from_address(dict(request.query_params), pairs, default)
+        if ignored:
+            gr.Warning(html.escape(ignored))  # which takes HTML
+        return filling.updates(values, pairs)
+
+    page.load(fill, None, controls.inputs(asked), show_progress="hidden", api_visibility="private")
 
 
 def _loading(preload: Preload, default: Pair) -> Iterator[str]:

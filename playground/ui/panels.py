@@ -33,6 +33,7 @@ SCRIPTS = (
     "gestures",
     "timeline",
     "replay",
+    "card",
     "stage",
 )  # of assets/stage, in this order
 
@@ -64,19 +65,31 @@ def stage(value: dict[str, Any]) -> gr.HTML:
 
     One, because each component that streams costs Gradio time on both ends, and the decoding may share the machine.
     """
-    scripts = [(ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     return gr.HTML(
         value,
         html_template='<div class="stage"></div>',
-        js_on_load="\n".join(scripts),
+        js_on_load=stage_script(),
         apply_default_css=False,
         elem_id="stage",
     )
 
 
+def stage_script() -> str:
+    """What draws the stage, where Gradio or the shared file gives it `element`, `props` and `watch`."""
+    return "\n".join((ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+
+
 def legend() -> gr.HTML:
-    script = (ASSETS / "legend.js").read_text(encoding="utf-8")
-    return gr.HTML(html_template=LEGEND, js_on_load=script, apply_default_css=False)
+    return gr.HTML(html_template=LEGEND, js_on_load=legend_script(), apply_default_css=False)
+
+
+def legend_script() -> str:
+    return (ASSETS / "legend.js").read_text(encoding="utf-8")
+
+
+def styles() -> list[Path]:
+    """The style sheets, in their order."""
+    return [ASSETS / "page.css", *sorted((ASSETS / "css").glob("*.css"))]
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:

@@ -108,6 +108,7 @@ class Screen:
             "banner": self.banner,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
+            "ran": _ran(shown),
         }
 
     def take(self, event: Event) -> None:
@@ -161,8 +162,7 @@ class Screen:
         self.load(comparison)
         environment = comparison.others[0].environment
         self.banner = (
-            f"Opened from a file: run at {environment.created.replace('T', ' ')[:16]} on "
-            f"{report.environment_line(environment)}."
+            f"Opened from a file: run at {report.run_at(environment)} on {report.environment_line(environment)}."
         )
 
     def end(self, error: str = "") -> None:
@@ -239,6 +239,14 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
         "badges": doubts,
         "sentences": report.sentences(comparison),
     }
+
+
+def _ran(comparison: Comparison | None) -> str:
+    """Model, device and date, for the picture."""
+    if comparison is None:
+        return ""
+    lane, environment = comparison.others[0].lane, comparison.others[0].environment
+    return f"{lane.target} · {report.environment_line(environment)} · {environment.created[:10]}"
 
 
 def _difference(comparison: Comparison | None) -> dict[str, Any] | None:

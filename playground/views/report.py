@@ -204,6 +204,11 @@ def environment_line(environment: Environment) -> str:
     return " · ".join(known) or "unknown device"
 
 
+def run_at(environment: Environment) -> str:
+    """Date and time of a run, to the minute."""
+    return environment.created.replace("T", " ")[:16]
+
+
 def details(comparison: Comparison) -> list[tuple[str, str]]:
     """The run's settings and where it ran, for whoever wants to repeat it: labels and values."""
     first, second = comparison.standard, comparison.others[0]

@@ -22,10 +22,16 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
     page.locator("#prompt textarea").fill(prompt)
-    if not page.get_by_label("number input for Max new tokens").count():
-        page.locator("#more > button").click()
+    advanced(page)
     page.get_by_label("number input for Max new tokens").fill(str(max_new_tokens))
     page.get_by_label("number input for Max new tokens").press("Tab")
+
+
+def advanced(page) -> None:
+    """Unfolds the settings under Advanced."""
+    if not page.get_by_label("number input for Max new tokens").is_visible():
+        page.locator("#more > button").click()
+        page.get_by_label("number input for Max new tokens").wait_for()
 
 
 def panel(page, index: int):

@@ -64,7 +64,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
     assert "Done" in stage["status"]["text"]
-    *_, save, run, stop, _, _, _ = events.finish(shown)
+    *_, save, run, stop, _, _, _, _ = events.finish(shown)
     assert run["interactive"] and not stop["interactive"]
     with open(save["value"], encoding="utf-8") as file:
         assert export.load(file.read()) == shown.comparison
@@ -84,7 +84,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
-    *_, save, run, _, _, _, _ = events.finish(shown)
+    *_, save, run, _, _, _, _, _ = events.finish(shown)
     assert run["interactive"] and not save["interactive"]
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from playground.models.fit import Fit
-from playground.ui.controls import OWN, _chosen, pair_choices
+from playground.ui.controls import OWN, _described, pair_choices
 from playground.ui.fits import Fits
 from tests.ui import fakes
 
@@ -27,6 +27,6 @@ def test_a_pair_that_cannot_be_judged_is_listed_by_its_title_alone():
 
 
 def test_choosing_one_that_cannot_run_says_why_at_once():
-    info = _chosen(fakes.PAIRS, "large", fakes.FITS["large"])[0]["info"]
+    info = _described(fakes.PAIRS["large"], fakes.FITS["large"])[0]["info"]
     assert info.startswith("Cannot run here. It needs about 82 GB")
-    assert _chosen(fakes.PAIRS, "fake", fakes.READY)[0]["info"] == fakes.PAIR.note
+    assert _described(fakes.PAIR, fakes.READY)[0]["info"] == fakes.PAIR.note

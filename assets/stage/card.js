@@ -1,0 +1,94 @@
+// The comparison as a picture of 1200 x 630 pixels, drawn on a canvas: headline, equation, speed of each lane, the
+// rounds over true time. Saved where the document hears "save-picture".
+
+const CARD = { width: 1200, height: 630, margin: 56, label: 300 };
+const INKS = { ink: "#1f2328", quiet: "#57606a", rule: "#d9dde2", plain: "#8b949e", accepted: "#0072b2", draft: "#e69f00" };
+const SHOWN = 4; // lanes that there is room for
+
+function cardOf(value) {
+  const canvas = make("canvas");
+  canvas.width = CARD.width;
+  canvas.height = CARD.height;
+  const pen = canvas.getContext("2d");
+  const firstOf = (texts) => (texts[0] ?? "").replace(/\. .*/s, ".");
+  const right = CARD.width - CARD.margin;
+  const { figure, meaning, terms, trust, badges, sentences } = value.verdict;
+  pen.fillStyle = "#ffffff";
+  pen.fillRect(0, 0, CARD.width, CARD.height);
+  pen.fillStyle = INKS.accepted;
+  pen.fillRect(0, 0, CARD.width, 8);
+
+  write("Speculative Decoding Playground", CARD.margin, 62, { size: 24, weight: 600, ink: INKS.quiet });
+  const holds = trust !== "doubtful";
+  write(figure, CARD.margin - 4, 168, { size: 104, weight: holds ? 700 : 500, ink: holds ? INKS.ink : INKS.quiet });
+  const beside = CARD.margin + pen.measureText(figure).width + 28;
+  write(meaning, beside, 124, { size: 24, ink: INKS.quiet, room: right - beside });
+  write(firstOf(sentences), beside, 160, { size: 24, room: right - beside });
+  if (terms) write(`= ${equation(terms).slice(1).map((part) => part.textContent).join("")}`, CARD.margin, 226, { size: 27, room: right - CARD.margin });
+  if (badges.length) write(`≈ ${firstOf(badges)}`, CARD.margin, 266, { size: 20, ink: "#8a5a00", room: right - CARD.margin });
+
+  const lanes = value.lanes.slice(0, SHOWN).map(({ name, figures, log }) => {
+    const rounds = new Rounds();
+    rounds.update(log);
+    const speed = figures.find(({ label }) => label === "Speed");
+    return { name, speed: speed ? `${speed.value} ${speed.unit}` : "", rounds: rounds.all };
+  });
+  const total = Math.max(...lanes.map(({ rounds }) => rounds.at(-1)?.times.end ?? 0));
+  const step = Math.min(118, 240 / lanes.length);
+  lanes.forEach(({ name, speed, rounds }, index) => {
+    const top = 296 + index * step;
+    write(name, CARD.margin, top + step * 0.3, { size: 22, weight: 600, room: CARD.label - 20 });
+    write(speed, CARD.margin, top + step * 0.3 + 34, { size: 28, ink: index ? INKS.accepted : INKS.ink, weight: 600, room: CARD.label - 20 });
+    timelineOf(rounds, CARD.margin + CARD.label, top, right - CARD.margin - CARD.label, step * 0.72);
+  });
+  const note = { size: 17, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
+  write("a block a pass, orange while drafting; height: tokens gained", CARD.margin + CARD.label, 552, note);
+  write("time →", right, 552, { ...note, align: "right" });
+  pen.fillStyle = INKS.rule;
+  pen.fillRect(CARD.margin, 572, right - CARD.margin, 1);
+  write(value.ran, CARD.margin, 604, { size: 19, ink: INKS.quiet, room: right - CARD.margin });
+  return canvas;
+
+  // A block a round, as wide as it took and as high as the tokens it gained; the standard lane's passes are grey.
+  function timelineOf(rounds, left, top, width, height) {
+    const scale = width / total;
+    const gained = ({ drafted, own }) => drafted.filter(({ kind }) => kind === "accepted").length + (own ? 1 : 0);
+    const most = Math.max(...lanes.flatMap((lane) => lane.rounds.map(gained)));
+    pen.fillStyle = INKS.rule;
+    pen.fillRect(left, top + height, width, 1);
+    let from = 0;
+    for (const round of rounds) {
+      const { draft = 0, end } = round.times;
+      const x = left + from * scale, y = height * Math.max(0.12, gained(round) / most);
+      const gap = (end - from) * scale > 3 ? 1 : 0; // blocks narrower than that run together
+      pen.fillStyle = round.drafted.length ? INKS.accepted : INKS.plain;
+      pen.fillRect(x, top + height - y, (end - from) * scale - gap, y);
+      pen.fillStyle = INKS.draft;
+      if (round.drafted.length) pen.fillRect(x, top + height - y, Math.min(draft, end - from) * scale, y);
+      from = end;
+    }
+  }
+
+  // One line, smaller or cut where it does not fit.
+  function write(text, x, y, { size, weight = 400, ink = INKS.ink, room = Infinity, align = "left" }) {
+    const font = (pixels) => `${weight} ${pixels}px ui-sans-serif, system-ui, sans-serif`;
+    pen.textAlign = align;
+    pen.fillStyle = ink;
+    pen.font = font(size);
+    const wide = pen.measureText(text).width;
+    if (wide > room) pen.font = font(Math.max(size * 0.7, (size * room) / wide));
+    let shown = text;
+    while (shown && pen.measureText(shown + (shown === text ? "" : "…")).width > room) shown = shown.slice(0, -1);
+    pen.fillText(shown === text ? text : `${shown}…`, x, y);
+  }
+}
+
+document.addEventListener("save-picture", () =>
+  cardOf(props.value).toBlob((blob) => {
+    const link = make("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = "speculative-decoding.png";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }),
+);

@@ -1,0 +1,59 @@
+"""What other sites show of a link to the page: title, description and picture, in place of Gradio's own."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from playground.ui import panels
+
+TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+PICTURE = "/screenshot.png"
+
+
+class Preview:
+    """Middleware that rewrites the og: and twitter: tags of the page itself. Gradio's `head` would come after its own
+    tags, of which readers take the first; and only a request tells the absolute address that a picture needs."""
+
+    def __init__(self, app: ASGIApp, title: str, description: str) -> None:
+        self._app = app
+        self._words = {"title": title, "description": description}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PICTURE:
+            await FileResponse(panels.ASSETS / "screenshot.png")(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
+            await self._app(scope, receive, self._rewritten(Request(scope), send))
+        else:
+            await self._app(scope, receive, send)
+
+    def _rewritten(self, request: Request, send: Send) -> Send:
+        """A `send` that holds the answer back until it is whole."""
+        start: Message = {}
+        body = b""
+
+        async def collect(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            page = self.rewrite(body.decode("utf-8"), str(request.base_url)).encode("utf-8")
+            headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+            await send({**start, "headers": [*headers, (b"content-length", str(len(page)).encode())]})
+            await send({"type": "http.response.body", "body": page})
+
+        return collect
+
+    def rewrite(self, page: str, address: str) -> str:
+        """The page's HTML with our tags. `address`: where it is served, ended by a slash."""
+        facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
+        tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
+        card = '<meta name="twitter:card" content="summary_large_image" />\n'
+        return TAGS.sub("", page).replace("<head>", f"<head>\n{tags}{card}", 1)

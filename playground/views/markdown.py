@@ -1,0 +1,121 @@
+"""A comparison as Markdown, to paste into an issue or a chat, and the command that repeats it.
+
+Names, devices and prompts come from outside: in a table cell they are escaped, in a code block the fence is longer
+than any in the text.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import fields
+
+from playground import metrics
+from playground.lane import Request, preset_of
+from playground.presets import DTYPES, Pair
+from playground.settings import PRESET, default, flag
+from playground.trace import Comparison, Trace
+from playground.views import report
+
+SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")
+
+
+def table(comparison: Comparison, pairs: Iterable[Pair]) -> str:
+    """The figures of each lane, whether the outputs are the same, the settings, the device, and the command.
+
+    Args:
+        pairs: the presets, which the command names where it can.
+    """
+    lanes = comparison.lanes
+    figures = [_figures(trace) for trace in lanes]
+    rows = [[label, *(column.get(label, "–") for column in figures)] for label in max(figures, key=len)]
+    rows.append([f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)])
+    head = ["", *(trace.lane.name for trace in lanes)]
+    lines = [_row(head), "|---|" + "---:|" * len(lanes), *map(_row, rows), ""]
+    lines += [f"- {sentence}" for sentence in _sentences(comparison)]
+    command = repeat(comparison, pairs)
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", command) or [""]))
+    return "\n".join([*lines, "", f"{fence}sh", command, fence, ""])
+
+
+def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
+    """The command that runs the first drafting lane's comparison again: the models, and what differs from the
+    defaults."""
+    trace = comparison.others[0]
+    lane, request = trace.lane, trace.request
+    pair = preset_of(lane, pairs)
+    if pair:
+        models = ["--pair", pair.name]
+        preset = {name: getattr(pair, name) for name in PRESET}
+    else:
+        models = ["--target", lane.target, *_assistant(lane.assistant)]
+        preset = {name: default(name) for name in PRESET}
+    drafters = ["--drafter", lane.drafter] if len(comparison.others) == 1 else ["--all-drafters"]
+    words = [*models, *drafters]
+    if comparison.repeats:
+        words.append(f"--repeat={len(comparison.repeats)}")
+    dtype = (trace.environment.dtype or "").split(" ")[0]
+    if dtype in DTYPES:
+        words += ["--dtype", dtype]
+    for name, usual in {**preset, "keep_free_gb": default("keep_free_gb")}.items():
+        words += _option(name, getattr(lane, name), usual)
+    for field in fields(Request):
+        if field.name != "prompt":
+            words += _option(field.name, getattr(request, field.name), field.default)
+    return shlex.join(["python", "-m", "playground", "compare", *words, f"--prompt={request.prompt}"])
+
+
+def _option(name: str, value: object, usual: object) -> list[str]:
+    if value == usual:
+        return []
+    if isinstance(value, bool):
+        return [flag(name) if value else flag(name).replace("--", "--no-", 1)]
+    return [f"{flag(name)}={value}"]  # one word, so that a text may begin with a dash
+
+
+def _assistant(name: str | None) -> list[str]:
+    """The option for what drafts, as `Pair.weights_of` names it."""
+    if name is None or name == "native":
+        return []
+    layers = re.fullmatch(r"its first (\d+) layers", name)
+    return ["--early-exit", layers[1]] if layers else ["--assistant", name]
+
+
+def _figures(trace: Trace) -> dict[str, str]:
+    drafting = trace.lane.drafter != "none"
+    shown = report.figures(metrics.measure(trace), drafting=drafting)
+    return {figure.label: f"{figure.value} {figure.unit}".strip() for figure in shown}
+
+
+def _speedup(comparison: Comparison, trace: Trace) -> str:
+    if trace is comparison.standard:
+        return "1×"
+    doubtful = "≈ " if _doubts(comparison, trace) else ""
+    return doubtful + report.speedup(comparison.beside(trace.lane.name))
+
+
+def _doubts(comparison: Comparison, trace: Trace) -> list[str]:
+    return report.doubts(comparison.standard, trace, metrics.repeated(comparison, trace))
+
+
+def _sentences(comparison: Comparison) -> list[str]:
+    """What the headline compares, each lane beside the baseline, then settings and machine."""
+    base, others = comparison.standard, comparison.others
+    meaning = report.speedup_meaning(comparison)
+    said = [f"{meaning[0].upper()}{meaning[1:]}."]
+    for other in others:
+        name = f"{other.lane.name}: " if len(others) > 1 else ""
+        said += [name + sentence for sentence in (report.sameness(base, other), *_doubts(comparison, other))]
+    wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
+    facts = dict(report.details(comparison))
+    return [escape(sentence) for sentence in said + [f"{name}: {facts[name]}" for name in wanted]]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(escape(cell) for cell in cells) + " |"
+
+
+def escape(text: str) -> str:
+    """One line of Markdown that shows the text as it is: no markup, no link, no new row."""
+    return SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))

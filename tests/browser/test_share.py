@@ -1,0 +1,177 @@
+"""Sharing in a real browser: the address, the clipboard, the picture, the file, and the strip of the last runs."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from playground import export
+from playground.ui import page_file
+from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
+from tests.ui import fakes
+from tests.ui.test_page_file import HOSTILE, hostile
+
+pytestmark = pytest.mark.browser
+
+
+def run(page, prompt: str, max_new_tokens: int = 16) -> None:
+    ask(page, prompt, max_new_tokens)
+    page.locator("#run").click()
+    finish(page)
+
+
+def share(page, name: str) -> None:
+    page.get_by_role("button", name="Share").click()
+    page.locator(f"#share-menu [name={name}]").click()
+
+
+def copied(page, name: str, told: str = "copied.") -> str:
+    """What an entry of the menu puts on the clipboard, once the page says so."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    share(page, name)
+    page.locator("#share .said", has_text=told).wait_for()
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def wait_for_prompt(page, text: str) -> None:
+    page.wait_for_function("text => document.querySelector('#prompt textarea')?.value === text", arg=text)
+
+
+def test_a_copied_link_opens_the_page_as_it_was_and_runs_nothing(visit):
+    page = visit()
+    ask(page, "Why & how? 100 %\nசரி", 24)
+    link = copied(page, "link")
+    assert parse_qs(urlsplit(link).query) == {
+        "prompt": ["Why & how? 100 %\nசரி"],
+        "pair": ["fake"],
+        "max_new_tokens": ["24"],
+    }
+    assert "prompt" not in page.url, "only a run changes the address"
+
+    page.goto(link + "&temperature=0.5&drafter=assistant")
+    wait_for_prompt(page, "Why & how? 100 %\nசரி")
+    advanced(page)
+    assert page.get_by_label("number input for Temperature").input_value() == "0.5"
+    assert page.get_by_label("number input for Max new tokens").input_value() == "24"
+    assert page.locator("#drafter input").input_value() == "Assistant model"
+    assert page.locator("#banner").inner_text().startswith("Recorded on"), "nothing is run by itself"
+
+
+def test_a_run_is_kept_in_the_address_and_a_long_prompt_is_left_out(visit):
+    page = visit()
+    run(page, "echo A first prompt", 8)
+    query = parse_qs(urlsplit(page.url).query)
+    assert query["prompt"] == ["echo A first prompt"] and query["__theme"] == ["light"]
+    run(page, "word " * 2000, 8)
+    assert "prompt" not in parse_qs(urlsplit(page.url).query)
+    assert "prompt=" not in copied(page, "link", "copied without the prompt")
+
+
+def test_what_an_address_gets_wrong_is_said_and_not_used(visit, url):
+    page = visit()
+    page.goto(f"{url}?pair=%3Cb%3Enobody&temperature=hot&prompt=Hello")
+    page.get_by_text("Ignored in this link").wait_for()
+    assert "Models ('<b>nobody'), Temperature ('hot')" in page.get_by_text("Ignored in this link").inner_text()
+    wait_for_prompt(page, "Hello")
+    assert page.get_by_label("number input for Temperature").input_value() == "0"
+
+
+def test_the_menu_shares_the_run_that_is_shown(visit):
+    page = visit()
+    page.get_by_role("button", name="Share").click()
+    assert page.locator("#share-menu button:enabled").count() == 1, "without a run there is a link alone"
+    page.keyboard.press("Escape")
+    assert page.locator("#share-menu").is_hidden()
+    run(page, "Compare TCP and UDP.")
+
+    text = copied(page, "markdown")
+    assert text.startswith("|  | Standard | ") and "python -m playground compare --pair fake" in text
+
+    with page.expect_download() as download:
+        share(page, "picture")
+    assert download.value.suggested_filename.endswith(".png")
+    data = Path(download.value.path()).read_bytes()
+    assert struct.unpack(">II", data[16:24]) == (1200, 630)
+
+    with page.expect_download() as download:
+        share(page, "file")
+    assert download.value.suggested_filename.endswith(".html")
+    comparison = saved(page)
+    assert Path(download.value.path()).read_text(encoding="utf-8") == page_file.build(comparison)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_file_replays_from_disk_without_a_network(chromium, tmp_path, scheme):
+    comparison = hostile()
+    path = tmp_path / "shared.html"
+    path.write_text(page_file.build(comparison), encoding="utf-8")
+    context = chromium.new_context(offline=True, color_scheme=scheme, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    requests, errors = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+    page.on("dialog", lambda dialog: errors.append(dialog.message))
+    page.goto(path.as_uri())
+    page.locator("#verdict .figure", has_text="×").wait_for()
+    assert page.evaluate("document.documentElement.classList.contains('dark')") == (scheme == "dark")
+    assert page.locator("#prompt").evaluate("node => node.textContent") == HOSTILE
+    page.keyboard.press("Escape")  # which ends the replay that began by itself
+    for index, lane in enumerate(comparison.lanes):
+        page.locator("[role=tab]").nth(index).click()
+        panel = page.locator(".lane").nth(index).locator(".tokens")
+        assert HOSTILE in panel.evaluate("panel => panel.textContent")
+        assert panel.locator("img, script").count() == 0 and lane.rounds
+    page.get_by_role("button", name="Back one round").click()
+    count = len(comparison.lanes[1].rounds)
+    page.locator(".replay .which", has_text=f"round {count - 1} of {count}").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save trace").click()
+    assert export.load(Path(download.value.path()).read_bytes()) == comparison
+    context.close()
+    assert requests == [path.as_uri()] and errors == []
+
+
+def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
+    page = visit()
+    strip = page.locator("#runs")
+    assert strip.is_hidden()
+    run(page, "echo The first of both.", 8)
+    first = saved(page)
+    run(page, "echo Another one entirely.", 16)
+    strip.get_by_role("radio").nth(1).wait_for()
+    assert strip.get_by_role("radio").nth(0).is_checked()
+    strip.locator("label").nth(1).click()
+    wait_for_prompt(page, "echo The first of both.")
+    for index, lane in enumerate(first.lanes):
+        assert shown(page, index) == recorded(lane)
+    assert page.get_by_label("number input for Max new tokens").input_value() == "8"
+    assert saved(page) == first
+    page.locator("#clear").click()
+    page.locator("#runs input:checked").wait_for(state="detached")
+    panel(page, 0).locator(".tok").first.wait_for(state="detached")
+
+
+def test_an_opened_trace_fills_the_controls(visit):
+    page = visit()
+    comparison = fakes.comparison(tokens=24, temperature=0.5, system="Be brief.")
+    open_trace(page, json.dumps(export.to_json(comparison)))
+    page.locator("#banner", has_text="Opened from a file: run at 2026-01-01").wait_for()
+    wait_for_prompt(page, "Compare TCP and UDP.")
+    assert page.get_by_label("number input for Temperature").input_value() == "0.5"
+    assert page.locator("#runs").is_hidden(), "it was not run here"
+
+
+def test_a_link_to_the_page_is_shown_with_its_own_words_and_picture(visit, url):
+    page = visit()
+    text = page.request.get(url).text()
+    assert text.count('property="og:title"') == 1
+    assert '<meta property="og:title" content="Speculative Decoding Playground" />' in text
+    assert "twitter:creator" not in text and "Click to try out" not in text
+    picture = page.request.get(page.locator("meta[property='og:image']").get_attribute("content"))
+    assert picture.ok and picture.headers["content-type"] == "image/png"

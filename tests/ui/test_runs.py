@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from playground.ui.events import Shown
+from playground.ui.runs import KEPT, added, choices
+from tests.ui import fakes
+
+
+def shown(tokens: int) -> Shown:
+    comparison = fakes.comparison(tokens=tokens)
+    return Shown(comparison, comparison.others[0].lane.name)
+
+
+def test_the_newest_run_comes_first_and_only_so_many_are_kept():
+    runs = []
+    comparisons = [shown(n) for n in range(2, 2 + KEPT + 3)]
+    for comparison in comparisons:
+        runs = added(runs, comparison)
+    assert runs == comparisons[:-KEPT - 1:-1]  # fmt: skip
+    assert added(runs, None) == runs
+
+
+def test_a_run_is_labelled_with_its_time_its_drafter_and_its_speed_up():
+    assert not choices([], None)["visible"]
+    update = choices([shown(60)], 0)
+    (label, index), = update["choices"]  # fmt: skip
+    assert update["visible"] and update["value"] == index == 0
+    _, drafter, speedup = label.split(" · ")
+    assert drafter == "Prompt lookup (n-gram)" and speedup.endswith("×")
