@@ -23,6 +23,7 @@ function show() {
   status.className = "status " + kind;
   status.setAttribute("role", kind === "error" ? "alert" : "status");
   if (sentence.textContent !== text) sentence.textContent = text;
+  status.hidden = !text;
   offer.textContent = value.offer;
   offer.hidden = !value.offer || !press;
   progress.hidden = kind !== "busy";

@@ -151,8 +151,8 @@ class Screen:
         environment = comparison.others[0].environment
         screen._status = Status()
         screen.banner = (
-            f"Recorded on {report.environment_line(environment)}, {environment.created[:10]}. "
-            "Press Run to run your own prompt."
+            f"Recorded run: “{comparison.standard.request.prompt}” on {report.environment_line(environment)}, "
+            f"{environment.created[:10]}. Press Run for your own."
         )
         screen.replay = True
         return screen

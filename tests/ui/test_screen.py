@@ -117,7 +117,7 @@ def test_what_each_lane_holds_in_memory_is_a_table():
 
 def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():
     value = Screen.recorded().value()
-    assert value["replay"] and value["banner"].startswith("Recorded on ")
+    assert value["replay"] and value["banner"].startswith("Recorded run: ")
     assert [lane["state"] for lane in value["lanes"]] == ["done", "done"]
     assert value["verdict"]["figure"].endswith("×") and value["lanes"][0]["log"]
 
