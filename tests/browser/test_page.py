@@ -369,7 +369,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
     page.locator("#about", has_text="prompt lookup").wait_for()
     page.get_by_label("Drafter").click()
     page.get_by_role("option", name="None (noise check)").click()
-    page.locator("#about h1", has_text="None (noise check)").wait_for()
+    page.locator("#about h2", has_text="None (noise check)").wait_for()
 
     lanes = [trace([plain_round(6)]), trace([drafted_round([1], accepted=1, own=2)], drafter="ngram")]
     held = [dataclasses.replace(lane, memory=Memory(3_000_000, 2_000_000, 0, 0)) for lane in lanes]
