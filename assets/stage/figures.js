@@ -1,6 +1,8 @@
 // The line of figures over a lane. A figure's name is a button that says what the figure means: to the pointer, to a tap
 // and to the keyboard. One tab stop a line; the arrow keys go from figure to figure.
 
+const meaning = only("figure-tip", "tooltip");
+
 function figuresPart() {
   const node = make("dl", "figures");
   let cells = [];
@@ -36,10 +38,11 @@ function figuresPart() {
   for (const event of ["pointerover", "focusin", "click"]) {
     node.addEventListener(event, (it) => named(it) && showMeaning(named(it)));
   }
-  node.addEventListener("pointerleave", hideTip);
-  node.addEventListener("focusout", hideTip);
+  const hide = () => (meaning.hidden = true);
+  node.addEventListener("pointerleave", hide);
+  node.addEventListener("focusout", hide);
   node.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") return hideTip();
+    if (event.key === "Escape") return hide();
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
@@ -52,8 +55,8 @@ function figuresPart() {
 }
 
 function showMeaning(name) {
-  tip.replaceChildren(make("span", "", name.meaning));
-  tip.hidden = false;
-  name.setAttribute("aria-describedby", tip.id);
-  putBeside(tip, name.closest("div"));
+  meaning.textContent = name.meaning;
+  meaning.hidden = false;
+  name.setAttribute("aria-describedby", meaning.id);
+  putBeside(meaning, name.closest("div"));
 }

@@ -42,7 +42,7 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
-    figure = _figure("The race", "tokens over time since the prompt was handed over", "seconds", "tokens")
+    figure = _figure("The race", "tokens over time, prefill included", "seconds", "tokens")
     lanes = [comparison.standard, *comparison.others]
     for trace, color in _colored(comparison):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
