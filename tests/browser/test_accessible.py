@@ -10,7 +10,7 @@ import pytest
 
 from playground import export
 from playground.trace import Comparison, Memory
-from tests.browser.test_page import ask, finish, open_trace, opened, panel, start, unfold
+from tests.browser.test_page import advanced, ask, finish, open_trace, opened, panel, start
 from tests.examples import plain_round, trace, tree_round
 from tests.ui import fakes
 
@@ -39,7 +39,7 @@ def tree() -> Comparison:
 def test_axe_finds_nothing_in_any_state(visit, size, theme):
     page = visit(size[0], theme=theme, height=size[1], touch=size[0] < 500)
     assert violations(page) == [], "the recorded run"
-    unfold(page)
+    advanced(page)
     page.get_by_role("button", name="How this drafter works").click()
     assert violations(page) == [], "everything unfolded"
     ask(page, "fail please")
@@ -77,7 +77,7 @@ def test_prompt_run_and_the_lanes_first_lines_are_seen_at_once(visit, size):
 @pytest.mark.parametrize("width", [360, 390, 768, 1440, 1920])
 def test_nothing_scrolls_sideways(visit, width):
     page = visit(width)
-    unfold(page)
+    advanced(page)
     open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
     finish(page)
     page.locator("#charts .main-svg").first.wait_for()
