@@ -1,4 +1,4 @@
-"""Builds the page and serves it: `python app.py [--host H] [--port P] [--share] [--pair NAME]`."""
+"""Builds the page and serves it: `python app.py [--host H] [--port P] [--share] [--pair NAME] [--mcp]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 import sys
+from importlib.util import find_spec
 
 from playground.errors import PlaygroundError
 from playground.models.fit import default_pair
@@ -24,14 +25,22 @@ def main() -> None:
     )
     parser.add_argument("--share", action="store_true", default=None, help="also create a public link")
     parser.add_argument("--pair", choices=pairs, help="the pair to load at startup")
+    parser.add_argument("--mcp", action="store_true", default=None, help="also serve /compare as a tool over MCP")
     args = parser.parse_args()
+    if args.mcp and find_spec("mcp") is None:
+        raise PlaygroundError('--mcp needs the MCP package. Install it: pip install "gradio[mcp]".')
     _check_host(args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
     default = pairs[args.pair] if args.pair else default_pair(pairs)
     examples = suites["examples"].prompts if "examples" in suites else ()
     blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems)
     try:
         blocks.launch(
-            server_name=args.host, server_port=args.port, share=args.share, max_file_size="64mb", **page.look()
+            server_name=args.host,
+            server_port=args.port,
+            share=args.share,
+            mcp_server=args.mcp,
+            max_file_size="64mb",
+            **page.look(),
         )
     except (OSError, OverflowError) as error:
         raise PlaygroundError(

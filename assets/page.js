@@ -1,5 +1,8 @@
-// Ctrl+Enter (Cmd+Enter) in the prompt presses Run.
+// The page by keyboard, beyond what Gradio does, and what its charts say to a screen reader.
 () => {
+  const press = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+
+  // Ctrl+Enter (Cmd+Enter) in the prompt presses Run.
   document.addEventListener(
     "keydown",
     (event) => {
@@ -11,4 +14,57 @@
     },
     true,
   );
+
+  // Gradio leaves the list of a dropdown open when Tab leaves the dropdown.
+  document.addEventListener("focusout", ({ target }) => {
+    if (target.role !== "combobox") return;
+    setTimeout(() => {
+      if (target !== document.activeElement && target.ariaExpanded === "true") press(target, "Escape");
+    }, 60);
+  });
+
+  // A button that is switched off or taken away while it has the focus hands it on: Run to Stop, and back.
+  const next = { run: "stop", stop: "run", clear: "run" };
+  let focused = null;
+  let heir = null;
+  document.addEventListener("focusin", ({ target }) => {
+    focused = target;
+    heir = null;
+  });
+  const handOn = () => {
+    if (document.activeElement !== document.body && document.activeElement !== focused) return;
+    if (focused?.disabled) heir = document.getElementById(next[focused.id]);
+    if (heir && !heir.disabled) heir.focus({ preventScroll: true });
+  };
+  const buttons = new MutationObserver(handOn);
+  for (const id of Object.keys(next)) {
+    buttons.observe(document.getElementById(id), { attributes: true, attributeFilter: ["disabled"] });
+  }
+  document.addEventListener("click", ({ target }) => {
+    if (!target.closest("#own-settings")) return;
+    setTimeout(() => {
+      if (!document.contains(focused)) document.getElementById("run").focus({ preventScroll: true });
+    }, 1000);
+  });
+
+  // Each chart is a picture with a text, and its button can be reached.
+  const charts = document.getElementById("charts");
+  new MutationObserver(() => {
+    for (const chart of charts.querySelectorAll(".js-plotly-plot")) {
+      const [picture, ...layers] = chart.querySelectorAll(".main-svg");
+      picture?.setAttribute("role", "img");
+      picture?.setAttribute("aria-label", chart.layout.meta);
+      layers.forEach((layer) => layer.setAttribute("aria-hidden", "true"));
+      for (const button of chart.querySelectorAll(".modebar-btn")) {
+        Object.assign(button, { tabIndex: 0, role: "button", ariaLabel: button.dataset.title });
+      }
+    }
+  }).observe(charts, { childList: true, subtree: true });
+  charts.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    const button = event.target.closest(".modebar-btn");
+    if (!button) return;
+    event.preventDefault();
+    button.click();
+  });
 };

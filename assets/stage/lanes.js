@@ -59,17 +59,16 @@ function lanesPart() {
 function lane(index) {
   const title = make("h2");
   const chip = make("span", "chip");
-  const figures = make("dl", "figures");
+  const figures = figuresPart();
   const panel = make("div", "tokens");
   panel.setAttribute("role", "log");
   panel.setAttribute("aria-live", "off");
   const tab = make("button", "tab");
   tab.type = "button";
   tab.setAttribute("role", "tab");
-  const section = make("section", "lane", make("div", "lane-head", make("div", "title", title, chip), figures), panel);
+  const section = make("section", "lane", make("div", "lane-head", make("div", "title", title, chip), figures.node), panel);
   const rounds = new Rounds();
   const tokens = tokenPanel(panel, index);
-  let drawnFigures = "";
 
   function show({ name, label, state, figures: values, log }, difference) {
     title.textContent = name;
@@ -77,21 +76,11 @@ function lane(index) {
     panel.setAttribute("aria-label", label);
     chip.textContent = state;
     chip.className = "chip " + state;
-    const text = JSON.stringify(values);
-    if (text !== drawnFigures) {
-      drawnFigures = text;
-      figures.replaceChildren(...values.map(figure));
-    }
+    figures.show(values);
     const fresh = rounds.update(log);
     tokens.draw(fresh, rounds.restarted);
     tokens.mark(difference);
   }
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
   return { section, tab, rounds, show, seek, select: tokens.select, ran: false };
-}
-
-function figure({ label, value, unit, meaning }) {
-  const cell = make("div", "", make("dt", "", label), make("dd", "", value, make("small", "", unit)));
-  cell.title = meaning;
-  return cell;
 }

@@ -77,4 +77,16 @@ popover.addEventListener("focusout", (event) => {
 document.addEventListener("pointerdown", (event) => {
   if (opened.round && !popover.contains(event.target) && !event.target.closest?.(".caret")) closeRound();
 });
-document.addEventListener("scroll", (event) => event.target.contains(opened.round) && closeRound(), true);
+// It goes along with its round, as long as the round is in view.
+document.addEventListener(
+  "scroll",
+  ({ target }) => {
+    if (!target.contains(opened.round)) return;
+    const panel = opened.round.parentNode.getBoundingClientRect();
+    const { top, bottom } = opened.round.getBoundingClientRect();
+    const seen = bottom > Math.max(panel.top, 0) && top < Math.min(panel.bottom, innerHeight);
+    if (seen) putBeside(popover, opened.round);
+    else closeRound();
+  },
+  true,
+);

@@ -55,6 +55,8 @@ function tokenPanel(panel, lane) {
     const now = Math.min(n, rounds.length);
     for (let i = Math.min(before, now); i < Math.max(before, now); i++) rounds[i].classList.toggle("future", i >= now);
     shown = n;
+    if (now) panel.removeAttribute("tabindex");
+    else panel.tabIndex = 0; // so that it can be scrolled by keyboard while no token of it is shown
     if (now !== before && now) reveal(rounds[now - 1]);
   }
 

@@ -136,9 +136,9 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fit
         made["system"].render()
         made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))
     with gr.Accordion("How this drafter works", open=False, elem_id="about"):
-        about = gr.Markdown(help_for(default.drafter))
+        about = gr.Markdown(_about(default.drafter))
     made["drafter"].change(
-        help_for, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
+        _about, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
     )
     made["pair"].input(
         lambda name: _chosen(pairs, name),
@@ -207,6 +207,11 @@ def _slider(name: str, value: float | None = None) -> gr.Slider:
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
     return gr.Slider(low, high, setting.default if value is None else value, step=step, buttons=[], **_words(name))
+
+
+def _about(drafter: str) -> str:
+    """Its help, whose heading stands below the page's own."""
+    return f"#{help_for(drafter)}"
 
 
 def _drafter_for(name: str, drafter: str) -> object:

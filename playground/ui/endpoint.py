@@ -17,13 +17,16 @@ from playground.ui.events import Events
 
 def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency_limit: int) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
-    published = gr.api(_compare(events), api_name="compare", concurrency_limit=concurrency_limit)
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
+    told = {it.name: describe(it.name, choices.get(it.name, ()), optional=it.default is None) for it in fields(Asked)}
+    compare = _compare(events)
+    # An MCP server reads the descriptions of a tool's parameters here.
+    compare.__doc__ = "\n".join([str(compare.__doc__), "", "Parameters:", *map(": ".join, told.items())])
+    published = gr.api(compare, api_name="compare", concurrency_limit=concurrency_limit)
     # gr.api labels the parameters by their number, and takes no descriptions.
     inputs: Sequence[Any] = page.fns[published["id"]].inputs
-    for field, component in zip(fields(Asked), inputs, strict=True):
-        component.label = SETTINGS[field.name].label
-        text = describe(field.name, choices.get(field.name, ()), optional=field.default is None)
+    for (name, text), component in zip(told.items(), inputs, strict=True):
+        component.label = SETTINGS[name].label
         component._api_info = {**component._api_info, "description": text, "additional_description": text}
 
 
@@ -39,8 +42,10 @@ def _compare(events: Events) -> Callable[..., dict]:
     """A function for `gr.api`, which reads names, types and defaults from its signature: those of `Asked`."""
 
     def compare(request: gr.Request, *values: Any) -> dict:
-        """Runs the prompt through standard and assisted decoding and returns the whole comparison: each lane with its
-        settings, environment, rounds and metrics. `pair` is a preset's name, or "own" to use `target` and `assistant`.
+        """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
+        whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
+        probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
+        `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
         return events.compare(str(request.session_hash), Asked(*values))
 

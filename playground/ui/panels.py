@@ -27,6 +27,7 @@ SCRIPTS = (
     "tree",
     "popover",
     "tokens",
+    "figures",
     "lanes",
     "bands",
     "gaps",
@@ -117,7 +118,8 @@ def memory(rows: list[list[str]]) -> str:
     if not rows:
         return ""
     head, *parts = ([escape(cell) for cell in row] for row in rows)
-    columns = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    corner, *names = head
+    columns = f"<td>{corner}</td>" + "".join(f'<th scope="col">{cell}</th>' for cell in names)
     lines = "".join(
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{size}</td>" for size in sizes)}</tr>' for name, *sizes in parts
     )

@@ -1,8 +1,8 @@
 """A comparison as Plotly figures. Each figure is computed from the rounds alone.
 
 Figures have dark text on white, so that a saved image can be read anywhere; on the page the style sheet gives them the
-theme's colours. The baseline lane is grey everywhere. Plotly reads tags in any text, and a trace may come from
-anywhere, so all names are escaped.
+theme's colours. Each carries what it shows in words as its `meta`, for screen readers. The baseline lane is grey
+everywhere. Plotly reads tags in any text, and a trace may come from anywhere, so all names are escaped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from playground.trace import Comparison, Trace
 
 STANDARD = "#808080"
 ASSISTED = "#0072B2"  # from Okabe and Ito's set, as the next
-OTHERS = (ASSISTED, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of the lanes beside the baseline, in turn
+# Of the lanes beside the baseline, in turn: as in the timeline, whose style sheet has their shades for the dark theme.
+OTHERS = (ASSISTED, "#00795A", "#A8507F", "#8A6100")
 INK = "#1f2328"
 GRID = "#d0d7de"
 
@@ -41,7 +42,8 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
-    figure = _figure("The race", "tokens over time since the prompt was handed over", "seconds", "tokens")
+    figure = _figure("The race", "tokens over time, prefill included", "seconds", "tokens")
+    lanes = [comparison.standard, *comparison.others]
     for trace, color in _colored(comparison):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]
@@ -55,7 +57,9 @@ def race(comparison: Comparison) -> go.Figure:
             line={"color": color, "width": 2.5, "shape": "hv"},
             hovertemplate="%{y} tokens after %{x:.2f} s",
         )
-    return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero").update_layout(hovermode="x")
+    told = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it in lanes if it.rounds]
+    figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *told]))
+    return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
 
 
 def acceptance(trace: Trace) -> go.Figure:
@@ -80,7 +84,11 @@ def acceptance(trace: Trace) -> go.Figure:
             + meaning
             + "<extra>position %{x}</extra>",
         )
+    told = [
+        f"Position {p.position}: {p.accepted} of {p.reached} if reached, of {p.drafted} drafted." for p in positions
+    ]
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.06)
+    figure.update_layout(meta=" ".join(["Draft tokens accepted by position in the draft.", *told]))
     return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(positions) <= 16 else None)
 
 
@@ -119,5 +127,6 @@ def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:
 
 
 def _empty(figure: go.Figure, sentence: str) -> go.Figure:
+    figure.update_layout(meta=sentence)
     figure.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 14})
     return figure.update_xaxes(visible=False).update_yaxes(visible=False)

@@ -49,8 +49,9 @@ def visit(chromium, url: str) -> Iterator[Callable]:
     """Opens the page as a user of their own; a script's error on it fails the test."""
     contexts, errors = [], []
 
-    def open_page(width: int = 1280, theme: str = "light", touch: bool = False):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, has_touch=touch)
+    def open_page(width: int = 1280, theme: str = "light", touch: bool = False, height: int = 900):
+        size = {"width": width, "height": height}
+        context = chromium.new_context(viewport=size, accept_downloads=True, has_touch=touch)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from gradio.utils import get_function_description
 from gradio_client import Client
 
 from playground import export
@@ -49,6 +50,15 @@ def test_every_parameter_says_what_it_accepts(serve):
     assert told["drafter"].startswith("One of ngram, suffix, ")
     assert told["temperature"] == "A number: 0 or 0.01 to 10; 0 = greedy; higher = more random."
     assert set(told) == set(SETTINGS) and all(told.values())
+
+
+def test_an_mcp_tool_s_parameters_are_described_too():
+    blocks = page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, ())
+    compare = next(it.fn for it in blocks.fns.values() if it.api_name == "compare")
+    description, parameters, _ = get_function_description(compare)
+    assert description.startswith("Runs a prompt through a language model twice")
+    assert parameters["lookahead"].startswith("A whole number from 1 to 64")
+    assert all(text for name, text in parameters.items() if name != "request")
 
 
 def test_a_client_that_leaves_frees_the_device(serve):

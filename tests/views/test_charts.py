@@ -62,4 +62,12 @@ def test_every_figure_has_a_title_units_and_a_background_for_its_image(compariso
     ):
         assert figure.layout.title.text and figure.layout.xaxis.title.text and figure.layout.yaxis.title.text
         assert figure.layout.paper_bgcolor == "white"
+        assert figure.layout.meta, "what it shows, in words"
         assert all(data.hovertemplate for data in figure.data)
+
+
+def test_a_figure_says_in_words_what_it_draws(comparison):
+    said = charts.race(comparison).layout.meta
+    assert said == "Tokens over time. Standard: 6 tokens in 0.60 s. Assisted: 6 tokens in 0.60 s."
+    said = charts.acceptance(comparison.lanes[1]).layout.meta
+    assert said.endswith("Position 1: 2 of 3 if reached, of 3 drafted. Position 2: 1 of 1 if reached, of 2 drafted.")

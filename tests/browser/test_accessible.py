@@ -1,0 +1,144 @@
+"""The page for everybody: axe finds nothing in any state, and all of it works by keyboard and by touch."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from playground import export
+from playground.trace import Comparison, Memory
+from tests.browser.test_page import advanced, ask, finish, open_trace, opened, panel, start
+from tests.examples import plain_round, trace, tree_round
+from tests.ui import fakes
+
+pytestmark = pytest.mark.browser
+GRADIOS = ["image-redundant-alt"]  # the pictures in the links of Gradio's footer repeat the links' text
+SIZES = [(1440, 900), (390, 844)]
+
+
+def violations(page) -> list[str]:
+    """What axe finds, one line an element."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.wait_for_timeout(400)  # colours of buttons fade
+    options = {"resultTypes": ["violations"], "rules": {rule: {"enabled": False} for rule in GRADIOS}}
+    found = axe.Axe().run(page, options=options).response["violations"]
+    return [f"{it['id']}: {node['target']} {node['failureSummary']}" for it in found for node in it["nodes"]]
+
+
+def tree() -> Comparison:
+    lanes = [trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree")]
+    held = Memory(3_000_000, 2_000_000, 0, 0)
+    return Comparison(tuple(dataclasses.replace(lane, memory=held) for lane in lanes))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_axe_finds_nothing_in_any_state(visit, size, theme):
+    page = visit(size[0], theme=theme, height=size[1], touch=size[0] < 500)
+    assert violations(page) == [], "the recorded run"
+    advanced(page)
+    page.get_by_role("button", name="How this drafter works").click()
+    assert violations(page) == [], "everything unfolded"
+    ask(page, "fail please")
+    page.locator("#run").click()
+    page.locator("#status[role=alert]").wait_for()
+    assert violations(page) == [], "an error"
+    ask(page, "Compare TCP and UDP.", 60)
+    start(page)
+    panel(page, 0).locator(".tok").first.wait_for()
+    assert violations(page) == [], "a run"
+    finish(page)
+    page.get_by_label("Show rejected drafts").check()
+    page.locator("#charts .main-svg").first.wait_for()
+    assert violations(page) == [], "a finished run"
+    opened(page, *tree().lanes)
+    if page.get_by_role("tab").first.is_visible():
+        page.get_by_role("tab").nth(1).click()
+    caret = panel(page, 1).locator(".caret").first
+    caret.scroll_into_view_if_needed()
+    caret.click()
+    page.get_by_role("dialog").wait_for()
+    assert violations(page) == [], "a tree"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_prompt_run_and_the_lanes_first_lines_are_seen_at_once(visit, size):
+    page = visit(size[0], height=size[1])
+    for seen in (page.locator("#prompt textarea"), page.locator("#run")):
+        box = seen.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= size[1]
+    tops = page.locator(".tokens:visible .tok").evaluate_all("all => all.map(it => it.getBoundingClientRect().bottom)")
+    assert min(tops) <= size[1]
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1440, 1920])
+def test_nothing_scrolls_sideways(visit, width):
+    page = visit(width)
+    advanced(page)
+    open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
+    finish(page)
+    page.locator("#charts .main-svg").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(visit):
+    page = visit()
+    focus = "document.activeElement.id"
+    ask(page, "Compare TCP and UDP.", 60)
+    page.locator("#prompt textarea").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate(focus) == "run"
+    page.keyboard.press("Enter")
+    page.locator("#stop:focus").wait_for()
+    finish(page)
+    page.locator("#run:focus").wait_for()
+
+
+def test_a_dropdown_s_list_closes_when_tab_leaves_it(visit):
+    page = visit()
+    page.get_by_label("Models").focus()
+    page.keyboard.press("ArrowDown")
+    page.get_by_role("listbox").wait_for()
+    page.keyboard.press("Tab")
+    page.get_by_label("Models").and_(page.locator("[aria-expanded=false]")).wait_for()
+    page.wait_for_timeout(300)
+    assert page.get_by_label("Drafter").evaluate("box => box === document.activeElement")
+
+
+def test_a_figure_says_what_it_means_to_pointer_keyboard_and_touch(visit):
+    page = visit(390, touch=True)
+    tip = page.get_by_role("tooltip").filter(visible=True)
+    names = page.locator(".figures:visible button")
+    names.nth(1).tap()
+    assert tip.inner_text() == "tokens ÷ total time, prefill included"
+    names.first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert tip.inner_text() == "new tokens in the output"
+    assert names.nth(2).get_attribute("aria-describedby") == "figure-tip"
+    page.keyboard.press("Escape")
+    tip.wait_for(state="hidden")
+
+
+def test_charts_have_a_text_and_headings_are_in_order(visit):
+    page = visit()
+    opened(page, *fakes.comparison().lanes)
+    page.get_by_role("img", name="Tokens over time. Standard: 60 tokens").wait_for()
+    page.get_by_role("img", name="Draft tokens accepted by position in the draft. Position 1").wait_for()
+    page.get_by_role("button", name="How this drafter works").click()
+    page.locator("#about h2").wait_for()
+    levels = [int(name[1]) for name in page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(it => it.tagName)")]
+    assert levels[0] == 1 and all(below <= above + 1 for above, below in itertools.pairwise(levels))
+
+
+def test_nothing_begins_to_move_where_less_motion_is_asked_for(visit):
+    page = visit()
+    page.emulate_media(reduced_motion="reduce")
+    page.reload()
+    page.locator("#banner", has_text="Recorded on").wait_for()
+    page.wait_for_timeout(300)
+    assert page.locator(".round.future").count() == 0
+    assert page.get_by_role("button", name="Replay").first.is_visible()
