@@ -1,0 +1,68 @@
+"""Figures from a trace. Every formula stands here once, with its definition.
+
+Nothing here measures: the clock was read by the worker that decoded, and its readings are in the rounds.
+"""
+
+from __future__ import annotations
+
+from playground.metrics.comparison import (
+    Difference,
+    Equation,
+    FirstDifference,
+    Repeated,
+    compare,
+    compared_rounds,
+    differences,
+    equation,
+    first_difference,
+    repeated,
+    speedup,
+)
+from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, positions, ranks
+from playground.metrics.lane import (
+    Metrics,
+    acceptance_rate,
+    accepted_up_to,
+    expected_length,
+    mean_accepted_length,
+    measure,
+    measure_rounds,
+)
+from playground.metrics.pooled import Pooled, Spread, pooled, spread
+from playground.metrics.times import Gaps, gaps, inter_token_latencies, plain_pass_s, token_times, unsteadiness
+
+__all__ = [
+    "Difference",
+    "Equation",
+    "FirstDifference",
+    "Gaps",
+    "Metrics",
+    "Pooled",
+    "PositionAcceptance",
+    "Ranks",
+    "Repeated",
+    "Spread",
+    "acceptance_by_position",
+    "acceptance_rate",
+    "accepted_up_to",
+    "compare",
+    "compared_rounds",
+    "differences",
+    "equation",
+    "expected_length",
+    "first_difference",
+    "gaps",
+    "inter_token_latencies",
+    "mean_accepted_length",
+    "measure",
+    "measure_rounds",
+    "plain_pass_s",
+    "pooled",
+    "positions",
+    "ranks",
+    "repeated",
+    "speedup",
+    "spread",
+    "token_times",
+    "unsteadiness",
+]

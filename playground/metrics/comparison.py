@@ -1,0 +1,147 @@
+"""A lane against the baseline: speed-up, what it consists of, and whether the outputs are the same."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from playground.metrics.lane import measure_rounds
+from playground.trace import Comparison, Round, Trace
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first token in which two outputs differ: its index, both token ids (None past an output's end), and the gap
+    between the baseline target's two highest logits there. A gap near 0 is a near-tie, which rounding in bf16 or fp16
+    can turn either way. None if the baseline had ended, or does not report it."""
+
+    index: int
+    token_ids: tuple[int | None, int | None]
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A lane against the baseline. `speedup`: the ratio of their tokens_per_s; if a lane was stopped, over as many
+    tokens as both have. Above 1 the lane is faster."""
+
+    baseline: str
+    lane: str
+    speedup: float | None
+    identical: bool
+    first_difference: FirstDifference | None
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """Every other lane against the baseline."""
+    return [compare(comparison.standard, other) for other in comparison.others]
+
+
+def compare(baseline: Trace, other: Trace) -> Difference:
+    """`other` against `baseline`."""
+    difference = first_difference(baseline, other)
+    return Difference(
+        baseline=baseline.lane.name,
+        lane=other.lane.name,
+        speedup=speedup(*compared_rounds(baseline, other)),
+        identical=difference is None,
+        first_difference=difference,
+    )
+
+
+def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
+    """The ratio of tokens per second; None if one of them has no tokens."""
+    theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in (baseline, other))
+    return ours / theirs if ours and theirs else None
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The speed-up of a lane over several runs of the whole comparison: how many, the median, the lowest and the
+    highest."""
+
+    runs: int
+    median: float
+    low: float
+    high: float
+
+
+def repeated(comparison: Comparison, other: Trace) -> Repeated | None:
+    """None if the comparison was not repeated, or a lane has no tokens."""
+    base = comparison.lanes.index(comparison.standard)
+    at = comparison.lanes.index(other)
+    pairs = [(lanes[base], lanes[at]) for lanes in (comparison.lanes, *comparison.repeats)]
+    speedups = [ratio for pair in pairs if (ratio := speedup(*compared_rounds(*pair))) is not None]
+    if len(pairs) < 2 or len(speedups) < len(pairs):
+        return None
+    return Repeated(len(pairs), statistics.median(speedups), min(speedups), max(speedups))
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A speed-up taken apart: speedup = tokens_per_pass / cost.
+
+    `tokens_per_pass`: tokens per round of the lane, over those of the baseline (1 for standard decoding). `cost`: the
+    mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline. `verify`, `draft`
+    and `other` (commit, annotation, the loop itself) add up to the cost; None if a round does not report its times. The
+    prefill is part of both lanes' first round.
+    """
+
+    speedup: float
+    tokens_per_pass: float
+    cost: float
+    verify: float | None
+    draft: float | None
+    other: float | None
+
+
+def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | None:
+    """None if one of them has no tokens."""
+    theirs, ours = measure_rounds(baseline), measure_rounds(other)
+    if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
+        return None
+    plain_s = theirs.total_s / theirs.verify_passes
+    tokens_per_pass = (ours.tokens / ours.verify_passes) / (theirs.tokens / theirs.verify_passes)
+    cost = ours.total_s / ours.verify_passes / plain_s
+    verify: float | None = None
+    draft: float | None = None
+    rest: float | None = None
+    if ours.verify_s is not None and ours.draft_s is not None:
+        verify = ours.verify_s / ours.verify_passes / plain_s
+        draft = ours.draft_s / ours.verify_passes / plain_s
+        rest = cost - verify - draft
+    return Equation(
+        speedup=tokens_per_pass / cost,
+        tokens_per_pass=tokens_per_pass,
+        cost=cost,
+        verify=verify,
+        draft=draft,
+        other=rest,
+    )
+
+
+def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
+    """The rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
+    have."""
+    if "stopped" not in (baseline.finish, other.finish):
+        return baseline.rounds, other.rounds
+    n = min(len(baseline.tokens), len(other.tokens))
+    return _up_to(n, baseline.rounds), _up_to(n, other.rounds)
+
+
+def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
+    """The first rounds, as many as n tokens take."""
+    counts = itertools.accumulate((len(round_.tokens) for round_ in rounds), initial=0)
+    return rounds[: next(i for i, count in enumerate(counts) if count >= n)]
+
+
+def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
+    a, b = baseline.token_ids, other.token_ids
+    if a == b:
+        return None
+    index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    at = lambda ids: ids[index] if index < len(ids) else None  # noqa: E731
+    margin = baseline.tokens[index].margin if index < len(a) else None
+    return FirstDifference(index=index, token_ids=(at(a), at(b)), margin=margin)

@@ -1,0 +1,73 @@
+"""Acceptance by position in the draft, and where rejected positions would have been won."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from playground.trace import DraftToken, Round
+
+
+@dataclass(frozen=True)
+class PositionAcceptance:
+    """Acceptance at one position of the draft (1 is the first). Tokens of a tree that are equally deep share a
+    position, and at most one of them is accepted.
+
+    `drafted`: rounds that drafted this position. `reached`: rounds that accepted a token at every position before it
+    and drafted on from there. `accepted`: rounds that accepted a token here. accepted / reached is the conditional
+    acceptance, accepted / drafted the unconditional one.
+    """
+
+    position: int
+    drafted: int
+    reached: int
+    accepted: int
+
+
+def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
+    drafted: Counter[int] = Counter()
+    reached: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    for round_ in rounds:
+        decisions = list(zip(positions(round_.drafted), (token.decision for token in round_.drafted), strict=True))
+        drafted.update({at for at, _ in decisions})
+        reached.update({at for at, decision in decisions if decision != "unverified"})
+        accepted.update({at for at, decision in decisions if decision == "accepted"})
+    return [PositionAcceptance(at, drafted[at], reached[at], accepted[at]) for at in sorted(drafted)]
+
+
+def positions(drafted: Sequence[DraftToken]) -> list[int]:
+    """The position of each token in its draft, or its depth in a tree. 1 is the first."""
+    found: list[int] = []
+    for i, token in enumerate(drafted):
+        parent = i - 1 if token.parent is None else token.parent
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The rank of the target's own token among the drafter's candidates, over the rounds that ended in a rejection and
+    whose drafter scores candidates: would a wider draft have contained it? `best`: it ranked first, but another token
+    was sampled."""
+
+    rejections: int
+    best: int
+    second: int
+    third_to_eighth: int
+    further: int
+    never: int
+
+
+def ranks(rounds: Sequence[Round]) -> Ranks:
+    found = [r.target.rank for r in rounds if r.target and r.target.rank is not None]
+    within = lambda low, high: sum(low <= rank <= high for rank in found)  # noqa: E731
+    return Ranks(
+        rejections=len(found),
+        best=within(1, 1),
+        second=within(2, 2),
+        third_to_eighth=within(3, 8),
+        further=sum(rank > 8 for rank in found),
+        never=within(0, 0),
+    )

@@ -1,0 +1,106 @@
+"""The figures of one lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from playground.trace import Round, Trace
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The figures of one lane.
+
+    Attributes:
+        tokens: new tokens in the output.
+        ttft_s: time to first token, in seconds from handing over the prompt's token ids to the end of the first round.
+        total_s: seconds to the end of the last round.
+        tokens_per_s: tokens / total_s, prefill included.
+        verify_passes: rounds, each of which verifies a draft (of no tokens, in standard decoding) in one target pass.
+        target_passes: forward passes of the target. More than verify_passes only if a recurrent target had to be fed
+            again after a rejection.
+        passes_saved: tokens - target_passes; standard decoding needs one pass a token.
+        drafted, accepted: draft tokens proposed and accepted.
+        acceptance_rate: accepted / drafted over the whole run. Tokens drafted after a rejection, and a tree's other
+            branches, count as drafted. None if nothing was drafted.
+        mean_accepted_length: tokens / verify_passes, the target's own token included, as in Spec-Bench.
+        draft_s, verify_s, commit_s, annotate_s: the rounds' durations, summed; None if a round does not report it.
+    """
+
+    tokens: int
+    ttft_s: float | None
+    total_s: float
+    tokens_per_s: float | None
+    verify_passes: int
+    target_passes: int
+    passes_saved: int
+    drafted: int
+    accepted: int
+    acceptance_rate: float | None
+    mean_accepted_length: float | None
+    draft_s: float | None
+    verify_s: float | None
+    commit_s: float | None
+    annotate_s: float | None
+
+
+def measure(trace: Trace) -> Metrics:
+    return measure_rounds(trace.rounds)
+
+
+def measure_rounds(rounds: Sequence[Round]) -> Metrics:
+    """The figures of the rounds so far, or of a lane that has ended."""
+    tokens = sum(len(round_.tokens) for round_ in rounds)
+    drafted = sum(len(round_.drafted) for round_ in rounds)
+    accepted = sum(len(round_.accepted) for round_ in rounds)
+    passes = sum(round_.passes for round_ in rounds)
+    total_s = rounds[-1].end_s if rounds else 0.0
+    return Metrics(
+        tokens=tokens,
+        ttft_s=rounds[0].end_s if rounds else None,
+        total_s=total_s,
+        tokens_per_s=tokens / total_s if total_s else None,
+        verify_passes=len(rounds),
+        target_passes=passes,
+        passes_saved=tokens - passes,
+        drafted=drafted,
+        accepted=accepted,
+        acceptance_rate=acceptance_rate(accepted, drafted),
+        mean_accepted_length=mean_accepted_length(tokens, len(rounds)),
+        draft_s=_sum(round_.draft_s for round_ in rounds),
+        verify_s=_sum(round_.verify_s for round_ in rounds),
+        commit_s=_sum(round_.commit_s for round_ in rounds),
+        annotate_s=_sum(round_.annotate_s for round_ in rounds),
+    )
+
+
+def acceptance_rate(accepted: int, drafted: int) -> float | None:
+    return accepted / drafted if drafted else None
+
+
+def mean_accepted_length(tokens: int, verify_passes: int) -> float | None:
+    return tokens / verify_passes if verify_passes else None
+
+
+def accepted_up_to(agreed: np.ndarray) -> list[float]:
+    """The share of drafts accepted up to each position. `agreed`: (drafts, positions), whether each drafted token is
+    the target's choice."""
+    return np.cumprod(agreed, axis=1).mean(axis=0).tolist()
+
+
+def expected_length(accepted: Sequence[float]) -> float:
+    """The mean accepted length that follows from the share of drafts accepted up to each position: the target's own
+    token and, for each position, its share."""
+    return 1 + sum(accepted)
+
+
+def _sum(durations: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for duration in durations:
+        if duration is None:
+            return None
+        total += duration
+    return total
