@@ -55,6 +55,7 @@ def test_axe_finds_nothing_in_any_state(visit, size, theme):
     page.locator("#charts .main-svg").first.wait_for()
     assert violations(page) == [], "a finished run"
     opened(page, *tree().lanes)
+    page.locator("#banner", has_text="Opened from a file").wait_for()
     if page.get_by_role("tab").first.is_visible():
         page.get_by_role("tab").nth(1).click()
     caret = panel(page, 1).locator(".caret").first
@@ -72,6 +73,13 @@ def test_prompt_run_and_the_lanes_first_lines_are_seen_at_once(visit, size):
         assert box["y"] >= 0 and box["y"] + box["height"] <= size[1]
     tops = page.locator(".tokens:visible .tok").evaluate_all("all => all.map(it => it.getBoundingClientRect().bottom)")
     assert min(tops) <= size[1]
+
+
+def test_run_and_stop_stay_on_a_phones_screen(visit):
+    page = visit(390, height=844)
+    page.evaluate("scrollTo(0, 900)")
+    page.wait_for_timeout(200)
+    assert 0 <= page.locator("#run").bounding_box()["y"] < 100
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1440, 1920])
@@ -105,7 +113,7 @@ def test_a_dropdown_s_list_closes_when_tab_leaves_it(visit):
     page.keyboard.press("Tab")
     page.get_by_label("Models").and_(page.locator("[aria-expanded=false]")).wait_for()
     page.wait_for_timeout(300)
-    assert page.get_by_label("Drafter").evaluate("box => box === document.activeElement")
+    assert page.get_by_label("Drafter", exact=True).evaluate("box => box === document.activeElement")
 
 
 def test_a_figure_says_what_it_means_to_pointer_keyboard_and_touch(visit):
