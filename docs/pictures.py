@@ -17,6 +17,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from playground.bench.page import CHROMIUMS, FLAGS
+from playground.models.fit import Fit
 from playground.presets import load_pairs, load_suites
 from playground.ui import page
 from playground.ui.panels import ASSETS
@@ -40,6 +41,9 @@ class NoModels:
 
     def get(self, pair: object, **options: object) -> None:
         pass
+
+    def fit(self, pair: object) -> Fit:
+        return Fit("ready", 0, 0, 0, "")
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         return {}

@@ -367,7 +367,7 @@ def test_the_help_follows_the_drafter_and_memory_is_a_table(visit):
     page = visit()
     page.get_by_text("How this drafter works").click()
     page.locator("#about", has_text="prompt lookup").wait_for()
-    page.get_by_label("Drafter").click()
+    page.get_by_label("Drafter", exact=True).click()
     page.get_by_role("option", name="None (noise check)").click()
     page.locator("#about h2", has_text="None (noise check)").wait_for()
 
