@@ -69,6 +69,8 @@ class Setting:
     def clip(self, value: float) -> float:
         """The nearest number that is accepted and on the slider."""
         assert self.slider, "a setting with a slider"
+        if self.zero and value == 0:
+            return value
         return min(max(value, self.low, self.slider.low), self.high, self.slider.high)
 
     def refusal(self, value: object) -> str:

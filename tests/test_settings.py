@@ -52,3 +52,8 @@ def test_numbers_outside_the_bounds_are_refused(name):
 def test_the_first_field_that_is_refused_is_named():
     with pytest.raises(PlaygroundError, match="Tree size must be a whole number from 1 to 256; it is 300"):
         Lane("x", "t", nodes=300)
+
+
+def test_a_number_is_clipped_to_the_slider_but_zero_stays_where_it_means_something():
+    temperature = SETTINGS["temperature"]
+    assert [temperature.clip(value) for value in (0, 0.001, 0.7, 9)] == [0, 0.01, 0.7, 2]
