@@ -148,7 +148,7 @@ def test_nothing_begins_to_move_where_less_motion_is_asked_for(visit):
     page = visit()
     page.emulate_media(reduced_motion="reduce")
     page.reload()
-    page.locator("#banner", has_text="Recorded on").wait_for()
+    page.locator("#banner", has_text="Recorded run").wait_for()
     page.wait_for_timeout(300)
     assert page.locator(".round.future").count() == 0
     assert page.get_by_role("button", name="Replay").first.is_visible()

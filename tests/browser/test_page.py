@@ -108,7 +108,7 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
 
     page.reload()
     page.locator("#model", has_text="is ready").wait_for()
-    page.locator("#banner", has_text="Recorded on").wait_for()
+    page.locator("#banner", has_text="Recorded run").wait_for()
 
 
 def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
