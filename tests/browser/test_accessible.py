@@ -36,8 +36,12 @@ def tree() -> Comparison:
     return Comparison(tuple(dataclasses.replace(lane, memory=held) for lane in lanes))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+WIDE, PHONE = SIZES
+STATES = [(WIDE, "light"), (PHONE, "dark")]
+STATES += [pytest.param(WIDE, "dark", marks=pytest.mark.slow), pytest.param(PHONE, "light", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("size", "theme"), STATES)
 def test_axe_finds_nothing_in_any_state(visit, size, theme):
     page = visit(size[0], theme=theme, height=size[1], touch=size[0] < 500)
     assert violations(page) == [], "the recorded run"
