@@ -23,8 +23,10 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 def ask(page, prompt: str, max_new_tokens: int = 40) -> None:
     page.locator("#prompt textarea").fill(prompt)
     advanced(page)
-    page.get_by_label("number input for Max new tokens").fill(str(max_new_tokens))
-    page.get_by_label("number input for Max new tokens").press("Tab")
+    limit = page.get_by_label("number input for Max new tokens")
+    limit.fill(str(max_new_tokens))
+    limit.press("Tab")
+    page.wait_for_function("([box, value]) => box.value === value", arg=[limit.element_handle(), str(max_new_tokens)])
 
 
 def advanced(page) -> None:
@@ -32,6 +34,7 @@ def advanced(page) -> None:
     if not page.get_by_label("number input for Max new tokens").is_visible():
         page.locator("#more > button").click()
         page.get_by_label("number input for Max new tokens").wait_for()
+        page.wait_for_timeout(800)  # what is typed while the settings unfold is lost
 
 
 def panel(page, index: int):

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.browser
 def run(page, prompt: str, max_new_tokens: int = 16) -> None:
     ask(page, prompt, max_new_tokens)
     page.locator("#run").click()
+    page.locator("#stop:not([disabled])").wait_for()  # before that the status is still that of the last run
+    page.locator("#run:not([disabled])").wait_for()
     finish(page)
 
 
