@@ -154,11 +154,12 @@ def follows_the_law(
     new_drafter: NewDrafter,
     prompt: Sequence[int] = PROMPT,
     draws: int = QUICK,
+    seed: int = 3,
     **sampling: float,
 ) -> bool:
     """Whether what runs behind the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test."""
-    sampler, detokenizer = Sampler(Request("x", seed=3, **sampling), torch.device("cpu")), NoText()
+    sampler, detokenizer = Sampler(Request("x", seed=seed, **sampling), torch.device("cpu")), NoText()
     chances = continuations(law, sampler, prompt)
     counts = dict.fromkeys(chances, 0)
     for _ in range(draws):

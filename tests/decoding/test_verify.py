@@ -121,4 +121,5 @@ def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampl
         "ngram": lambda target, sampler: NgramDrafter(),
         "assistant": lambda target, sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
     }[drafter]
-    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, **sampling)
+    # With seed 3, 10,000 runs without any drafter are unlucky (p = 0.0001); with seeds 4 to 10 p is 0.05 to 0.87.
+    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, seed=4, **sampling)
