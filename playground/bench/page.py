@@ -111,7 +111,8 @@ def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:
 
 
 def _is_file(update: dict) -> bool:
-    return isinstance(update.get("value"), dict) and "url" in update["value"]
+    value = update.get("value")
+    return isinstance(value, dict) and str(value.get("url", "")).endswith(".json")
 
 
 def _call(url: str, session: str, name: str, data: list[Any]) -> list[Any]:
@@ -132,6 +133,10 @@ def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     """Presses Run and reads the trace that the page offers to save."""
     page.locator("#prompt textarea").fill(PROMPT)
     limit = page.get_by_label("number input for Max new tokens")
+    if not limit.is_visible():
+        page.locator("#more > button").click()
+        limit.wait_for()
+        page.wait_for_timeout(1000)  # what is typed while the settings unfold is lost
     limit.fill(str(max_new_tokens))
     limit.press("Tab")
     page.locator("#run").click()
