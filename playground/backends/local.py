@@ -51,6 +51,7 @@ class LocalBackend:
     def __init__(self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto") -> None:
         self._store, self._pair = store, pair
         self._format = {"dtype": dtype, "device": device}
+        self._chose_threads = False
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         self._store.get(self._pair, drafter=lane.drafter, progress=progress, **self._format)
@@ -63,7 +64,9 @@ class LocalBackend:
         return LocalRun(self.models(lane), lane, request)
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
-        self._choose_threads(self.models(lane))
+        if not self._chose_threads:  # once, so that all lanes of a comparison are warmed up with the same number
+            self._choose_threads(self.models(lane))
+            self._chose_threads = True
         # With the whole prompt: the first prefill of a length is slower, and must not fall to one lane alone.
         short = replace(request, max_new_tokens=min(request.max_new_tokens, 4 * WARM_UP_ROUNDS))
         for _ in itertools.islice(self.run(lane, short).rounds, WARM_UP_ROUNDS):
@@ -93,7 +96,7 @@ class LocalBackend:
 
     @staticmethod
     def _choose_threads(models: LoadedPair) -> None:
-        """Chosen again for every comparison, because other programs may use the cores by now."""
+        """Chosen for every comparison, which has a backend of its own: other programs may use the cores by now."""
         model = models.target.model
         if model.device.type != "cpu":
             return
