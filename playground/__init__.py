@@ -7,5 +7,5 @@ __version__ = "0.1.0"
 # On a CPU torch's threads wait for each other many hundred times a pass, and by default spin long before they sleep.
 # Where anything else wants a core (a browser, the page's own server), all then wait for a thread that is not running,
 # and a pass takes many times as long. So many turns cost nothing where the cores are free. torch reads this when it
-# is loaded: so it stands here.
+# is loaded: so it is set here.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")

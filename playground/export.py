@@ -140,7 +140,7 @@ def _lane_from_1(lane: Any, where: str) -> dict[str, Any]:
     settings, environment = lane.get("settings"), lane.get("environment")
     for name, part in (("settings", settings), ("environment", environment)):
         check(isinstance(part, dict), f"{where}.{name} should be keys with values.")
-    # Schema 1 always wrote every setting of the request; a default must not stand in for a missing one.
+    # Schema 1 always wrote every setting of the request; a default must not replace a missing one.
     for key in ("max_new_tokens", "temperature", "top_p", "top_k", "seed"):
         check(key in settings, f"{where}.settings.{key} should be there, and is missing.")
     rounds = lane.get("rounds")

@@ -31,7 +31,7 @@ class Pair:
     Attributes:
         target: an id on the hub, a folder (also one of assets/drafters), or "starter".
         drafters: the methods to choose from; `drafter` is the default.
-        weights: what drafts, by the name of the method that it is made for: an id or a folder as for `target`; for mtp
+        weights: the drafter's weights, by the name of the drafting method: an id or a folder as for `target`; for mtp
             also "native", the target's own layers; for early-exit the number of the target's layers.
         nodes: the most tokens of a draft tree.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
@@ -145,7 +145,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
 
     Args:
         target: a hub id or a folder.
-        assistant: what drafts: a hub id or a folder; for early-exit the number of layers.
+        assistant: the drafter's weights: a hub id or a folder; for early-exit the number of layers.
         drafter: the method, which says what the assistant is where its folder does not.
         early_exit: the number of layers, where it is not given as the assistant.
 

@@ -102,7 +102,7 @@ class Band {
   }
 }
 
-// Lines and labels of the axis: `from` and `to` in seconds, `k` pixels a second, `left` where `from` stands.
+// Lines and labels of the axis: `from` and `to` in seconds, `k` pixels a second, `left` the x of `from`.
 function ticksOf({ from, to, k, left, width, height }) {
   const step = niceAbove(((to - from) * 70) / width);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));

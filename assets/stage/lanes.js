@@ -1,4 +1,4 @@
-// The lanes side by side; on a phone one at a time, behind tabs. A lane is its head (name, state, figures) and a token
+// The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, figures) and a token
 // panel (tokens.js).
 
 function lanesPart() {

@@ -53,7 +53,7 @@ function draftTree({ drafted, own }, unfolded) {
   return { root, total: drafted.length, hidden };
 }
 
-// Gives each node a column, a row and its label's width. A node stands in the row of its first child.
+// Gives each node a column, a row and its label's width. A node is in the row of its first child.
 function placeNodes(root) {
   const placed = [];
   let rows = 0;

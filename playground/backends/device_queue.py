@@ -29,13 +29,13 @@ class DeviceQueue:
                 self._moved.notify_all()
 
     def _wait(self, ticket: object, stop: threading.Event, tell: Callable[[int], None]) -> bool:
-        told = 0
+        last = 0
         with self._moved:
             while ahead := self._tickets.index(ticket):
                 if stop.is_set():
                     return False
-                if ahead != told:
+                if ahead != last:
                     tell(ahead)
-                    told = ahead
+                    last = ahead
                 self._moved.wait(timeout=0.1)
         return True

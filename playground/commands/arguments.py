@@ -50,7 +50,7 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         setting = SETTINGS[name]
         value = None if default else setting.default
         kind = type(setting.default)
-        told = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
+        shown = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
         accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
         how: dict[str, Any] = {
             "type": kind,
@@ -62,7 +62,7 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
             flag(name),
             dest=name,
             default=value,
-            help=f"{setting.help} ({accepted}default: {told})",
+            help=f"{setting.help} ({accepted}default: {shown})",
             **how,
         )
 

@@ -91,9 +91,9 @@ def check_start(kind: str, start_from: Sequence[str]) -> None:
     Raises:
         PlaygroundError: one is of another kind.
     """
-    told = None if kind == "assistant" else kind  # an assistant's folder does not say what it is
+    named = None if kind == "assistant" else kind  # an assistant's folder does not say what it is
     for name in start_from:
-        if kind_of(name) != told:
+        if kind_of(name) != named:
             raise PlaygroundError(
                 f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
             )

@@ -1,4 +1,4 @@
-"""Figures from a trace. Every formula stands here once, with its definition.
+"""Figures from a trace. Every formula is here once, with its definition.
 
 Nothing here measures: the clock was read by the worker that decoded, and its readings are in the rounds.
 """

@@ -30,7 +30,7 @@ Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits o
 
 @dataclass
 class LoadedPair:
-    """`drafting`: what drafts: a model, which may be the target's first layers, or a network that reads the target's
+    """`drafting`: the drafter's weights: a model, which may be the target's first layers, or a network that reads the target's
     hidden states; None for a lookup."""
 
     pair: Pair

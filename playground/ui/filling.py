@@ -87,7 +87,7 @@ def _of(pair: Pair) -> dict[str, Any]:
 
 
 def _read(name: str, text: str) -> Any:
-    """The value that a parameter's text stands for; None if it is of another type."""
+    """The value of a parameter's text; None if it is of another type."""
     try:
         return TypeAdapter(KINDS[name]).validate_python({"true": True, "false": False}.get(text, text))
     except ValidationError:

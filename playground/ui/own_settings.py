@@ -66,5 +66,5 @@ def wire(
 
 
 def sentence(differ: Mapping[str, float]) -> str:
-    told = ", ".join(f"{SETTINGS[name].label.lower()} {value:g}" for name, value in differ.items())
-    return f"This model comes with other sampling settings: {told}."
+    listed = ", ".join(f"{SETTINGS[name].label.lower()} {value:g}" for name, value in differ.items())
+    return f"This model comes with other sampling settings: {listed}."

@@ -47,7 +47,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that can stand in a script element: without "<" it can neither end the element nor open a comment."""
+    """JSON that is safe inside a script element: without "<" it can neither end the element nor open a comment."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 

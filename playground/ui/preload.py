@@ -16,7 +16,7 @@ class Preload:
     """`load(progress)` in a thread of its own. Every open page may read how far it is.
 
     Attributes:
-        latest: the last progress told.
+        latest: the last progress reported.
         error: a sentence for people where loading failed.
     """
 

@@ -57,8 +57,8 @@ def race(comparison: Comparison) -> go.Figure:
             line={"color": color, "width": 2.5, "shape": "hv"},
             hovertemplate="%{y} tokens after %{x:.2f} s",
         )
-    told = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it in lanes if it.rounds]
-    figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *told]))
+    lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it in lanes if it.rounds]
+    figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *lines]))
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
 
 
@@ -84,11 +84,11 @@ def acceptance(trace: Trace) -> go.Figure:
             + meaning
             + "<extra>position %{x}</extra>",
         )
-    told = [
+    lines = [
         f"Position {p.position}: {p.accepted} of {p.reached} if reached, of {p.drafted} drafted." for p in positions
     ]
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.06)
-    figure.update_layout(meta=" ".join(["Draft tokens accepted by position in the draft.", *told]))
+    figure.update_layout(meta=" ".join(["Draft tokens accepted by position in the draft.", *lines]))
     return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(positions) <= 16 else None)
 
 

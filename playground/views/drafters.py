@@ -42,14 +42,14 @@ def of(comparison: Comparison) -> list[Row]:
 
 def rows(baseline: Trace, others: Sequence[Trace], repeats: Mapping[str, Repeated | None] | None = None) -> list[Row]:
     """Sorted by speed-up, the median of its repeats; lanes that have none come last, in the order in which they ran."""
-    told = repeats or {}
+    medians = repeats or {}
     speedups = {}
     for trace in others:
-        again = told.get(trace.lane.name)
+        again = medians.get(trace.lane.name)
         speedups[trace.lane.name] = (again.median if again else metrics.compare(baseline, trace).speedup) or 0.0
     ranked = sorted(others, key=lambda trace: -speedups[trace.lane.name])
     return [
-        _row(baseline, trace, speedups[trace.lane.name], told.get(trace.lane.name), best=i == 0)
+        _row(baseline, trace, speedups[trace.lane.name], medians.get(trace.lane.name), best=i == 0)
         for i, trace in enumerate(ranked)
     ]
 

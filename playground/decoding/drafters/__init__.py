@@ -1,1 +1,1 @@
-"""One file per way of drafting, behind the protocol in base.py."""
+"""One file per way of drafting, all of them implementing the protocol in base.py."""

@@ -16,12 +16,12 @@ class Draft:
     Attributes:
         ids: k token ids.
         q: the drafter's own probability of each, to be shown.
-        probabilities: (k, vocabulary), the distributions that the ids were drawn from. None where they were not drawn
-            but chosen (argmax, lookup).
-        tree: for each token the index of its parent, which comes before it, or -1 where it follows the committed text.
+        probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
+            chosen instead (argmax, lookup).
+        tree: for each token the index of its parent, which comes before it, or -1 where it follows the committed tokens.
             None is a chain. The tokens of a tree are chosen, never sampled.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
-        draft_ids: (draft vocabulary,), the token ids that those stand for; None where they are 0, 1, 2, …
+        draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
     """
 
     ids: list[int]
@@ -38,14 +38,14 @@ class Draft:
 
     @property
     def depth(self) -> int:
-        """The tokens of its longest branch."""
-        depths = [0]  # of the text, then of each token
+        """The number of tokens in its longest branch."""
+        depths = [0]  # of the last committed token, then of each drafted token
         for parent in self.parents:
             depths.append(depths[parent + 1] + 1)
         return max(depths)
 
     def path(self, i: int) -> list[int]:
-        """The indices of the tokens from the text's end to token i; none for -1."""
+        """The indices of the tokens on the branch that ends at token i; empty for -1."""
         indices = []
         while i >= 0:
             indices.append(i)
@@ -53,8 +53,8 @@ class Draft:
         return indices[::-1]
 
     def rank(self, i: int, id_: int) -> int | None:
-        """Where a token stands among the candidates for the place of token i, 1 being the best; 0 where it is none of
-        them, and None where nothing was scored."""
+        """The rank of token `id_` among the candidates for the position of token i, 1 being the best; 0 if it is not
+        among them, None if nothing was scored."""
         if self.candidates is None:
             return None
         scores = self.candidates[i]
@@ -68,8 +68,8 @@ NOTHING = Draft([], [])
 
 
 def copied(ids: Sequence[int], start: int, k: int) -> Draft:
-    """The k tokens from place `start` of the text on, as a lookup drafts them. Where they reach the text's end they go
-    on with themselves, so that a loop is drafted as long as asked."""
+    """The k tokens from position `start` of `ids` on, as a lookup drafts them. At the end of `ids` the copy continues
+    with its own tokens, so that a repeating text is drafted to the full length."""
     text = list(ids)
     for i in range(k):
         text.append(text[start + i])
@@ -93,9 +93,9 @@ def draft_tokens(
     next_token: Callable[[list[int]], Choice],
     draft_ids: torch.Tensor | None = None,
 ) -> Draft:
-    """Drafts token by token: at most k >= 1, and none behind an end of text or a q under `stop_below`.
+    """Drafts token by token: at most k >= 1. Ends after an end-of-text token or a q below `stop_below`.
 
-    `next_token` is given the text so far.
+    `next_token` is given all tokens so far.
     """
     text = list(ids)
     choices: list[Choice] = []
@@ -106,12 +106,12 @@ def draft_tokens(
         if choice.id in eos_ids or choice.q < stop_below:
             break
     drafted, q, probabilities, candidates = zip(*choices, strict=True)
-    drawn = None if probabilities[0] is None else torch.stack(probabilities)
-    return Draft(list(drafted), list(q), drawn, candidates=candidates, draft_ids=draft_ids)
+    sampled_from = None if probabilities[0] is None else torch.stack(probabilities)
+    return Draft(list(drafted), list(q), sampled_from, candidates=candidates, draft_ids=draft_ids)
 
 
 class Drafter(Protocol):
-    """Proposes how a text goes on. Keeps what state it likes (a KV cache, an index) between rounds."""
+    """Proposes the next tokens. May keep state (a KV cache, an index) between rounds."""
 
     @property
     def cache_bytes(self) -> int:
@@ -119,12 +119,12 @@ class Drafter(Protocol):
         return 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        """Drafts at most k tokens behind the text `ids`, which begins with every text given before; fewer, or none,
-        where it knows no better. A chain ends behind a token whose q is under `stop_below`, a tree where the chance to
-        get there is."""
+        """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft fewer,
+        or none. A chain ends after a token whose q is below `stop_below`, a tree where the probability of the path
+        is."""
 
     def commit(self, length: int) -> None:
-        """Learns that of the last text and its draft only the first `length` tokens stand."""
+        """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""
 
 
 class NoDrafter(Drafter):

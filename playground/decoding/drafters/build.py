@@ -23,7 +23,7 @@ class Setup:
     """What a builder makes a drafter from.
 
     Attributes:
-        models: the target and what drafts for it, loaded.
+        models: the target and the drafter's weights, loaded.
         target: the target as the decode loop runs it, with its KV cache.
         sampler: that of the request.
     """

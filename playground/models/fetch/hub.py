@@ -119,7 +119,7 @@ def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:
 
         def display(self, *args, **kwargs) -> None:
             if self.unit == "B" and self.total and self.n:
-                told = f"{label}: {of_bytes(self.n, self.total)}"
-                progress(Progress(told, min(1.0, self.n / self.total)))
+                line = f"{label}: {of_bytes(self.n, self.total)}"
+                progress(Progress(line, min(1.0, self.n / self.total)))
 
     return Bar
