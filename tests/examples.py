@@ -38,7 +38,7 @@ def drafted_round(
 
 
 def tree_round(*, start_s: float = 0.0) -> Round:
-    """Two branches behind the text, of which the second is kept; behind it two more, of which none is."""
+    """Two branches after the text, of which the second is kept; after it two more, of which none is."""
     fields = [(4, -1, "rejected"), (5, 0, "unverified"), (6, -1, "accepted"), (7, 2, "rejected"), (8, 2, "rejected")]
     drafted = []
     for id_, parent, decision in fields:

@@ -87,7 +87,7 @@ def save_native(family: str, layers: int, folder: Path, tokenizer: PreTrainedTok
     """Writes a target of random weights with so many MTP layers. They are made so that about half of what they draft is
     what the target chooses: both go mostly by the last token."""
     torch.manual_seed(0)
-    whole = TARGETS[family](DEPTH + layers)  # an MTP layer holds a decoder layer, stored behind the target's last
+    whole = TARGETS[family](DEPTH + layers)  # an MTP layer holds a decoder layer, stored after the target's last
     whole.resize_token_embeddings(vocab)
     with torch.no_grad():
         whole.get_input_embeddings().weight.normal_()

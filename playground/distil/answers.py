@@ -160,8 +160,8 @@ def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, la
 def _choose(seen: _Pass, heat: Tensor, generator: torch.Generator) -> Tensor:
     """The next token of each row, [rows]: the most likely one at temperature 0, else sampled."""
     p = (seen.logits / heat.clamp(min=1e-4)[:, None]).softmax(-1)
-    drawn = torch.multinomial(p, 1, generator=generator)[:, 0]
-    place = torch.where(heat > 0, drawn, 0)
+    sampled = torch.multinomial(p, 1, generator=generator)[:, 0]
+    place = torch.where(heat > 0, sampled, 0)
     return seen.top.gather(1, place[:, None])[:, 0]
 
 

@@ -58,10 +58,10 @@ def collect(
                 _check_target(path, target)
             else:
                 rng = random.Random(f"{seed}-{shard}")
-                drawn = own_questions(target, int(OWN_QUESTIONS * BATCHES * batch), rng)
-                while len(drawn) < BATCHES * batch:
-                    drawn.append(templates.draw(rng, passages if passages and rng.random() < 0.5 else texts))
-                prompts = sorted((prompt_ids(target.tokenizer, it)[-longest_prompt:] for it in drawn), key=len)
+                conversations = own_questions(target, int(OWN_QUESTIONS * BATCHES * batch), rng)
+                while len(conversations) < BATCHES * batch:
+                    conversations.append(templates.draw(rng, passages if passages and rng.random() < 0.5 else texts))
+                prompts = sorted((prompt_ids(target.tokenizer, it)[-longest_prompt:] for it in conversations), key=len)
                 generator = torch.Generator(target.model.device).manual_seed(rng.getrandbits(63))
                 answers = []
                 for start in range(0, len(prompts), batch):

@@ -37,14 +37,14 @@ class Templates:
         where it shall be long."""
         template = rng.choice(self.kinds[rng.choice(sorted(self.kinds))])
         turns = template if isinstance(template, list) else [template]
-        drawn: dict[str, str] = {}
+        words: dict[str, str] = {}
         of_texts = {place[0] for turn in turns for place in PLACE.finditer(turn) if place[1] == "text"}
         characters = rng.choice(TEXT_CHARACTERS) // max(1, len(of_texts))
 
         def fill(place: re.Match[str]) -> str:
-            if place[0] not in drawn:
-                drawn[place[0]] = self._word(place[1], rng, texts, characters, set(drawn.values()))
-            return drawn[place[0]]
+            if place[0] not in words:
+                words[place[0]] = self._word(place[1], rng, texts, characters, set(words.values()))
+            return words[place[0]]
 
         filled = [PLACE.sub(fill, turn) for turn in turns]
         return [{"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(filled)]

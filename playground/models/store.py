@@ -30,8 +30,8 @@ Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits o
 
 @dataclass
 class LoadedPair:
-    """`drafting`: the drafter's weights: a model, which may be the target's first layers, or a network that reads the target's
-    hidden states; None for a lookup."""
+    """`drafting`: the drafter's weights: a model, which may be the target's first layers, or a network that reads the
+    target's hidden states; None for a lookup."""
 
     pair: Pair
     target: LoadedModel

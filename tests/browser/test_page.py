@@ -394,7 +394,7 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     finish(second)
 
 
-def test_a_tab_loaded_anew_behind_a_whole_run_frees_the_device(visit):
+def test_a_tab_loaded_anew_after_a_whole_run_frees_the_device(visit):
     first, second = visit(), visit()
     ask(first, "Compare TCP and UDP.", 8)
     first.locator("#run").click()

@@ -17,11 +17,11 @@ def random_law(seed: int, vocab_size: int, spread: float = 1.5) -> Law:
     """Logits that depend on the last two tokens only, the same on every call."""
 
     @cache
-    def behind(last: tuple[int, ...]) -> torch.Tensor:
+    def after(last: tuple[int, ...]) -> torch.Tensor:
         rng = random.Random(f"{seed} {list(last)}")
         return torch.tensor([rng.gauss(0, spread) for _ in range(vocab_size)])
 
-    return lambda ids: behind(tuple(ids[-2:]))
+    return lambda ids: after(tuple(ids[-2:]))
 
 
 def counting_law(vocab_size: int) -> Law:

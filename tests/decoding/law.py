@@ -46,7 +46,7 @@ def agrees(counts: list[int], p: torch.Tensor) -> bool:
 
 
 def law_of(model: PreTrainedModel) -> Law:
-    """Text -> logits behind it, by a pass over the whole text, once for each text."""
+    """Text -> logits after it, by a pass over the whole text, once for each text."""
     known: dict[tuple[int, ...], torch.Tensor] = {}
 
     def law(ids: Sequence[int]) -> torch.Tensor:
@@ -59,7 +59,7 @@ def law_of(model: PreTrainedModel) -> Law:
 
 
 class RememberedBranches:
-    """What `make` grows, from the first token of the text on, once for each text and branch. Nothing behind the prompt
+    """What `make` grows, from the first token of the text on, once for each text and branch. Nothing after the prompt
     alone: before the target's first pass there is nothing to draft from."""
 
     cache_bytes = 0
@@ -79,11 +79,11 @@ class RememberedBranches:
         return self._logits()
 
     def _logits(self) -> torch.Tensor:
-        logits, draft_ids = zip(*(self._behind(path) for path in self._paths), strict=True)
+        logits, draft_ids = zip(*(self._after(path) for path in self._paths), strict=True)
         self.draft_ids = draft_ids[0]
         return torch.stack(logits)
 
-    def _behind(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _after(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         key = (*self._text, -1, *path)
         if key not in self._known:
             target = EagerRunner(self._model)
@@ -119,7 +119,7 @@ def tree(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
 
 
 class RememberedDrafts(Drafter):
-    """What a fresh drafter proposes behind a text, asked once for each text and lookahead. For drafters that choose."""
+    """What a fresh drafter proposes after a text, asked once for each text and lookahead. For drafters that choose."""
 
     def __init__(self, make: Callable[[], Drafter]) -> None:
         self._make = make
@@ -136,7 +136,7 @@ class RememberedDrafts(Drafter):
 
 
 def continuations(law: Law, sampler: Sampler, prompt: Sequence[int]) -> dict[tuple[int, ...], float]:
-    """All outputs of LENGTH tokens that can come behind the prompt, and how likely each is."""
+    """All outputs of LENGTH tokens that can come after the prompt, and how likely each is."""
     chances: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(LENGTH):
         longer = {}
@@ -157,7 +157,7 @@ def follows_the_law(
     seed: int = 3,
     **sampling: float,
 ) -> bool:
-    """Whether what runs behind the prompt write agrees with the exact probability of each of all continuations, by a
+    """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test."""
     sampler, detokenizer = Sampler(Request("x", seed=seed, **sampling), torch.device("cpu")), NoText()
     chances = continuations(law, sampler, prompt)

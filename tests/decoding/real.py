@@ -175,18 +175,18 @@ def built(models: LoadedPair, way: str, **lane: int) -> NewDrafter:
     return lambda target, sampler: build_drafter(models, Lane(way, "big", way, **lane), target, sampler)
 
 
-def leaves_nothing_behind(
+def leaves_no_state(
     model: PreTrainedModel,
     new_drafter: NewDrafter,
     text: Sequence[int],
     rounds: Sequence[tuple[int, int]],
     first: int = 3,
 ) -> None:
-    """Asserts that behind any number of rounds the draft is that of a drafter which sees the text for the first time,
+    """Asserts that after any number of rounds the draft is that of a drafter which sees the text for the first time,
     and the target's pass what it is without drafts.
 
     Args:
-        rounds: for each the depth of its draft, 0 for none, and how long the text is that stands behind it.
+        rounds: for each the depth of its draft, 0 for none, and the committed length after it.
         first: the length of the prompt.
     """
 
@@ -199,7 +199,7 @@ def leaves_nothing_behind(
         return target, drafter
 
     target, drafter = begun(first)
-    for depth, stands in rounds:
+    for depth, length in rounds:
         known = target.length + 1
         if depth:
             draft, wanted = (each.propose(text[:known], depth, 0.0) for each in (drafter, begun(known - 1)[1]))
@@ -207,5 +207,5 @@ def leaves_nothing_behind(
             assert draft.q == pytest.approx(wanted.q, rel=1e-3)
         logits = target.forward(text[known - 1 : known + 5], keep=1)
         torch.testing.assert_close(logits, EagerRunner(model).forward(text[: known + 5], keep=1), rtol=1e-3, atol=1e-4)
-        target.commit(stands)
-        drafter.commit(stands)
+        target.commit(length)
+        drafter.commit(length)

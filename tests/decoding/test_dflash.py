@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from playground.models.networks.dflash import DFlash
-from tests.decoding.real import FAMILIES, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
+from tests.decoding.real import FAMILIES, generated, ids_of, leaves_no_state, over, prompts, rounds_of
 from tests.published import BLOCK, dflash_base
 
 TARGETS = {family: cache(lambda build=build: build(0, 3)) for family, build in FAMILIES.items()}
@@ -66,13 +66,13 @@ def test_a_block_is_drafted_in_one_pass_and_no_more_than_it_holds():
 
 
 @pytest.mark.parametrize("causal", [frozenset(), frozenset(["sliding_attention"])], ids=["both ways", "causal"])
-def test_what_was_drafted_before_leaves_nothing_behind(causal):
+def test_what_was_drafted_before_leaves_no_state(causal):
     """Behind any number of rounds, some accepted and some not, the draft is that of a drafter which sees the text for
-    the first time; also beyond a window, and behind a round that it was not asked in."""
+    the first time; also beyond a window, and after a round that it was not asked in."""
     model = TARGETS["llama"]()
     text = [3, 1, 4, *generated(model, [3, 1, 4])]
     network = DFlash(dflash_base(model, **WINDOWS), model, causal)
-    leaves_nothing_behind(model, over(network), text, [(3, 5), (3, 6), (3, 10), (0, 13), (3, 14), (3, 18)])
+    leaves_no_state(model, over(network), text, [(3, 5), (3, 6), (3, 10), (0, 13), (3, 14), (3, 18)])
 
 
 def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():
@@ -82,11 +82,11 @@ def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():
     for causal in (frozenset(), frozenset(["sliding_attention"])):
         network = DFlash(base, model, causal)
         seen = network._sees("sliding_attention", 9, hidden.device)[0, 0]
-        # Of a block at places 9 to 13, with the window of 4.
+        # Of a block at positions 9 to 13, with the window of 4.
         assert seen[0].nonzero().flatten().tolist() == [6, 7, 8, 9, *([] if causal else [10, 11, 12, 13])]
         assert seen[3].nonzero().flatten().tolist() == [9, 10, 11, 12, *([] if causal else [13])]
         with torch.inference_mode():
             changed = hidden.clone()
-            changed[:7] = 0  # the first token to draft stands at place 10 and sees the text from place 7 on
+            changed[:7] = 0  # the first token to draft is at position 10 and sees the text from position 7 on
             one, other = (network(3, states, network.new_cache()) for states in (hidden, changed))
         torch.testing.assert_close(one[0], other[0])

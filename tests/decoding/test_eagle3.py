@@ -50,7 +50,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
 
 @pytest.mark.parametrize("way", ["eagle3", "tree"])
 def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratch(way, family, tmp_path):
-    """Drafts for texts that went on as they liked: of each pass over four tokens one to four stand."""
+    """Drafts after arbitrary continuations: of each pass over four tokens one to four are accepted."""
     model, layout, answers = family
     folder = write_head(tmp_path / "head", model, list(range(V)), **LAYOUTS[layout])
     prompt, answer = answers[0]
@@ -76,7 +76,7 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
     assert min(depths) > 0 and max(depths) > 2
 
 
-def test_a_head_with_a_window_drafts_on_behind_it(tmp_path):
+def test_a_head_with_a_window_drafts_on_after_it(tmp_path):
     target = FAMILIES["llama"](0, 7)
     window = dict(layer_types=["sliding_attention"], sliding_window=6, use_sliding_window=True)
     head = load(write_head(tmp_path / "head", target, EVEN, **window), target)

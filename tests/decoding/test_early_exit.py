@@ -24,7 +24,7 @@ from tests.decoding.real import (
     V,
     generated,
     ids_of,
-    leaves_nothing_behind,
+    leaves_no_state,
     prompts,
     rounds_of,
 )
@@ -38,7 +38,7 @@ def loaded(model) -> LoadedModel:
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request):
-    """Its upper layers change little, so that some drafts stand."""
+    """Its upper layers change little, so that some drafts are accepted."""
     model = FAMILIES[request.param](0, LAYERS)
     with torch.no_grad():
         for layer in model.get_decoder().layers[EXIT:]:
@@ -87,9 +87,9 @@ def test_same_tokens_as_transformers_in_no_more_rounds(model, monkeypatch):
     assert ours <= theirs
 
 
-def test_what_was_drafted_before_leaves_nothing_behind(model):
+def test_what_was_drafted_before_leaves_no_state(model):
     text = [3, 1, 4, *ids_of(rounds_of(model, drafting(model), [3, 1, 4], ends=()))]
-    leaves_nothing_behind(model, drafting(model), text, [(4, 5), (4, 6), (4, 10), (4, 14)])
+    leaves_no_state(model, drafting(model), text, [(4, 5), (4, 6), (4, 10), (4, 14)])
 
 
 def test_the_drafter_reads_the_prompt_and_then_no_token_of_the_text_but_the_last(model, monkeypatch):

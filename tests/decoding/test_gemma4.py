@@ -14,7 +14,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.models.networks.gemma4 import Gemma4Assistant
 from tests.decoding import test_transformers_models as engine
 from tests.decoding.gemma4 import KINDS, WINDOW, gemma4_assistant, gemma4_target
-from tests.decoding.real import V, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
+from tests.decoding.real import V, generated, ids_of, leaves_no_state, over, prompts, rounds_of
 
 TOKENS = 12
 TEXT = prompts(1)[0] * 2 + list(range(1, 12))  # far longer than the window
@@ -50,7 +50,7 @@ def written(kind: str, n: int):
 
 @cache
 def runs(kind: str, way: str, ordered: bool, n: int):
-    """The rounds behind each of n prompts."""
+    """The rounds after each of n prompts."""
     model = gemma4_target(kind, V)
     new_drafter = over(Gemma4Assistant(gemma4_assistant(model, ordered), model), way)
     return [rounds_of(model, new_drafter, prompt, max_new_tokens=TOKENS) for prompt in prompts(n)]
@@ -69,13 +69,13 @@ def test_greedy_equals_generate(kind, n, way, ordered):
 
 
 def passed(model, *passes: tuple[list[int], int]) -> EagerRunner:
-    """A target behind passes, each of tokens to feed and the length of the text that stands then."""
+    """A target after passes: for each the tokens to feed and the length committed then."""
     cached = EagerRunner(model)
     cached.watch([-1])
     cached.share_kv()
-    for ids, stands in passes:
+    for ids, length in passes:
         cached.forward(ids, keep=1)
-        cached.commit(stands)
+        cached.commit(length)
     return cached
 
 
@@ -88,23 +88,23 @@ def expected_kv(model, text):
     }
 
 
-@pytest.mark.parametrize("stands", [3, WINDOW, WINDOW + 1, WINDOW + 2, 17])
-def test_the_shared_states_are_those_that_the_target_returns_for_the_text_that_stands(target, stands):
+@pytest.mark.parametrize("length", [3, WINDOW, WINDOW + 1, WINDOW + 2, 17])
+def test_the_shared_states_are_those_that_the_target_returns_for_the_committed_text(target, length):
     rejected = [9] * 5
-    cached = passed(target, (TEXT[:stands] + rejected, stands))
-    one_more = passed(target, (TEXT[: stands - 2], stands - 2), (TEXT[stands - 2 : stands - 1], stands - 1))
-    one_more.forward([*TEXT[stands - 1 : stands], *rejected], keep=1)
-    one_more.commit(stands)
-    tree = passed(target, (TEXT[: stands - 2], stands - 2))
-    tree.forward([9, TEXT[stands - 2], 9, TEXT[stands - 1], 9], keep=1, tree=[-1, -1, 1, 1, 0])
-    tree.commit(stands - 2, [1, 3])
+    cached = passed(target, (TEXT[:length] + rejected, length))
+    one_more = passed(target, (TEXT[: length - 2], length - 2), (TEXT[length - 2 : length - 1], length - 1))
+    one_more.forward([*TEXT[length - 1 : length], *rejected], keep=1)
+    one_more.commit(length)
+    tree = passed(target, (TEXT[: length - 2], length - 2))
+    tree.forward([9, TEXT[length - 2], 9, TEXT[length - 1], 9], keep=1, tree=[-1, -1, 1, 1, 0])
+    tree.commit(length - 2, [1, 3])
     for each in (cached, one_more, tree):
-        torch.testing.assert_close(each.shared_kv, expected_kv(target, TEXT[:stands]), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(each.shared_kv, expected_kv(target, TEXT[:length]), rtol=1e-4, atol=1e-4)
 
 
 @torch.inference_mode()
 def upstream_logits(model, assistant, text, k):
-    """Of transformers' own drafter, behind a prompt: all of the text but the last token."""
+    """Of transformers' own drafter, after a prompt: all of the text but the last token."""
     assistant.generation_config.num_assistant_tokens = k
     generation = model.generation_config
     generation.max_length = 1_000
@@ -116,7 +116,7 @@ def upstream_logits(model, assistant, text, k):
 
 
 @pytest.mark.parametrize("length", [2, WINDOW + 1, WINDOW + 2, WINDOW + 3, len(TEXT)])
-def test_a_draft_is_that_of_transformers_behind_the_prompt(target, assistant, length):
+def test_a_draft_is_that_of_transformers_after_the_prompt(target, assistant, length):
     """Also where the text is far longer than the sliding window, and whatever was rejected before."""
     text = TEXT[:length]
     drafted, logits = upstream_logits(target, assistant, text, 4)
@@ -145,9 +145,9 @@ def test_branches_side_by_side_are_what_each_is_alone(target, assistant):
             torch.testing.assert_close(second[i], alone.grow([tokens[i]], [0])[0], rtol=1e-4, atol=1e-4)
 
 
-def test_what_was_drafted_before_leaves_nothing_behind(target, assistant):
-    rounds = [(3, stands) for stands in (9, 10, 14, 15, 16)]  # one, none, three, none and none accepted
-    leaves_nothing_behind(target, over(Gemma4Assistant(assistant, target)), TEXT, rounds, first=7)
+def test_what_was_drafted_before_leaves_no_state(target, assistant):
+    rounds = [(3, length) for length in (9, 10, 14, 15, 16)]  # one, none, three, none and none accepted
+    leaves_no_state(target, over(Gemma4Assistant(assistant, target)), TEXT, rounds, first=7)
 
 
 def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):

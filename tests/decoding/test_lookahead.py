@@ -53,7 +53,7 @@ def test_confidence_asks_the_drafter_to_stop_when_unsure():
 
 
 def settled(alpha_of_ten: int, c: float) -> int:
-    """What the cost model comes to where of ten drafts so many stand one token, the others none."""
+    """What the cost model comes to where one token of so many of ten drafts is accepted, and none of the others."""
     lookahead = policy("cost", 8)
     for i in range(400):
         lookahead.update(1, int(i % 10 < alpha_of_ten), c * 0.05, 0.05)

@@ -104,7 +104,7 @@ def test_an_end_of_text_inside_a_draft_ends_the_output_there():
     rounds = rounds_of(FakeModel(counting_law(V), V), ScriptedDrafter(always_right), eos=[4])
     assert ids_of(rounds) == [2, 3, 4]
     assert rounds[-1].target is None
-    assert [token.id for token in rounds[-1].drafted] == [2, 3, 4], "nothing is kept of a draft behind an end of text"
+    assert [token.id for token in rounds[-1].drafted] == [2, 3, 4], "nothing is kept of a draft after an end of text"
 
 
 def test_the_length_limit_never_cuts_a_draft_that_was_paid_for():
@@ -130,7 +130,7 @@ def test_an_assistant_feeds_each_token_once_and_stops_at_its_context_limit():
     assert assistant.fed <= 9
 
 
-def test_an_assistant_stops_drafting_behind_an_end_of_text_and_when_unsure():
+def test_an_assistant_stops_drafting_after_an_end_of_text_and_when_unsure():
     sampler = Sampler(Request("x"), torch.device("cpu"))
     drafter = AssistantDrafter(FakeModel(counting_law(V), V), V, sampler, {4})
     assert drafter.propose([0, 1], 8, stop_below=0.0).ids == [2, 3, 4]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from playground.models.networks.medusa import MedusaHeads
-from tests.decoding.real import FAMILIES, V, generated, ids_of, leaves_nothing_behind, over, prompts, rounds_of
+from tests.decoding.real import FAMILIES, V, generated, ids_of, leaves_no_state, over, prompts, rounds_of
 from tests.published import medusa_heads
 
 TARGETS = {family: cache(lambda build=build: build(0, 2)) for family, build in FAMILIES.items()}
@@ -22,7 +22,7 @@ def plain(family: str) -> list[list[int]]:
 @torch.inference_mode()
 def fit(heads: MedusaHeads, family: str) -> None:
     """Sets the heads' own matrices by least squares, as Medusa labels its training: head k, from 0, reads the token
-    k + 2 places behind the one that a hidden state is of."""
+    k + 2 places after the one that a hidden state is of."""
     texts = [prompt + answer for prompt, answer in zip(prompts(20), plain(family), strict=True)]
     states = [TARGETS[family]().model(torch.tensor([text])).last_hidden_state[0] for text in texts]
     for k, head in enumerate(heads.heads):
@@ -64,7 +64,7 @@ def test_no_more_is_drafted_than_there_are_heads_and_nothing_before_the_targets_
     assert len(second.drafted) == 3
 
 
-def test_what_was_drafted_before_leaves_nothing_behind():
+def test_what_was_drafted_before_leaves_no_state():
     model = TARGETS["llama"]()
     text = [3, 1, 4, *generated(model, [3, 1, 4])]
-    leaves_nothing_behind(model, over(medusa_heads(model)), text, [(3, 5), (3, 6), (3, 10)])
+    leaves_no_state(model, over(medusa_heads(model)), text, [(3, 5), (3, 6), (3, 10)])

@@ -11,7 +11,7 @@ from playground.errors import PlaygroundError
 from playground.models.networks.native_mtp import NativeLayers
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import custom_pair
-from tests.decoding.real import V, built, generated, ids_of, leaves_nothing_behind, prompts, rounds_of
+from tests.decoding.real import V, built, generated, ids_of, leaves_no_state, prompts, rounds_of
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 
 ONE = [("deepseek", 1), ("glm", 1), ("mellum", 1), ("qwen", 1)]
@@ -33,7 +33,7 @@ def native(native_places, tiny_tokenizer, tmp_path_factory):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def plain(native):
-    """What a model writes behind each of the twenty prompts."""
+    """What a model writes after each of the twenty prompts."""
     return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(20)])
 
 
@@ -74,11 +74,11 @@ def test_as_many_rounds_as_transformers_needs_passes(native, family, layers, mon
 
 
 @pytest.mark.parametrize(("family", "layers"), [("deepseek", 1), ("mellum", 1), *SEVERAL])
-def test_what_was_drafted_before_leaves_nothing_behind(native, family, layers):
+def test_what_was_drafted_before_leaves_no_state(native, family, layers):
     pair = native(family, layers)
     text = [3, 1, 4, *generated(pair.target.model, [3, 1, 4])]
     rounds = [(3, 5), (1, 6), (2, 7), (5, 12), (4, 13), (3, 14)]
-    leaves_nothing_behind(pair.target.model, built(pair, "mtp"), text, rounds)
+    leaves_no_state(pair.target.model, built(pair, "mtp"), text, rounds)
 
 
 def test_a_layer_sees_a_place_of_the_text_once_and_again_only_those_whose_tokens_were_drafted(native, monkeypatch):

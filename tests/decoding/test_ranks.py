@@ -51,7 +51,7 @@ def test_a_correction_has_its_rank_among_what_an_assistant_could_have_drafted():
     assert all(round_.target.rank != 1 for round_ in rounds)
 
 
-def test_of_a_tree_it_is_the_rank_behind_the_branch_that_was_kept():
+def test_of_a_tree_it_is_the_rank_after_the_branch_that_was_kept():
     check_ranks(rounds_of(TreeDrafter(LawBranches(DRAFTER, V), 5, ())))
 
 
@@ -62,7 +62,7 @@ def test_a_lookup_has_no_other_candidates():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_ranks_are_those_behind_the_repetition_penalty(temperature):
+def test_ranks_are_those_after_the_repetition_penalty(temperature):
     request = Request("x", temperature=temperature, repetition_penalty=2.0)
     choose = DraftChoice(V, Sampler(request, torch.device("cpu")))
     draft_ids = torch.tensor([1, 4, 6, 9])

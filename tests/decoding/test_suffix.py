@@ -18,7 +18,7 @@ def longest_by_hand(text: list[int]) -> tuple[int, int]:
 
 
 @given(st.lists(st.integers(0, 2), max_size=24))
-def test_the_longest_match_is_found_behind_every_token(text):
+def test_the_longest_match_is_found_after_every_token(text):
     automaton = SuffixAutomaton()
     for n, id_ in enumerate(text, 1):
         automaton.append(id_)

@@ -26,7 +26,7 @@ from tests.decoding.real import (
     V,
     generated,
     ids_of,
-    leaves_nothing_behind,
+    leaves_no_state,
     over,
     prompts,
     rounds_of,
@@ -90,11 +90,11 @@ def test_heads_draft_no_more_tokens_than_there_are():
     assert len(second.drafted) == 4
 
 
-def test_what_was_drafted_before_leaves_nothing_behind():
+def test_what_was_drafted_before_leaves_no_state():
     model = FAMILIES["llama"](0, 2)
     text = [3, 1, 4, *generated(model, [3, 1, 4])]
     rounds = [(3, 5), (3, 6), (3, 10)]  # one, none and three drafted tokens accepted
-    leaves_nothing_behind(model, over(network_for("mtp", model, torch.arange(V))), text, rounds)
+    leaves_no_state(model, over(network_for("mtp", model, torch.arange(V))), text, rounds)
 
 
 def test_a_composite_prefers_what_it_names_first():

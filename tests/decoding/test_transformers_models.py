@@ -140,7 +140,7 @@ def test_a_target_is_watched_only_while_a_drafter_asks_for_hidden_states(models)
     assert not models[0].base_model._forward_hooks
 
 
-BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches behind the text; the first forks at its first and second token
+BRANCHES = [-1, 0, 1, 1, 0, -1, 5, 6]  # two branches after the text; the first forks at its first and second token
 
 
 @pytest.mark.parametrize("path", [[0, 1, 3], [5, 6, 7], [0, 4], [0, 1], [5], []], ids=str)

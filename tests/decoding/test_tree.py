@@ -1,4 +1,4 @@
-"""The shape of draft trees: of all branches the likeliest, each behind its parent."""
+"""The shape of draft trees: of all branches the likeliest, each after its parent."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_likeliest_branch_comes_first_as_a_chain_would():
     assert draft.tree[:3] == [-1, 0, 1]
 
 
-def test_nothing_grows_behind_an_end_of_text():
+def test_nothing_grows_after_an_end_of_text():
     draft = TreeDrafter(LawBranches(random_law(5, V)), 40, {EOS}).propose([0, 1], 3, 0.0)
     assert EOS in draft.ids
     assert all(draft.ids[parent] != EOS for parent in draft.tree if parent >= 0)

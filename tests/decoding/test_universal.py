@@ -151,7 +151,7 @@ def test_what_both_would_write_is_drafted_and_stands(tokenizers, fakes):
     n = len(ids) - 5
     rounds = run(FakeModel(law, len(its)), its, drafter, ids[:5], max_new_tokens=n)
     assert ids_of(rounds) == ids[5:]
-    assert len(rounds) <= 1.1 * n / 5, "of what is drafted nearly all stands"
+    assert len(rounds) <= 1.1 * n / 5, "nearly every draft token is accepted"
     assert max(len(round_.drafted) for round_ in rounds) == 4
 
 
@@ -242,7 +242,7 @@ def test_what_transformers_writes_in_no_more_rounds(knows_the_story, monkeypatch
 
 
 @pytest.mark.parametrize("sliding", [False, True])
-def test_what_was_drafted_before_leaves_nothing_behind(tokenizers, sliding):
+def test_what_was_drafted_before_leaves_no_state(tokenizers, sliding):
     """The texts end within words and characters, where the assistant's last tokens are others one token later."""
     own, its = tokenizers
     assistant = loaded(own, seed=1, sliding=sliding)

@@ -91,7 +91,7 @@ def test_of_a_chain_the_longest_prefix_that_is_chosen_is_kept(draft, choices):
 
 @st.composite
 def trees(draw):
-    """Trees over three tokens in which no token has two equal ones behind it."""
+    """Trees over three tokens in which no token has two equal ones after it."""
     nodes = draw(st.sets(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), max_size=12))
     whole = sorted({node[:end] for node in nodes for end in range(1, len(node) + 1)})
     branches = [whole.index(node[:-1]) if len(node) > 1 else -1 for node in whole]

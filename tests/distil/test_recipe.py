@@ -238,7 +238,7 @@ def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
         cached.forward(ids[: known - 1], keep=1)
         drafter.commit(known - 1)
         draft = drafter.propose(ids[:known], steps, 0.0).ids
-        stands = next((s for s in range(steps) if draft[s] != greedy[known + s]), steps)
+        length = next((s for s in range(steps) if draft[s] != greedy[known + s]), steps)
         # A draft goes on from its own tokens, training from the text's: they part where the text is not the choice.
-        if ids[known : known + stands] == draft[:stands]:
-            assert int(agreed[i].int().cumprod(0).sum()) == stands
+        if ids[known : known + length] == draft[:length]:
+            assert int(agreed[i].int().cumprod(0).sum()) == length

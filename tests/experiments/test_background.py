@@ -43,7 +43,7 @@ def test_stop_reaches_the_work():
     assert [event.label for batch in run.drain(hz=100) for event in batch] == ["stopped"]
 
 
-def test_an_error_comes_out_behind_the_events():
+def test_an_error_comes_out_after_the_events():
     def work(stop, emit):
         emit(Progress("one"))
         raise PlaygroundError("no memory")

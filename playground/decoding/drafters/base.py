@@ -18,8 +18,8 @@ class Draft:
         q: the drafter's own probability of each, to be shown.
         probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
             chosen instead (argmax, lookup).
-        tree: for each token the index of its parent, which comes before it, or -1 where it follows the committed tokens.
-            None is a chain. The tokens of a tree are chosen, never sampled.
+        tree: for each token the index of its parent, which comes before it, or -1 after the committed
+            tokens. None is a chain. The tokens of a tree are chosen, never sampled.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
     """
@@ -119,9 +119,9 @@ class Drafter(Protocol):
         return 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft fewer,
-        or none. A chain ends after a token whose q is below `stop_below`, a tree where the probability of the path
-        is."""
+        """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft
+        fewer, or none. A chain ends after a token whose q is below `stop_below`, a tree where the probability of the
+        path is."""
 
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""

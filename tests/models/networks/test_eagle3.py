@@ -169,7 +169,7 @@ class Reference:
 
     @torch.inference_mode()
     def logits(self, text: list[int], drafted: list[int]) -> torch.Tensor:
-        """(draft vocabulary,), behind the text, whose last token the target has not been through, and the draft."""
+        """(draft vocabulary,), after the text, whose last token the target has not been through, and the draft."""
         hidden, ids = self.hidden(text[:-1]), text[1:]
         for token in [*drafted, None]:
             out = self.layer(ids, hidden)[-1:]

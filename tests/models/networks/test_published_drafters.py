@@ -27,7 +27,7 @@ from tests.tiny import small_llama
 
 @pytest.fixture
 def target(tiny_tokenizer: PreTrainedTokenizerFast) -> LoadedModel:
-    """Two layers, so that DFlash reads the first and, behind the final norm, the last."""
+    """Two layers, so that DFlash reads the first and, after the final norm, the last."""
     return LoadedModel(small_llama(tiny_tokenizer), tiny_tokenizer, "tiny", "here")
 
 
