@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
@@ -24,9 +24,9 @@ from playground import export
 from playground.backends.base import Backend
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
-from playground.experiments import compare
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
+from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL
 from playground.models.device import gigabytes
 from playground.models.fit import Fit
@@ -42,9 +42,19 @@ logger = logging.getLogger(__name__)
 DRAIN_HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
-Work = Callable[[Backend, threading.Event, Callable[[Event], None]], object]  # a run on a backend, until it is stopped
 REPEATS = 3
 LARGE = 1e9  # bytes to download from which it is asked first
+
+
+class Run(Protocol):
+    """Work under way: a `BackgroundRun`, or one in another process."""
+
+    def stop(self) -> None: ...
+
+    def drain(self, hz: float) -> Iterator[list[Event]]: ...
+
+
+Start = Callable[[Pair, Work], Run]
 
 
 class LargeDownload(PlaygroundError):
@@ -96,15 +106,23 @@ class Events:
     Args:
         backend_for: the backend that runs a pair's lanes.
         fit_of: whether a pair can run here.
+        elsewhere: starts runs in place of the threads and the queue of this process.
     """
 
-    def __init__(self, pairs: dict[str, Pair], backend_for: BackendFor, fit_of: Callable[[Pair], Fit]) -> None:
+    def __init__(
+        self,
+        pairs: dict[str, Pair],
+        backend_for: BackendFor,
+        fit_of: Callable[[Pair], Fit],
+        elsewhere: Start | None = None,
+    ) -> None:
         self._pairs = pairs
+        self._elsewhere = elsewhere
         self._fit_of = fit_of
         self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
         self._queue = DeviceQueue()
-        self._runs: dict[BackgroundRun, str] = {}  # whose it is
+        self._runs: dict[Run, str] = {}  # whose it is
         self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
 
     def begin(self, session: str) -> tuple[Any, ...]:
@@ -129,14 +147,9 @@ class Events:
             screen.end(str(problem))
             yield screen.value(), None
             return
-
-        def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
-            self._check(pair, agreed)
-            compare.run(lanes, request, {LOCAL: backend}, skip=every, stop=stop, emit=emit)
-
         screen = Screen("waiting", limit=request.max_new_tokens, lanes=len(lanes))
         yield screen.value(), None
-        yield from self._stream(session, pair, screen, work)
+        yield from self._stream(session, pair, screen, Compare(lanes, request, skip=every), agreed)
         if screen.download:
             self._offers[session] = Offer(screen.download, every)
 
@@ -149,22 +162,20 @@ class Events:
         """Runs all lanes again, interleaved; as `stream`."""
         pair = shown.pair
         assert pair, "a trace from a file has no button for it"
-
-        def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
-            emit(Finished(compare.repeat(shown.comparison, {LOCAL: backend}, REPEATS, stop=stop, emit=emit)))
-
-        yield from self._stream(session, pair, shown.screen(), work)
+        yield from self._stream(session, pair, shown.screen(), Repeat(shown.comparison, REPEATS))
 
     def choose(self, shown: Shown, name: str) -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
         shown = replace(shown, chosen=name)
         return (shown.screen().value(), shown, *self._outcome(shown))
 
-    def _stream(self, session: str, pair: Pair, screen: Screen, work: Work) -> Iterator[tuple[Any, ...]]:
+    def _stream(
+        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf")
+    ) -> Iterator[tuple[Any, ...]]:
         error = ""
         screen.repeatable = False
         try:
-            with self._running(session, pair, work) as run:
+            with self._running(session, pair, work, agreed) as run:
                 for batch in run.drain(DRAIN_HZ):
                     for event in batch:
                         screen.take(event)
@@ -226,12 +237,7 @@ class Events:
         """
         try:
             pair, lanes, request = asked.resolve(self._pairs)
-            self._check(pair, agreed=float("inf"))
-
-            def work(backend: Backend, stop: threading.Event, emit: Callable[[Event], None]) -> None:
-                compare.run(lanes, request, {LOCAL: backend}, stop=stop, emit=emit)
-
-            with self._running(session, pair, work) as run:
+            with self._running(session, pair, Compare(lanes, request)) as run:
                 done = [event for batch in run.drain(DRAIN_HZ) for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
@@ -243,8 +249,8 @@ class Events:
             raise gr.Error(OURS, print_exception=False) from None
 
     @contextmanager
-    def _running(self, session: str, pair: Pair, work: Work) -> Iterator[BackgroundRun]:
-        run = self._start(pair, work)
+    def _running(self, session: str, pair: Pair, work: Work, agreed: float = float("inf")) -> Iterator[Run]:
+        run = self._elsewhere(pair, work) if self._elsewhere else self._start(pair, work, agreed)
         self._runs[run] = session
         try:
             if session in self._stopped:
@@ -286,11 +292,12 @@ class Events:
             _saved(f"{name}.json", trace),
         )
 
-    def _start(self, pair: Pair, work: Work) -> BackgroundRun:
+    def _start(self, pair: Pair, work: Work, agreed: float) -> BackgroundRun:
         def in_turn(stop: threading.Event, emit: Callable[[Event], None]) -> None:
             with self._queue.turn(stop, lambda ahead: emit(Progress(_waiting(ahead)))) as mine:
                 if mine:
-                    work(self._backend_for(pair), stop, emit)
+                    self._check(pair, agreed)
+                    work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit)
 
         return BackgroundRun(in_turn)
 
