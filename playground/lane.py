@@ -18,7 +18,7 @@ LOCAL = "local"  # the backend in this process
 @dataclass(frozen=True)
 class Request:
     """What every lane of a comparison is asked. A temperature of 0 is greedy decoding; a top_k of 0 keeps every
-    token."""
+    token. `history`: the conversation before the prompt, a question and its answer in turn."""
 
     prompt: str
     system: str = default("system")
@@ -29,6 +29,7 @@ class Request:
     top_k: int = default("top_k")
     repetition_penalty: float = default("repetition_penalty")
     seed: int = default("seed")
+    history: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")

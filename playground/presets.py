@@ -140,6 +140,18 @@ def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], l
     return _load(folder, Suite)
 
 
+def load_suite(path: Path) -> Suite:
+    """One prompt suite from a file.
+
+    Raises:
+        PlaygroundError: the file is no suite, or cannot be read.
+    """
+    try:
+        return _read_file(path, Suite)
+    except PlaygroundError as error:
+        raise PlaygroundError(f"{path} is not a suite: {error}") from None
+
+
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
     """A pair that the user typed.
 

@@ -1,26 +1,33 @@
 """Results that are computed from many traces: a suite's rows and summaries, and what the benchmark measured.
-Dataclasses,
-and the JSON files that keep them."""
+Dataclasses, and the JSON files that keep them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request
+from playground.metrics import PositionAcceptance, Resampled, Timed
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
+ALL = "all"  # the category of the summary over all prompts
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt through one lane: its fastest run. `speedup`: of its tokens per second over the standard lane's.
-    `identical`: every run gave the same tokens as every run of the standard lane."""
+    """One prompt (a turn of a question) through one lane. Of several runs, the one with the median time counts;
+    `runs_s` has the seconds of all, in the order in which they ran.
+
+    `speedup`: of its median time per token over the standard lane's, with its bootstrap `interval` over the runs where
+    they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
+    the same tokens as every run of the standard lane. Files of earlier releases lack what is None or empty here.
+    """
 
     question: int
     category: str
@@ -33,12 +40,48 @@ class Row:
     drafted: int
     speedup: float
     identical: bool
+    turn: int = 1
+    ttft_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    runs_s: tuple[float, ...] = ()
+    interval: Interval | None = None
+    positions: tuple[PositionAcceptance, ...] = ()
+
+    @property
+    def timed(self) -> Timed:
+        return Timed(self.tokens, self.runs_s or (self.seconds,))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A question that could not be run through a lane, and why, in words. The suite went on without it."""
+
+    question: int
+    category: str
+    lane: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuestionResult:
+    """A question that has gone through all lanes: a row for each turn and lane, or one failure and no rows. `traces`:
+    every run, in the order of the rows."""
+
+    question: int
+    rows: tuple[Row, ...] = ()
+    failure: Failure | None = None
+    traces: tuple[Trace, ...] = ()
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The prompts of a category. `speedup`: the median over prompts, `low` and `high` its quartiles. `overall`: pooled
-    over all prompts, with its bootstrap `interval` if there are enough (see `metrics.pooled`)."""
+    """A lane over the prompts of a category, or over all.
+
+    `speedup`: the median over prompts, `low` and `high` its quartiles. `macro`: the geometric mean over prompts, each
+    counting the same. `overall`: pooled, so that long answers count more, with its bootstrap `interval` over what
+    `over` says. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
+    """
 
     lane: str
     category: str
@@ -49,14 +92,23 @@ class Summary:
     low: float
     high: float
     overall: float
-    interval: tuple[float, float] | None
+    interval: Interval | None
     identical: int
+    macro: float | None = None
+    over: Resampled | None = None
+    tokens_per_s: float | None = None
+    total_s: float | None = None
+    ttft_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    positions: tuple[PositionAcceptance, ...] = ()
 
 
 @dataclass(frozen=True)
 class SuiteResult:
     """`request`: the settings all prompts share; its prompt is the first. `runs`: how often each prompt went through
-    each lane. `traces`: every run, in the order in which they ran; files leave them out."""
+    each lane; `counted`: which of the runs a row holds. `seed`: of the order of the lanes. `prompts`: the first turn of
+    every question. `traces`: every run, in the order of the rows; files leave them out."""
 
     environment: Environment
     request: Request
@@ -65,6 +117,10 @@ class SuiteResult:
     rows: tuple[Row, ...]
     summaries: tuple[Summary, ...]
     traces: tuple[Trace, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    prompts: tuple[str, ...] = ()
+    seed: int | None = None
+    counted: Literal["fastest", "median"] = "fastest"
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
     result = suite.run(
         standard_lane(pair),
         lanes,
-        questions(options.suite, options.per_category, settings),
+        questions(options.suite, options.per_category, settings, turns=1),
         backends,
         runs=options.runs or 1,
         stop=threading.Event(),
@@ -122,6 +122,8 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
 
 
 def _say(event: Event) -> None:
-    if isinstance(event, PromptDone):
+    if isinstance(event, PromptDone) and event.result.failure:
+        print(f"{event.number}/{event.total} {event.category}: {event.result.failure.reason}")
+    elif isinstance(event, PromptDone):
         speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
         print(f"{event.number}/{event.total} {event.category}: {speedups}")

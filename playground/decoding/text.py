@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -22,12 +23,13 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
             tokens.
     """
     if not request.chat_template:
-        text = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+        text = "\n\n".join(filter(None, [request.system, *request.history, request.prompt]))
         ids = tokenizer(text)["input_ids"]
     else:
         if not tokenizer.chat_template:
             raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
-        messages = [{"role": "user", "content": request.prompt}]
+        turns = zip(itertools.cycle(("user", "assistant")), [*request.history, request.prompt], strict=False)
+        messages = [{"role": role, "content": text} for role, text in turns]
         if request.system:
             messages.insert(0, {"role": "system", "content": request.system})
         try:

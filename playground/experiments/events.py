@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from playground.lane import Lane
 from playground.progress import Progress
+from playground.results import QuestionResult
 from playground.trace import Comparison, Round, Trace
 
 
@@ -42,12 +43,15 @@ class Finished:
 
 @dataclass(frozen=True)
 class PromptDone:
-    """A prompt of a suite has gone through all lanes. `speedups`: by the lane's label."""
+    """A question of a suite has gone through all lanes, or failed. `number` of `total` are done; `speedups`: by the
+    lane's label; `left_s`: an estimate of the seconds that the others will take."""
 
     number: int
     total: int
     category: str
     speedups: dict[str, float]
+    result: QuestionResult
+    left_s: float
 
 
 Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone

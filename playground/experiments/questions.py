@@ -1,75 +1,173 @@
-"""The prompts of a suite: a preset, or a file in Spec-Bench's form."""
+"""The prompts of a suite: a preset, or a file of the user's in one of several forms."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.lane import Request
-from playground.presets import load_suites
+from playground.presets import Suite, load_suite, load_suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+# What SPEED-Bench has in place of a text that it may not ship.
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
+FORMS = (
+    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench), `messages` (SPEED-Bench, as its prepare.py "
+    "writes it) or `prompt`, and perhaps `category`; a .csv file has a column `prompt`; a .txt file has a prompt a "
+    "line; a .yaml file is a suite as in presets/prompts."
+)
+OnError = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
 class Question:
+    """`request` asks the first turn, `more` are the turns after it. Each later turn is asked with the standard lane's
+    answers to those before it, so that all lanes get the same."""
+
     category: str
     request: Request
+    more: tuple[str, ...] = ()
 
 
-def questions(source: str, per_category: int | None, settings: Mapping[str, Any]) -> list[Question]:
-    """Reads a suite.
+def questions(
+    source: str, per_category: int | None, settings: Mapping[str, Any], *, turns: int | None = None
+) -> list[Question]:
+    """Reads a suite; as `load`, and the first line that is broken ends it."""
+    return load(source, per_category, settings, turns=turns)[0]
+
+
+def load(
+    source: str,
+    per_category: int | None,
+    settings: Mapping[str, Any],
+    *,
+    turns: int | None = None,
+    on_error: OnError = "stop",
+) -> tuple[list[Question], list[str]]:
+    """Reads a suite: its questions, and a sentence for each line that was skipped.
 
     Args:
-        source: a suite of presets/prompts by its name, or a file in Spec-Bench's form: a JSON object a line, with
-            `category` and `turns`, of which the first is used. MT-Bench's eight categories count as one, as in
-            Spec-Bench's tables.
-        per_category: at most this many prompts of each category, spread evenly over it; None for all.
+        source: a suite of presets/prompts by its name, or a file: see FORMS. MT-Bench's eight categories, where they
+            come in Spec-Bench's form, count as one, as in Spec-Bench's tables.
+        per_category: at most this many questions of each category, spread evenly over it; None for all.
         settings: the other fields of each `Request`.
+        turns: at most this many turns of each question; None for all.
+        on_error: whether a broken line ends the reading or is skipped.
 
     Raises:
-        PlaygroundError: there is no such suite or file, or the file is not of this form.
+        PlaygroundError: there is no such suite or file, it holds no question, or a line is broken.
     """
     suites, _ = load_suites()
+    problems: list[str] = []
     if source in suites:
-        found = [Question(p.kind, Request(p.text, system=p.system, **settings)) for p in suites[source].prompts]
+        found = _preset(suites[source], settings)
     else:
-        try:
-            found = _read(Path(source), settings)
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise PlaygroundError(
-                f"{source} is not a suite ({type(error).__name__}: {error}). Name one of {', '.join(suites)}, or a "
-                'file with a JSON object a line: {"category": …, "turns": [prompt, …]}.'
-            ) from error
+        found = _file(Path(source).expanduser(), suites, settings, on_error, problems)
+    found = [replace(question, more=question.more[: turns - 1 if turns else None]) for question in found]
     if per_category is None:
-        return found
+        return found, problems
     groups: dict[str, list[Question]] = {}
     for question in found:
         groups.setdefault(question.category, []).append(question)
-    return [question for group in groups.values() for question in _spread(group, per_category)]
+    return [question for group in groups.values() for question in _spread(group, per_category)], problems
 
 
-def _read(path: Path, settings: Mapping[str, Any]) -> list[Question]:
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not lines:
-        raise ValueError("it is empty")
-    return [
-        Question(
-            "mt_bench" if line["category"] in MT_BENCH else line["category"],
-            Request(_first(line["turns"]), **settings),
+def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
+    return [Question(p.kind, Request(p.text, system=p.system, **settings)) for p in suite.prompts]
+
+
+def _file(
+    path: Path, suites: Iterable[str], settings: Mapping[str, Any], on_error: OnError, problems: list[str]
+) -> list[Question]:
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return _preset(load_suite(path), settings)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaygroundError(
+            f"{path} is not a suite ({error}). Name one of {', '.join(suites)}, or a UTF-8 text file. {FORMS}"
+        ) from error
+    read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _lines}.get(path.suffix, _json_lines)
+    found = []
+    for number, entry in read(text):
+        try:
+            found.append(_question(entry, path.stem, settings))
+        except PlaygroundError as error:
+            problem = f"{path}, line {number}: {error}"
+            if on_error == "stop":
+                raise PlaygroundError(f"{problem} {path.name} is not a suite as it is. {FORMS}") from None
+            problems.append(problem)
+    if not found:
+        raise PlaygroundError(f"{path} is not a suite: it holds no prompt. {FORMS}")
+    return found
+
+
+def _lines(text: str) -> Iterable[tuple[int, Any]]:
+    return ((number, {"prompt": line}) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+
+
+def _json_lines(text: str) -> Iterable[tuple[int, Any]]:
+    """Split at line feeds alone: JSON may hold other line separators inside its texts."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError):
+                yield number, None
+
+
+def _csv(text: str) -> Iterable[tuple[int, Any]]:
+    reader = csv.DictReader(text.splitlines(keepends=True))
+    for entry in reader:
+        yield reader.line_num, {name: value for name, value in entry.items() if value}
+
+
+def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
+    """`name`: the category of an entry that names none.
+
+    Raises:
+        PlaygroundError: the entry is not of a form that is known.
+    """
+    check(isinstance(entry, dict), "this is not a JSON object.")
+    system, turns = _turns(entry)
+    category = entry.get("category", name)
+    check(isinstance(category, str) and bool(category), "`category` should be a text.")
+    check(all(turn.strip() for turn in turns), "a prompt is empty.")
+    check(
+        not any(turn.startswith(PLACEHOLDER) for turn in turns),
+        "the prompt is a placeholder: SPEED-Bench ships part of its texts as references. Run its prepare.py, which "
+        "fetches them, and read the file that it writes.",
+    )
+    if category in MT_BENCH and "turns" in entry and "source" not in entry:  # SPEED-Bench names sources
+        category = "mt_bench"
+    return Question(category, Request(turns[0], system=system, **settings), tuple(turns[1:]))
+
+
+def _turns(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The system prompt, and what the user says in each turn."""
+    if isinstance(messages := entry.get("messages"), list):
+        known = all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages)
+        check(known and bool(messages), "`messages` should be a list of messages with text as `content`.")
+        system = messages[0]["content"] if messages[0].get("role") == "system" else ""
+        said = messages[1:] if system else messages
+        check(
+            bool(said) and all(message.get("role") == "user" for message in said),
+            "`messages` should be the user's alone, after a system prompt perhaps: the model gives the answers here.",
         )
-        for line in lines
-    ]
-
-
-def _first(turns: object) -> str:
-    if not isinstance(turns, list) or not isinstance(turns[0], str):
-        raise TypeError("turns is not a list of prompts")
-    return turns[0]
+        return system, [message["content"] for message in said]
+    system = entry.get("system", "")
+    check(isinstance(system, str), "`system` should be a text.")
+    turns = entry.get("turns", [entry["prompt"]] if "prompt" in entry else None)
+    check(
+        isinstance(turns, list) and bool(turns) and all(isinstance(turn, str) for turn in turns),
+        "it has no prompts: neither `turns` (a list of texts) nor `messages` nor `prompt` (a text).",
+    )
+    return system, turns
 
 
 def _spread(group: Sequence[Question], n: int) -> Sequence[Question]:

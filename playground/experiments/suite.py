@@ -1,24 +1,28 @@
-"""Drafters over a suite of prompts: tokens per verify pass and speed-up over the standard lane, by category.
+"""Lanes over a suite of prompts: speed-up over the standard lane, by prompt and by category.
 
-Each prompt goes through the standard lane and then through every other lane, so that a machine that slows down slows
-them all alike. If it does so several times, the fastest run of each lane counts: whatever else uses the machine makes
-a run slower, never faster. All figures come from the traces, through `metrics`.
+Each question goes through all lanes before the next one begins, so that a machine that slows down slows them all
+alike; the order of the lanes is shuffled for each question and run, so that none profits from coming second. Of
+several runs of a prompt the median time counts. All figures come from the traces, through `metrics`.
 """
 
 from __future__ import annotations
 
-import itertools
+import random
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from playground import metrics
 from playground.backends.base import Backend
-from playground.errors import Stopped
+from playground.errors import PlaygroundError, Stopped
+from playground.experiments import summaries
 from playground.experiments.compare import decode
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.questions import Question
+from playground.experiments.record import Header, Record
 from playground.lane import Lane, label
-from playground.results import STANDARD, Row, SuiteResult, Summary
+from playground.results import STANDARD, Failure, QuestionResult, Row, SuiteResult
 from playground.trace import Trace
 
 
@@ -29,115 +33,138 @@ def run(
     backends: Mapping[str, Backend],
     *,
     runs: int = 1,
+    seed: int = 0,
+    record: Record | None = None,
     stop: threading.Event,
     emit: Callable[[Event], None],
 ) -> SuiteResult | None:
-    """Once `stop` is set it ends within one round and returns what the finished prompts gave; None if none finished.
+    """Once `stop` is set it ends within one round and returns what the finished questions gave; None if none finished.
+
+    A question that cannot be run becomes a Failure, and the suite goes on.
 
     Args:
         lanes: those compared with the baseline, each with a label of its own.
         backends: by the name in `Lane.backend`.
         runs: how often each prompt goes through each lane.
+        seed: of the order of the lanes.
+        record: takes each question as it ends. What it already holds of the same suite is not run again.
 
     Raises:
-        PlaygroundError: a model or server cannot be had, or a prompt does not fit its context.
+        PlaygroundError: a model or server cannot be had; the record is another suite's, or cannot be written.
     """
+    in_turn = {STANDARD: baseline} | {label(lane): lane for lane in lanes}
 
     def tell(step: Progress) -> None:
         if stop.is_set():
             raise Stopped
         emit(step)
 
-    in_turn = {STANDARD: baseline} | {label(lane): lane for lane in lanes}
     try:
         for lane in in_turn.values():
             backends[lane.backend].load(lane, tell)
+        tell(Progress("Warming up"))
     except Stopped:
         return None
-    for question in questions:  # before the first run, not in the middle of a long one
-        backends[baseline.backend].run(baseline, question.request)
-    for lane in in_turn.values():
-        backends[lane.backend].warm_up(lane, questions[0].request, stop)
-    rows: list[Row] = []
-    traces: list[Trace] = []
-    for number, question in enumerate(questions):
-        done: dict[str, list[Trace]] = {name: [] for name in in_turn}
-        for _, (name, lane) in itertools.product(range(runs), in_turn.items()):
-            if not stop.is_set():
-                done[name].append(decode(backends[lane.backend], lane, question.request, stop, lambda round_: None))
-        if stop.is_set():
+    _warm_up(in_turn, questions, backends, stop)
+    header = Header(baseline, tuple(lanes), tuple(questions), runs, seed, backends[baseline.backend].describe(baseline))
+    done = {result.question: result for result in record.begin(header)} if record else {}
+    left = [number for number in range(len(questions)) if number not in done]
+    started = time.monotonic()
+    for at, number in enumerate(left):
+        question = questions[number]
+        step = partial(_step, emit, len(done), len(questions))
+        result = _Question(number, question, in_turn, backends, runs, seed, stop, step).run()
+        if result is None:
             break
-        new = [_row(number, question.category, name, of_lane, done[STANDARD]) for name, of_lane in done.items()]
-        rows += new
-        traces += itertools.chain(*zip(*done.values(), strict=True))
-        emit(PromptDone(number + 1, len(questions), question.category, {row.lane: row.speedup for row in new[1:]}))
-    if not rows:
+        if record:
+            record.append(result)
+        done[number] = result
+        left_s = (time.monotonic() - started) / (at + 1) * (len(left) - at - 1)
+        speedups = {row.lane: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}
+        emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s))
+    return suite_result(header, list(done.values()))
+
+
+def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResult | None:
+    """The result of the questions that were finished; None if none was."""
+    if not results:
         return None
+    results = sorted(results, key=lambda result: result.question)
+    rows = [row for result in results for row in result.rows]
     return SuiteResult(
-        environment=backends[baseline.backend].describe(baseline),
-        request=questions[0].request,
-        runs=runs,
-        lanes=tuple(lanes),
+        environment=header.environment,
+        request=header.questions[0].request,
+        runs=header.runs,
+        lanes=header.lanes,
         rows=tuple(rows),
-        summaries=tuple(summarise(rows)),
-        traces=tuple(traces),
+        summaries=tuple(summaries.summarise(rows)),
+        traces=tuple(trace for result in results for trace in result.traces),
+        failures=tuple(result.failure for result in results if result.failure),
+        prompts=tuple(question.request.prompt for question in header.questions),
+        seed=header.seed,
+        counted="median",
     )
 
 
-def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """Every lane over each category and over all prompts, in the order in which they came."""
-    baseline = {row.question: row for row in rows if row.lane == STANDARD}
-    categories = list(dict.fromkeys(row.category for row in rows))
-    lanes = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
-    summaries = []
-    for lane, category in itertools.product(lanes, [*categories, "all"]):
-        here = [row for row in rows if row.lane == lane and category in (row.category, "all")]
-        beside = [baseline[row.question] for row in here]
-        spread = metrics.spread([row.speedup for row in here])
-        pooled = metrics.pooled(
-            [row.seconds for row in beside],
-            [row.tokens for row in beside],
-            [row.seconds for row in here],
-            [row.tokens for row in here],
-        )
-        tokens, passes = sum(row.tokens for row in here), sum(row.passes for row in here)
-        summaries.append(
-            Summary(
-                lane=lane,
-                category=category,
-                prompts=len(here),
-                mean_accepted_length=metrics.mean_accepted_length(tokens, passes) or 0.0,
-                acceptance_rate=metrics.acceptance_rate(
-                    sum(row.accepted for row in here), sum(row.drafted for row in here)
-                ),
-                speedup=spread.median,
-                low=spread.low,
-                high=spread.high,
-                overall=pooled.speedup,
-                interval=pooled.interval,
-                identical=sum(row.identical for row in here),
-            )
-        )
-    return summaries
+def _warm_up(
+    lanes: Mapping[str, Lane], questions: Sequence[Question], backends: Mapping[str, Backend], stop: threading.Event
+) -> None:
+    """Every lane, with the first question that it takes."""
+    for lane in lanes.values():
+        for question in questions:
+            try:
+                backends[lane.backend].warm_up(lane, question.request, stop)
+                break
+            except PlaygroundError:
+                continue  # its own turn will say why
 
 
-def _row(number: int, category: str, lane: str, runs: Sequence[Trace], baselines: Sequence[Trace]) -> Row:
-    fastest, baseline = (min(of_lane, key=_seconds) for of_lane in (runs, baselines))
-    m = metrics.measure(fastest)
-    return Row(
-        question=number,
-        category=category,
-        lane=lane,
-        tokens=m.tokens,
-        passes=m.verify_passes,
-        seconds=m.total_s,
-        drafting_s=m.draft_s,
-        accepted=m.accepted,
-        drafted=m.drafted,
-        speedup=metrics.speedup(baseline.rounds, fastest.rounds) or 0.0,
-        identical=all(trace.token_ids == baseline.token_ids for trace in [*runs, *baselines]),
-    )
+def _step(emit: Callable[[Event], None], done: int, total: int, fraction: float, lane: str) -> None:
+    emit(Progress(f"Prompt {done + 1} of {total}: {lane}", (done + fraction) / total))
 
 
-def _seconds(trace: Trace) -> float:
-    return metrics.measure(trace).total_s
+@dataclass(frozen=True)
+class _Question:
+    """One question through all lanes, `runs` times a turn."""
+
+    number: int
+    question: Question
+    lanes: Mapping[str, Lane]
+    backends: Mapping[str, Backend]
+    runs: int
+    seed: int
+    stop: threading.Event
+    step: Callable[[float, str], None]
+
+    def run(self) -> QuestionResult | None:
+        """None if it was stopped."""
+        rows: list[Row] = []
+        traces: list[Trace] = []
+        request, category = self.question.request, self.question.category
+        turns = (request.prompt, *self.question.more)
+        rng = random.Random(f"{self.seed} {self.number}")
+        for turn, prompt in enumerate(turns, start=1):
+            request = replace(request, prompt=prompt)
+            done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
+            order = [name for _ in range(self.runs) for name in rng.sample(list(self.lanes), len(self.lanes))]
+            name = order[0]
+            try:
+                # The first prefill of a length is slower, and must not fall to one lane alone.
+                baseline = self.lanes[STANDARD]
+                self.backends[baseline.backend].warm_up(baseline, request, self.stop)
+                for i, name in enumerate(order):
+                    if self.stop.is_set():
+                        return None
+                    self.step((turn - 1 + i / len(order)) / len(turns), name)
+                    lane = self.lanes[name]
+                    done[name].append(decode(self.backends[lane.backend], lane, request, self.stop, lambda _: None))
+            except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError, also out of memory
+                reason = str(error) if isinstance(error, PlaygroundError) else f"The model failed: {error}"
+                return QuestionResult(self.number, failure=Failure(self.number, category, name, reason))
+            if self.stop.is_set():
+                return None
+            for name, of_lane in done.items():
+                rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
+                traces += of_lane
+            request = replace(request, history=(*request.history, prompt, done[STANDARD][0].text))
+        return QuestionResult(self.number, tuple(rows), traces=tuple(traces))

@@ -18,7 +18,7 @@ from playground.metrics.comparison import (
     repeated,
     speedup,
 )
-from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, positions, ranks
+from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
 from playground.metrics.lane import (
     Metrics,
     acceptance_rate,
@@ -28,7 +28,7 @@ from playground.metrics.lane import (
     measure,
     measure_rounds,
 )
-from playground.metrics.pooled import Pooled, Spread, pooled, spread
+from playground.metrics.pooled import Pooled, Resampled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.times import Gaps, gaps, inter_token_latencies, plain_pass_s, token_times, unsteadiness
 
 __all__ = [
@@ -41,18 +41,23 @@ __all__ = [
     "PositionAcceptance",
     "Ranks",
     "Repeated",
+    "Resampled",
     "Spread",
+    "Timed",
     "acceptance_by_position",
     "acceptance_rate",
     "accepted_up_to",
+    "add_positions",
     "compare",
     "compared_rounds",
     "differences",
+    "differs",
     "equation",
     "expected_length",
     "first_difference",
     "gaps",
     "inter_token_latencies",
+    "macro",
     "mean_accepted_length",
     "measure",
     "measure_rounds",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from playground.trace import DraftToken, Round
@@ -35,6 +36,16 @@ def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
         reached.update({at for at, decision in decisions if decision != "unverified"})
         accepted.update({at for at, decision in decisions if decision == "accepted"})
     return [PositionAcceptance(at, drafted[at], reached[at], accepted[at]) for at in sorted(drafted)]
+
+
+def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[PositionAcceptance]:
+    """Acceptance by position over several runs together."""
+    sums: dict[int, list[int]] = {}
+    for position in itertools.chain.from_iterable(several):
+        total = sums.setdefault(position.position, [0, 0, 0])
+        for i, count in enumerate((position.drafted, position.reached, position.accepted)):
+            total[i] += count
+    return [PositionAcceptance(at, *sums[at]) for at in sorted(sums)]
 
 
 def positions(drafted: Sequence[DraftToken]) -> list[int]:

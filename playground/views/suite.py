@@ -1,40 +1,158 @@
-"""A suite's result as a Markdown table."""
+"""A suite's result as sentences and tables, which page, terminal and report share."""
 
 from __future__ import annotations
 
-from playground.results import SuiteResult, Summary
+from dataclasses import dataclass
+
+from playground import metrics
+from playground.results import ALL, STANDARD, Interval, Row, SuiteResult, Summary
+
+UNKNOWN = "–"
+NO_DIFFERENCE = "no difference seen"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text. `numbers`: how many of the last columns hold numbers, which are aligned to the right."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: int
+
+    def markdown(self) -> str:
+        rule = ["---"] * (len(self.columns) - self.numbers) + ["--:"] * self.numbers
+        # A line break or a bar in a prompt would end the row or the cell.
+        rows = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in self.rows]
+        return "\n".join([f"| {' | '.join(row)} |" for row in (self.columns, rule, *rows)])
 
 
 def table(result: SuiteResult) -> str:
-    """A line for each lane and category."""
+    """How it was run, and a line for each lane and category, as Markdown."""
+    return f"{setting(result)}\n\n{by_category(result).markdown()}"
+
+
+def setting(result: SuiteResult) -> str:
+    """Machine, versions, settings, and what the columns of `by_category` mean."""
     where, asked = result.environment, result.request
     versions = ", ".join(
         f"{name} {where.versions[name]}" for name in ("torch", "transformers") if name in where.versions
     )
-    fastest = f"the fastest of {result.runs} runs; " if result.runs > 1 else ""
+    runs = f"the {result.counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
-    lines = [
+    over = next((summary.over for summary in result.summaries if summary.over), "prompts")
+    return (
         f"{where.device_name}, {where.device}, {where.dtype}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
-        f"temperature {asked.temperature:g}; {fastest}speed-up: median over prompts (quartiles); pooled: all prompts "
-        "together (95 % bootstrap interval)",
-        "",
-        "| drafter, lookahead | category | prompts | tokens per pass | accepted | speed-up | pooled |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    return "\n".join([*lines, *map(_line, result.summaries)])
+        f"temperature {asked.temperature:g}; {runs}median: over prompts (quartiles); macro: geometric mean over "
+        f"prompts; pooled: all prompts together (95 % bootstrap interval over {over})"
+    )
 
 
-def _line(summary: Summary) -> str:
-    pooled = f"{summary.overall:.2f}"
-    if summary.interval:
-        pooled += " ({:.2f} to {:.2f})".format(*summary.interval)
-    cells = [
+def by_category(result: SuiteResult) -> Table:
+    """A row for each lane and category."""
+    return Table(
+        "By category",
+        ("lane", "category", "prompts", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
+         "mean accepted length", "accepted", "median", "macro", "pooled", "identical"),
+        tuple(map(_summary, result.summaries)),
+        numbers=12,
+    )  # fmt: skip
+
+
+def by_prompt(result: SuiteResult) -> Table:
+    """A row for each lane and prompt; a prompt that failed has its error instead of figures."""
+    columns = (
+        "prompt", "category", "lane", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
+        "mean accepted length", "accepted", "speed-up", "identical",
+    )  # fmt: skip
+    rows = [(row.question, _row(row, result.prompts)) for row in result.rows]
+    for failure in result.failures:
+        told = (_prompt(failure.question, 1, result.prompts), failure.category, failure.lane, failure.reason)
+        rows.append((failure.question, (*told, *[""] * (len(columns) - len(told)))))
+    return Table("By prompt", columns, tuple(row for _, row in sorted(rows, key=lambda row: row[0])), numbers=9)
+
+
+def findings(result: SuiteResult) -> list[str]:
+    """A sentence for each lane over all prompts, and one for what failed."""
+    lanes = [_finding(s) for s in result.summaries if s.category == ALL and s.lane != STANDARD]
+    if failed := len(result.failures):
+        prompts = "prompt" if failed == 1 else "prompts"
+        lanes.append(f"{failed} {prompts} could not be run; the figures leave them out.")
+    return lanes
+
+
+def ratio(value: float, interval: Interval | None) -> str:
+    """A speed-up with its interval, such as "1.85× (1.72 to 1.98)"."""
+    return f"{value:.2f}×" + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else "")
+
+
+def _finding(summary: Summary) -> str:
+    prompts = "1 prompt" if summary.prompts == 1 else f"{summary.prompts} prompts"
+    same = "all outputs identical" if summary.identical == summary.prompts else f"{summary.identical} outputs identical"
+    spans = summary.interval and not metrics.differs(summary.interval)
+    verdict = f": {NO_DIFFERENCE}" if spans else ""
+    return f"{summary.lane}: {ratio(summary.overall, summary.interval)}{verdict}, over {prompts}, {same}."
+
+
+def _summary(summary: Summary) -> tuple[str, ...]:
+    plain = summary.lane == STANDARD
+    pooled = ratio(summary.overall, summary.interval)
+    if summary.interval and not metrics.differs(summary.interval):
+        pooled += f", {NO_DIFFERENCE}"
+    return (
         summary.lane,
         summary.category,
         str(summary.prompts),
-        f"{summary.mean_accepted_length:.2f}",
-        "–" if summary.acceptance_rate is None else f"{summary.acceptance_rate:.0%}",
-        f"{summary.speedup:.2f} ({summary.low:.2f} to {summary.high:.2f})",
-        pooled,
-    ]
-    return f"| {' | '.join(cells)} |"
+        _ms(summary.ttft_s),
+        _seconds(summary.total_s),
+        _number(summary.tokens_per_s, 1),
+        _ms(summary.p50_s),
+        _ms(summary.p95_s),
+        _number(summary.mean_accepted_length, 2),
+        _percent(summary.acceptance_rate),
+        "" if plain else f"{summary.speedup:.2f} ({summary.low:.2f} to {summary.high:.2f})",
+        "" if plain else _number(summary.macro, 2),
+        "" if plain else pooled,
+        "" if plain else f"{summary.identical} of {summary.prompts}",
+    )
+
+
+def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
+    plain = row.lane == STANDARD
+    return (
+        _prompt(row.question, row.turn, prompts),
+        row.category,
+        row.lane,
+        _ms(row.ttft_s),
+        _seconds(row.seconds),
+        _number(row.tokens / row.seconds, 1),
+        _ms(row.p50_s),
+        _ms(row.p95_s),
+        _number(metrics.mean_accepted_length(row.tokens, row.passes), 2),
+        _percent(metrics.acceptance_rate(row.accepted, row.drafted)),
+        "" if plain else ratio(row.speedup, row.interval),
+        "" if plain else "yes" if row.identical else "no",
+    )
+
+
+def _prompt(question: int, turn: int, prompts: tuple[str, ...]) -> str:
+    """Its number and its beginning."""
+    text = " ".join(prompts[question].split()) if question < len(prompts) else ""
+    turned = f", turn {turn}" if turn > 1 else ""
+    return f"{question + 1}{turned} {text[:48]}{'…' if len(text) > 48 else ''}".strip()
+
+
+def _number(value: float | None, digits: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def _seconds(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f} s"
+
+
+def _ms(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{1000 * value:,.0f} ms"
+
+
+def _percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0%}"

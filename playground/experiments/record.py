@@ -1,0 +1,131 @@
+"""A suite on disk while it runs: JSON lines, of which the first says what is run and each other holds one question that
+has ended, with its traces. What was written is never written again, so that a crash or a full disk loses nothing that
+was finished, and the same suite goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from playground import validation
+from playground.errors import PlaygroundError, check
+from playground.experiments.questions import Question
+from playground.export import SCHEMA_VERSION
+from playground.lane import Lane
+from playground.results import QuestionResult
+from playground.trace import Environment
+
+KIND = "suite-record"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is run. `environment`: where the baseline ran when the record was begun."""
+
+    baseline: Lane
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    runs: int
+    seed: int
+    environment: Environment
+
+
+class Record:
+    """A record to write. Nothing is done to the file before `begin`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, header: Header) -> tuple[QuestionResult, ...]:
+        """Makes the file, or goes on with one of the same suite on the same machine; returns what it holds.
+
+        Raises:
+            PlaygroundError: it holds another suite, or cannot be read or written.
+        """
+        try:
+            empty = not self.path.exists() or self.path.stat().st_size == 0
+        except OSError as error:
+            raise self._unwritten(error) from error
+        if empty:
+            self._write({"kind": KIND, "schema_version": SCHEMA_VERSION, **asdict(header)})
+            return ()
+        found, results, whole = _read(self.path)
+        check(
+            _comparable(found) == _comparable(header),
+            f"{self.path} holds the rows of another suite: other lanes, prompts or settings, or another machine. Name "
+            "another file, or delete this one.",
+        )
+        try:
+            with self.path.open("r+b") as file:  # what a crash left of the last line goes
+                file.truncate(whole)
+        except OSError as error:
+            raise self._unwritten(error) from error
+        return results
+
+    def append(self, result: QuestionResult) -> None:
+        """Raises:
+        PlaygroundError: the file cannot be written.
+        """
+        self._write(asdict(result))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> PlaygroundError:
+        return PlaygroundError(
+            f"{self.path} cannot be written ({error.strerror or error}). The prompts that it already holds are safe: "
+            "make room, or choose another place, and run the same again to go on."
+        )
+
+
+def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
+    """What a record holds. A last line that was not finished is passed over.
+
+    Raises:
+        PlaygroundError: the file cannot be read, or is no record.
+    """
+    header, results, _ = _read(path)
+    return header, results
+
+
+def _read(path: Path) -> tuple[Header, tuple[QuestionResult, ...], int]:
+    """Also the bytes of its whole lines."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PlaygroundError(f"{path} cannot be read ({error.strerror or error}).") from error
+    whole = data.rfind(b"\n") + 1
+    lines = [_parsed(path, number, line) for number, line in enumerate(data[:whole].splitlines(), start=1)]
+    first = lines[0] if lines else {}
+    check(first.get("kind") == KIND, f"{path} is not a record of a suite: its first line does not say what was run.")
+    check(
+        first.get("schema_version") == SCHEMA_VERSION,
+        f"{path} has schema version {first.get('schema_version')!r}; this playground reads {SCHEMA_VERSION}.",
+    )
+    header = validation.read(Header, first, f"{path}, line 1", extra="ignore")
+    results = [
+        validation.read(QuestionResult, line, f"{path}, line {number}", extra="ignore")
+        for number, line in enumerate(lines[1:], start=2)
+    ]
+    return header, tuple(results), whole
+
+
+def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(line)
+    except ValueError as error:
+        raise PlaygroundError(f"{path}, line {number} is damaged ({error}).") from None
+    check(isinstance(parsed, dict), f"{path}, line {number} is damaged: it should be keys with values.")
+    return parsed
+
+
+def _comparable(header: Header) -> Header:
+    """Without what differs from run to run on one machine."""
+    environment = replace(header.environment, created="", pass_times=(), threads=None)
+    return replace(header, environment=environment)
