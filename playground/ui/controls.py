@@ -64,7 +64,8 @@ class Asked:
             pair = pairs[asked.pair]
         else:
             raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        request = Request(**{field.name: getattr(asked, field.name) for field in fields(Request)})
+        typed = [field.name for field in fields(Request) if field.name in SETTINGS]
+        request = Request(**{name: getattr(asked, name) for name in typed})
         settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
         if every:
             return pair, all_drafters(pair, **settings), request

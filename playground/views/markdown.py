@@ -61,7 +61,7 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     for name, usual in {**preset, "keep_free_gb": default("keep_free_gb")}.items():
         words += _option(name, getattr(lane, name), usual)
     for field in fields(Request):
-        if field.name != "prompt":
+        if field.name not in ("prompt", "history"):
             words += _option(field.name, getattr(request, field.name), field.default)
     return shlex.join(["python", "-m", "playground", "compare", *words, f"--prompt={request.prompt}"])
 
