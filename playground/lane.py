@@ -51,9 +51,10 @@ class Request:
 class Lane:
     """A target, a way of drafting for it, and the settings of the drafts.
 
-    `backend` names what runs the lane. `drafter` is a key of METHODS; "none" is standard decoding. `assistant` names
-    the draft model or trained drafter, if the method needs weights. `nodes`: the largest number of tokens in a draft
-    tree. `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit.
+    `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
+    of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
+    draft model or trained drafter, if the method needs weights. `nodes`: the largest number of tokens in a draft tree.
+    `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit.
     """
 
     name: str
@@ -69,6 +70,16 @@ class Lane:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def program(self) -> str:
+        """What runs the lane, without its address."""
+        return self.backend.partition(" at ")[0]
+
+    @property
+    def server_url(self) -> str:
+        """The address of the server that runs the lane; "" for this process."""
+        return self.backend.partition(" at ")[2]
 
 
 def standard_lane(pair: Pair) -> Lane:
@@ -123,6 +134,8 @@ def _runs(pair: Pair, lane: Lane) -> bool:
 
 def label(lane: Lane) -> str:
     """A short name for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
+    if lane.backend != LOCAL:
+        return lane.name
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""

@@ -127,7 +127,7 @@ class Environment:
     `versions`: of the software that decoded, such as {"playground": …, "torch": …} or {"vllm": …}. `device`: "cpu",
     "cuda", … ; `device_name` as its maker calls it. `weights`: where the weights came from, the target's first.
     `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
-    empty before the first tree.
+    empty before the first tree. `notes`: what limits the figures of this run, as sentences.
     """
 
     versions: dict[str, str]
@@ -139,6 +139,7 @@ class Environment:
     weights: tuple[str, ...]
     created: str
     pass_times: tuple[PassTime, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

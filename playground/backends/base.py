@@ -23,6 +23,10 @@ class LaneRun(Protocol):
         """Decodes as it is iterated; closing it ends the run."""
 
     @property
+    def amended(self) -> tuple[Round, ...] | None:
+        """The rounds once more, after the last: with what a server reports only at the end. None if nothing changed."""
+
+    @property
     def finish(self) -> Finish:
         """Why the run ended; "stopped" as long as it has not ended by itself."""
 

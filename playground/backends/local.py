@@ -115,6 +115,8 @@ class LocalBackend:
 class LocalRun:
     """One lane on one request. The KV caches are those of this run alone."""
 
+    amended = None
+
     def __init__(self, models: LoadedPair, lane: Lane, request: Request) -> None:
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)

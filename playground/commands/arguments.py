@@ -43,6 +43,10 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
 
+def add_model_name(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--model", default="", metavar="NAME", help="the name of the server's model, if it has several")
+
+
 def add_settings(parser: argparse._ActionsContainer, *names: str, default: str = "") -> None:
     """Adds an option for each setting. `default` is what the help calls the default if leaving out the option should
     give None rather than the setting's default."""

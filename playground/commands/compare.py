@@ -8,9 +8,12 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from playground.backends.connect import connect
 from playground.commands.arguments import (
     PRESETS_OWN,
+    add_model_name,
     add_models,
     add_settings,
     check_writable,
@@ -22,7 +25,13 @@ from playground.commands.arguments import (
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import check
+from playground.lane import LOCAL, STANDARD, Lane
 from playground.settings import PRESET, flag
+
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.backends.base import Backend
+    from playground.models.store import ModelStore
+    from playground.trace import Comparison
 
 ANSWER = (
     "max_new_tokens",
@@ -58,6 +67,12 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
     )
     add_models(compare)
+    servers = compare.add_argument_group("servers", "llama-server or vLLM, each found by asking it; docs/servers.md")
+    servers.add_argument("--server", metavar="URL", help="add a lane that this server decodes")
+    servers.add_argument(
+        "--baseline-server", metavar="URL", help="compare with this server's lane; without it, with the pair's own"
+    )
+    add_model_name(servers)
     drafting = compare.add_argument_group("drafting")
     drafting.add_argument(
         "--all-drafters", action="store_true", help="run every drafter of the pair, and say which one is fastest here"
@@ -69,42 +84,83 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from playground import export
-    from playground.backends.local import LocalBackend
     from playground.experiments.compare import repeat, run
-    from playground.experiments.events import Event, LaneSkipped
-    from playground.lane import LOCAL, Request, all_drafters, assisted_lane, standard_lane
+    from playground.experiments.events import Event, Finished, LaneSkipped
+    from playground.lane import Request
     from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
-    from playground.views import drafters, report
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
     request = Request(text, **{name: getattr(options, name) for name in ANSWER})
     check_writable(options.json)
     check_writable(options.html)
-    pair = chosen_pair(options)
-    settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
-    if options.all_drafters:
-        lanes = all_drafters(pair, **settings)
-    else:
-        lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
     store, stop = ModelStore(), threading.Event()
-    backends = {LOCAL: LocalBackend(store, pair, options.dtype, options.device)}
+    lanes, backends, baseline = _lanes(options, store)
     skipped: list[LaneSkipped] = []
-    with progress_bar(options.max_new_tokens) as draw:
+    comparison: Comparison | None = None
+    try:
+        with progress_bar(options.max_new_tokens) as draw:
 
-        def emit(event: Event) -> None:
-            if isinstance(event, LaneSkipped):
-                skipped.append(event)
-            draw(event)
+            def emit(event: Event) -> None:
+                nonlocal comparison
+                if isinstance(event, LaneSkipped):
+                    skipped.append(event)
+                if isinstance(event, Finished):
+                    comparison = event.comparison
+                draw(event)
 
-        comparison = run(lanes, request, backends, skip=options.all_drafters, stop=stop, emit=emit)
-        assert comparison, "nobody stops it"
-        if options.repeat:
-            comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
-    for event in skipped:
-        print(f"playground: left out {event.lane.name}: {event.reason}", file=sys.stderr)
+            run(lanes, request, backends, baseline=baseline, skip=options.all_drafters, stop=stop, emit=emit)
+            assert comparison, "nobody stops it"
+            if options.repeat:
+                comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
+    finally:  # an error in a later lane leaves the lanes before it
+        for event in skipped:
+            print(f"playground: left out {event.lane.name}: {event.reason}", file=sys.stderr)
+        if comparison:
+            _show(options, comparison)
+    targets = {lane.target for lane in lanes if lane.backend == LOCAL}
+    for target in targets if options.json != Path("-") else ():
+        if differ := differing(store.sampling_defaults(target), asdict(request)):
+            flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())
+            print(f"The model comes with other sampling settings: {flags}")
+
+
+def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
+    """The lanes, their backends, and the name of the baseline."""
+    from playground.backends.local import LocalBackend
+    from playground.lane import all_drafters, assisted_lane, standard_lane
+
+    lanes: list[Lane] = []
+    backends: dict[str, Backend] = {}
+    if options.pair or options.target or not options.server:
+        pair = chosen_pair(options)
+        settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
+        if options.all_drafters:
+            lanes = all_drafters(pair, **settings)
+        else:
+            lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
+        backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
+    baseline = STANDARD
+    if options.baseline_server:
+        server = connect(options.baseline_server, options.model)
+        lanes.insert(0, server.lane(options.lookahead))
+        backends[server.name], baseline = server, lanes[0].name
+    if options.server:
+        server = connect(options.server, options.model)
+        lanes.append(server.lane(options.lookahead, taken=lanes))
+        backends[server.name] = server
+        if lanes[-1].drafter == "none":
+            print(f"playground: {server.name} does not speculate. {server.how_to_speculate}", file=sys.stderr)
+    check(len(lanes) > 1, "One server is no comparison. Add --baseline-server URL, or --pair NAME.")
+    return lanes, backends, baseline
+
+
+def _show(options: argparse.Namespace, comparison: Comparison) -> None:
+    """Writes the files and prints the table."""
+    from playground import export
+    from playground.views import drafters, report
+
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.html:
         from playground.ui import page_file
@@ -118,6 +174,3 @@ def _compare(options: argparse.Namespace) -> None:
     if options.all_drafters:
         print(f"{drafters.text(comparison)}\n")
     print(report.table(comparison))
-    if differ := differing(store.sampling_defaults(pair.target), asdict(request)):
-        flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())
-        print(f"The model comes with other sampling settings: {flags}")

@@ -41,13 +41,13 @@ def run(
 
     Raises:
         PlaygroundError: the lanes make no comparison, a model or server cannot be had, the request does not fit, no
-            memory is left.
+            memory is left, a server broke off. If another lane had finished by then, Finished is emitted first, with
+            what there is.
     """
 
-    def each(lanes: Sequence[Lane], act: Callable[[Lane], None]) -> list[Lane]:
-        """The lanes for which it succeeds."""
-        able = list(lanes)
-        for lane in lanes:
+    def each(act: Callable[[Lane], None]) -> None:
+        """Leaves out the lanes for which it fails."""
+        for lane in tuple(able):
             try:
                 act(lane)
             except PlaygroundError as error:
@@ -55,34 +55,49 @@ def run(
                     raise
                 able.remove(lane)
                 emit(LaneSkipped(lane, str(error)))
-        return able
 
     def decode_next(lane: Lane) -> None:
         if stop.is_set():
             return
         index = len(traces)
         emit(LaneStarted(index, lane))
-        traces.append(decode(backends[lane.backend], lane, request, stop, lambda r: emit(RoundDone(index, r))))
+        rounds.clear()
+
+        def tell(round_: Round) -> None:
+            rounds.append(round_)
+            emit(RoundDone(index, round_))
+
+        traces.append(decode(backends[lane.backend], lane, request, stop, tell))
+        rounds.clear()
         emit(LaneFinished(index, traces[-1]))
+
+    def finish() -> Comparison:
+        for lane in able[len(traces) :]:
+            environment = backends[lane.backend].describe(lane)
+            traces.append(Trace(lane, request, environment, traces[0].prompt_ids, tuple(rounds), "stopped"))
+            rounds.clear()
+        comparison = Comparison(tuple(traces), baseline)
+        emit(Finished(comparison))
+        return comparison
 
     check_lanes(lanes, baseline)
     tell = _until(stop, emit)
+    able = list(lanes)
     traces: list[Trace] = []
+    rounds: list[Round] = []  # of the lane that runs
     try:
-        able = each(lanes, lambda lane: backends[lane.backend].load(lane, tell))
+        each(lambda lane: backends[lane.backend].load(lane, tell))
         tell(Progress("Warming up"))
     except Stopped:
         return None
-    able = each(able, lambda lane: backends[lane.backend].warm_up(lane, request, stop))
-    able = each(able, decode_next)
-    if not traces:
-        return None
-    for lane in able[len(traces) :]:
-        environment = backends[lane.backend].describe(lane)
-        traces.append(Trace(lane, request, environment, traces[0].prompt_ids, (), "stopped"))
-    comparison = Comparison(tuple(traces), baseline)
-    emit(Finished(comparison))
-    return comparison
+    each(lambda lane: backends[lane.backend].warm_up(lane, request, stop))
+    try:
+        each(decode_next)
+    except PlaygroundError:
+        if traces:
+            finish()
+        raise
+    return finish() if traces else None
 
 
 def repeat(
@@ -136,7 +151,11 @@ def _until(stop: threading.Event, emit: Callable[[Event], None]) -> Callable[[Pr
 def decode(
     backend: Backend, lane: Lane, request: Request, stop: threading.Event, tell: Callable[[Round], None]
 ) -> Trace:
-    """One lane on one request, until it ends or `stop` is set. `tell` is given each round."""
+    """One lane on one request, until it ends or `stop` is set. `tell` is given each round.
+
+    Raises:
+        PlaygroundError: as `run`.
+    """
     run = backend.run(lane, request)
     rounds: list[Round] = []
     with closing(run.rounds):
@@ -145,4 +164,5 @@ def decode(
             tell(round_)
             if stop.is_set():
                 break
-    return Trace(lane, request, backend.describe(lane), run.prompt_ids, tuple(rounds), run.finish, run.memory())
+    environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)
+    return Trace(lane, request, environment, run.prompt_ids, all_rounds, run.finish, run.memory())

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground.metrics.lane import measure_rounds
-from playground.trace import Comparison, Round, Trace
+from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first token in which two outputs differ: its index, both token ids (None past an output's end), and the gap
-    between the baseline target's two highest logits there. A gap near 0 is a near-tie, which rounding in bf16 or fp16
-    can turn either way. None if the baseline had ended, or does not report it."""
+    """The first token in which two outputs differ: its index, both token ids (None past an output's end, or where it is
+    not reported), and the gap between the baseline target's two highest logits there. A gap near 0 is a near-tie, which
+    rounding in bf16 or fp16 can turn either way. None if the baseline had ended, or does not report it."""
 
     index: int
     token_ids: tuple[int | None, int | None]
@@ -138,10 +138,14 @@ def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
 
 
 def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
-    a, b = baseline.token_ids, other.token_ids
-    if a == b:
+    """Tokens are compared by id or, where a server does not report one, by text."""
+    a, b = baseline.tokens, other.tokens
+    index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), min(len(a), len(b)))
+    if index == len(a) == len(b):
         return None
-    index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    at = lambda ids: ids[index] if index < len(ids) else None  # noqa: E731
-    margin = baseline.tokens[index].margin if index < len(a) else None
-    return FirstDifference(index=index, token_ids=(at(a), at(b)), margin=margin)
+    at = lambda tokens: tokens[index].id if index < len(tokens) else None  # noqa: E731
+    return FirstDifference(index, (at(a), at(b)), a[index].margin if index < len(a) else None)
+
+
+def _same(a: DraftToken | TargetToken, b: DraftToken | TargetToken) -> bool:
+    return a.text == b.text if None in (a.id, b.id) else a.id == b.id

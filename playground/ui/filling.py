@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import gradio as gr
 from pydantic import TypeAdapter, ValidationError
 
-from playground.lane import preset_of
+from playground.lane import LOCAL, preset_of
 from playground.presets import Pair
 from playground.settings import PRESET, SETTINGS, default
 from playground.trace import Comparison
@@ -57,13 +57,13 @@ def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: 
 
 def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: bool = False) -> dict[str, Any]:
     """The controls' values that ask for a comparison again. The models are left out where no preset has them, unless
-    `own` is set."""
+    `own` is set, or where a server decoded the lane."""
     lane, request = comparison.others[0].lane, comparison.others[0].request
     values = asdict(request) | {name: getattr(lane, name) for name in (*PRESET, "keep_free_gb")}
     pair = preset_of(lane, pairs.values())
     if pair:
         return values | {"pair": pair.name, "drafter": lane.drafter}
-    if not own:
+    if not own or lane.backend != LOCAL:
         return values
     layers = (lane.assistant or "").removeprefix("its first ").removesuffix(" layers")
     return values | {"pair": OWN, "target": lane.target, "assistant": layers, "drafter": lane.drafter}

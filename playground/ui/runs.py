@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from playground.drafting_methods import METHODS
+from playground.lane import LOCAL
 from playground.ui.events import Shown
 from playground.views import report
 
@@ -38,4 +39,5 @@ def _label(shown: Shown) -> str:
     comparison = shown.comparison.beside(shown.chosen)
     trace = comparison.others[0]
     at = datetime.fromisoformat(trace.environment.created).astimezone()
-    return f"{at:%H:%M} · {METHODS[trace.lane.drafter].label} · {report.speedup(comparison)}"
+    method = METHODS[trace.lane.drafter].label if trace.lane.backend == LOCAL else trace.lane.name
+    return f"{at:%H:%M} · {method} · {report.speedup(comparison)}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from playground import metrics
-from playground.lane import Request, preset_of
+from playground.lane import LOCAL, Request, preset_of
 from playground.presets import DTYPES, Pair
 from playground.settings import PRESET, default, flag
 from playground.trace import Comparison, Trace
@@ -45,14 +45,18 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     trace = comparison.others[0]
     lane, request = trace.lane, trace.request
     pair = preset_of(lane, pairs)
-    if pair:
+    models: list[str]
+    if lane.backend != LOCAL:
+        models, preset = [], {name: default(name) for name in PRESET}
+    elif pair:
         models = ["--pair", pair.name]
         preset = {name: getattr(pair, name) for name in PRESET}
     else:
         models = ["--target", lane.target, *_assistant(lane.assistant)]
         preset = {name: default(name) for name in PRESET}
-    drafters = ["--drafter", lane.drafter] if len(comparison.others) == 1 else ["--all-drafters"]
-    words = [*models, *drafters]
+    here = [other.lane for other in comparison.others if other.lane.backend == LOCAL]
+    drafters = [] if not here else ["--drafter", lane.drafter] if len(here) == 1 else ["--all-drafters"]
+    words = [*models, *drafters, *_servers(comparison)]
     if comparison.repeats:
         words.append(f"--repeat={len(comparison.repeats)}")
     dtype = (trace.environment.dtype or "").split(" ")[0]
@@ -64,6 +68,12 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
         if field.name not in ("prompt", "history"):
             words += _option(field.name, getattr(request, field.name), field.default)
     return shlex.join(["python", "-m", "playground", "compare", *words, f"--prompt={request.prompt}"])
+
+
+def _servers(comparison: Comparison) -> list[str]:
+    """The options that name the servers which decoded lanes."""
+    lanes = {"--baseline-server": comparison.standard.lane, "--server": comparison.others[-1].lane}
+    return [word for flag, lane in lanes.items() if lane.backend != LOCAL for word in (flag, lane.server_url)]
 
 
 def _option(name: str, value: object, usual: object) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import metrics
+from playground.lane import LOCAL
 from playground.metrics import FirstDifference, Metrics, Repeated
 from playground.trace import Comparison, Environment, Trace
 
@@ -69,7 +70,7 @@ def speedup(comparison: Comparison) -> str:
 
 def speedup_meaning(comparison: Comparison) -> str:
     """What the headline compares."""
-    if comparison.others[0].lane.drafter == "none":
+    if comparison.others[0].lane.drafter == "none" and same_program(comparison.standard, comparison.others[0]):
         return "second ÷ first standard run, tokens/s: the noise of the measurement"
     if repeats := metrics.repeated(comparison, comparison.others[0]):
         return f"median speed-up; {spread(repeats)}"
@@ -96,12 +97,12 @@ def sameness(baseline: Trace, other: Trace) -> str:
             f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
             "distribution."
         )
-    return _greedy_difference(difference, baseline.environment.dtype)
+    return _greedy_difference(difference, baseline.environment.dtype, ended=difference.index == n)
 
 
-def _greedy_difference(difference: FirstDifference, dtype: str | None) -> str:
+def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended: bool) -> str:
     at = f"Outputs differ from token {difference.index + 1}"
-    if None in difference.token_ids:
+    if ended:
         return f"{at}, where one of them ends."
     if difference.margin is None or dtype is None:
         return f"{at}."
@@ -127,10 +128,15 @@ def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> li
     noisy the timing is, and the speed-up holds if the whole range lies on one side of 1."""
     found = []
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
+    if not same_program(baseline, other):
+        found.append(
+            f"The lanes ran in different programs, {baseline.lane.program} and {other.lane.program}: the ratio "
+            "compares these too, not speculation alone."
+        )
     if repeats:
         if repeats.low <= 1 <= repeats.high:
             found.append(f"No difference seen: the range ({spread(repeats)}) includes 1.")
-    elif equation and equation.cost < IMPOSSIBLE:
+    elif equation and equation.cost < IMPOSSIBLE and not found:
         found.append(
             f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
@@ -140,6 +146,11 @@ def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> li
     if difference and "stopped" not in (baseline.finish, other.finish):
         found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
     return found
+
+
+def same_program(baseline: Trace, other: Trace) -> bool:
+    """Whether the same program decoded both lanes, so that their times compare."""
+    return baseline.lane.program == other.lane.program
 
 
 def caveat(*lanes: Trace) -> str:
@@ -230,6 +241,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
         ("Run at", environment.created),
+        *(("Note", note) for note in environment.notes),
     ]
 
 
@@ -269,7 +281,7 @@ def table(comparison: Comparison) -> str:
             row.append(value)
     widths = [max(len(row[i]) for row in [["", "", *names], *rows]) for i in range(len(names) + 2)]
     lines = ["  ".join(_cells(row, widths)).rstrip() for row in [["", "", *names], *rows]]
-    environment = comparison.others[-1].environment
+    where = dict.fromkeys(_where(trace.environment) for trace in comparison.lanes)
     return "\n".join(
         [
             *lines,
@@ -277,9 +289,14 @@ def table(comparison: Comparison) -> str:
             *(_against(comparison, other) for other in comparison.others),
             *filter(None, [*map(shortage, comparison.others), caveat(*comparison.lanes)]),
             *_memory_line(comparison),
-            f"{environment_line(environment)}, {'; '.join(environment.weights)}",
+            *(where if len({trace.lane.backend for trace in comparison.lanes}) > 1 else [*where][-1:]),
+            *(note for trace in comparison.lanes for note in trace.environment.notes),
         ]
     )
+
+
+def _where(environment: Environment) -> str:
+    return f"{environment_line(environment)}, {'; '.join(environment.weights)}"
 
 
 def _against(comparison: Comparison, other: Trace) -> str:
@@ -308,6 +325,8 @@ def _lookahead(trace: Trace) -> str:
     lane = trace.lane
     if lane.drafter == "none":
         return "none"
+    if lane.backend != LOCAL and all(round_.lookahead is None for round_ in trace.rounds):
+        return "set by the server"
     threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     trees = any(round_.is_tree for round_ in trace.rounds)
     tree = f", trees of at most {_count(lane.nodes, 'token')}" if trees else ""

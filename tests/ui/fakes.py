@@ -115,6 +115,7 @@ class Run:
     """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text."""
 
     prompt_ids = (1, 2, 3)
+    amended = None
 
     def __init__(self, lane: Lane, request: Request) -> None:
         prompt = request.prompt

@@ -1,0 +1,58 @@
+"""Which server answers at an address: found by asking it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from playground.backends.http import KEY, Http, NotFound
+from playground.backends.llama_server import LlamaServer
+from playground.backends.server import ServerBackend
+from playground.errors import PlaygroundError
+
+
+def connect(url: str, model: str = "") -> ServerBackend:
+    """The backend for the server at an address. Its key comes from the environment variable KEY.
+
+    Args:
+        model: the name of the model to ask for; "" if the server has only one.
+
+    Raises:
+        PlaygroundError: nothing answers there, it is neither llama-server nor vLLM, it refuses the key, or it serves
+            no such model.
+    """
+    http = Http(url, os.environ.get(KEY, ""))
+    listing = _models(http)
+    owner = str(listing[0].get("owned_by", "unknown"))
+    if owner == "llamacpp":
+        names = {PurePath(str(it["id"])).name: [it["id"], *it.get("aliases", [])] for it in listing}
+        return LlamaServer(http, _chosen(names, model, http.url))
+    raise PlaygroundError(
+        f"The server at {http.url} is neither llama-server nor vLLM: its model belongs to {owner!r}. Give the address "
+        "of one of these."
+    )
+
+
+def _models(http: Http) -> list[dict[str, Any]]:
+    try:
+        data = http.get("/v1/models")
+    except NotFound:
+        data = {}
+    listing = data.get("data") if isinstance(data, dict) else None
+    if not isinstance(listing, list) or not listing or not all(isinstance(it, dict) and "id" in it for it in listing):
+        raise PlaygroundError(
+            f"The server at {http.url} does not list its models at /v1/models, so it is neither llama-server nor vLLM. "
+            "Check address and port."
+        )
+    return listing
+
+
+def _chosen(names: Mapping[str, list[Any]], model: str, url: str) -> str:
+    """The name of the model that was asked for by its name or an alias, or of the only one."""
+    for name, aliases in names.items():
+        if model in (name, *aliases) or (not model and len(names) == 1):
+            return name
+    asked = f"does not serve {model!r}" if model else "serves several models: choose one with --model"
+    raise PlaygroundError(f"The server at {url} {asked}. It serves: {', '.join(names)}.")

@@ -1,0 +1,179 @@
+"""What all servers have in common as backends: lanes, runs, and rounds with unknowns.
+
+A server reports less than the engine in this process. What it does not report is None in the trace: the ids of
+rejected tokens, p, q, margins, and the split of a round's time. Times are read here, at the client.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+from playground import __version__
+from playground.backends.http import Http
+from playground.errors import check
+from playground.lane import Lane, Request
+from playground.progress import Progress
+from playground.settings import default
+from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Round, TargetToken
+
+WARM_UP_TOKENS = 16
+UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
+
+
+class Piece(NamedTuple):
+    """A token of an answer. `id` is None if the server does not report it."""
+
+    id: int | None
+    text: str
+    special: bool = False
+
+
+class ServerBackend(ABC):
+    """Lanes that one server decodes. Runs may overlap.
+
+    Attributes:
+        kind: the program.
+        how_to_speculate: a sentence for whoever started it without a drafter.
+        model: the name that the server gives its model.
+        drafter: as in `Lane`: "none", the server's name for its method, or UNREPORTED.
+    """
+
+    kind: ClassVar[str]
+    how_to_speculate: ClassVar[str]
+    model: str
+    drafter: str
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+        self._notes: dict[Lane, tuple[str, ...]] = {}  # of a lane's last run
+
+    @property
+    def name(self) -> str:
+        """What its lanes have as `Lane.backend`."""
+        return f"{self.kind} at {self.http.url}"
+
+    def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
+        """The server's lane. Its name differs from those of the lanes `taken`."""
+        method = {"none": "standard", UNREPORTED: "speculative"}.get(self.drafter, self.drafter)
+        name = f"{self.kind}: {method}"
+        if name in (lane.name for lane in taken):
+            name += f", {self.http.url}"
+        return Lane(name, self.model, self.drafter, lookahead=lookahead or default("lookahead"), backend=self.name)
+
+    def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
+        progress(Progress(f"Asking {self.name}"))
+        self.http.text("/health")
+
+    @abstractmethod
+    def encode(self, request: Request) -> list[int]:
+        """The request as the server tokenises it, with its chat template if the request wants that.
+
+        Raises:
+            PlaygroundError: the server cannot, or the prompt does not fit its context.
+        """
+
+    @abstractmethod
+    def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        """Sends a run's request and yields the rounds of the answer. Sets `run.finish` at the end, and `run.amended`
+        and `run.notes` if there is reason to."""
+
+    def run(self, lane: Lane, request: Request) -> ServerRun:
+        return ServerRun(self, lane, request)
+
+    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
+        for _ in self.run(lane, short).rounds:
+            if stop.is_set():
+                break
+
+    @abstractmethod
+    def software(self) -> tuple[dict[str, str], str | None]:
+        """The versions of the server's software, and the number format of its weights (None if it is unknown)."""
+
+    def describe(self, lane: Lane) -> Environment:
+        versions, dtype = self.software()
+        return Environment(
+            versions={"playground": __version__, "python": platform.python_version(), **versions},
+            platform=None,
+            device=None,
+            device_name=self.name,
+            dtype=dtype,
+            threads=None,
+            weights=(f"{self.model} in {self.name}",),
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            notes=self._notes.get(lane, ()),
+        )
+
+    def ended(self, run: ServerRun) -> None:
+        """Keeps a run's notes for `describe`."""
+        self._notes[run.lane] = tuple(run.notes)
+
+    def close(self) -> None:
+        self.http.close()
+
+
+class ServerRun:
+    """One request to a server."""
+
+    def __init__(self, backend: ServerBackend, lane: Lane, request: Request) -> None:
+        self.lane, self.request = lane, request
+        self.prompt_ids: tuple[int, ...] = tuple(backend.encode(request))
+        self.finish: Finish = "stopped"
+        self.amended: tuple[Round, ...] | None = None
+        self.notes: list[str] = []
+        self.rounds: Generator[Round, None, None] = self._decoded(backend)
+
+    def memory(self) -> None:
+        """A server does not report it."""
+
+    def _decoded(self, backend: ServerBackend) -> Generator[Round, None, None]:
+        try:
+            yield from backend.answer(self)
+        finally:
+            backend.ended(self)
+
+
+def round_of(
+    pieces: Sequence[Piece], drafted: int, accepted: int, start_s: float, end_s: float, lookahead: int | None = None
+) -> Round:
+    """The round of one verify step.
+
+    Args:
+        pieces: its output, of which the first `accepted` are draft tokens. The target's own token comes last; it is
+            missing if an accepted token ended the text.
+        drafted: how many tokens were drafted.
+    """
+    kept = pieces[:accepted]
+    own = pieces[accepted] if len(pieces) > accepted else None
+    wrong = drafted - len(kept)
+    decisions: list[Decision] = ["rejected", *["unverified"] * (wrong - 1)] if own and wrong else ["unverified"] * wrong  # type: ignore[list-item]
+    reason: Reason = "plain" if not drafted else "correction" if wrong else "bonus"
+    return Round(
+        lookahead=lookahead,
+        drafted=(
+            *(DraftToken(*piece, q=None, p=None, margin=None, decision="accepted") for piece in kept),
+            *(DraftToken(None, "", False, None, None, None, decision) for decision in decisions),
+        ),
+        target=TargetToken(*own, p=None, margin=None, reason=reason) if own else None,
+        start_s=start_s,
+        draft_s=None,
+        verify_s=None,
+        end_s=end_s,
+    )
+
+
+def check_room(name: str, prompt: int, context: int | None) -> None:
+    """Raises:
+    PlaygroundError: the prompt fills the server's context.
+    """
+    check(
+        context is None or prompt < context,
+        f"The prompt has {prompt:,} tokens, and the context of {name} holds {context or 0:,}. Shorten the prompt to "
+        "leave room for an answer.",
+    )
