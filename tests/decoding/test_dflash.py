@@ -17,7 +17,7 @@ WINDOWS = dict(layer_types=["sliding_attention", "full_attention"], sliding_wind
 
 @cache
 def plain(family: str) -> list[list[int]]:
-    return [generated(TARGETS[family](), prompt) for prompt in prompts(20)]
+    return [generated(TARGETS[family](), prompt) for prompt in prompts(10)]
 
 
 @pytest.mark.parametrize("way", ["chain", "tree"])
@@ -26,7 +26,7 @@ def test_greedy_equals_generate(family, way):
     model = TARGETS[family]()
     network = DFlash(dflash_base(model), model, frozenset())
     decisions = []
-    for prompt, expected in zip(prompts(20), plain(family), strict=True):
+    for prompt, expected in zip(prompts(10), plain(family), strict=True):
         rounds = rounds_of(model, over(network, way), prompt)
         assert ids_of(rounds) == expected
         decisions += [token.decision for round_ in rounds for token in round_.drafted]
@@ -48,7 +48,7 @@ def test_the_tokens_and_the_passes_are_those_of_transformers_own_way(monkeypatch
 
     monkeypatch.setattr(type(model), "forward", counted)
     ours = theirs = 0
-    for prompt in prompts(20):
+    for prompt in prompts(10):
         rounds = rounds_of(model, over(network), prompt)
         ours += len(rounds)
         passes.clear()

@@ -157,7 +157,7 @@ def test_the_tokens_of_transformers_own_drafting_in_no_more_passes(monkeypatch):
     passes = []
     forward = type(model).forward
     monkeypatch.setattr(type(model), "forward", lambda self, *a, **k: passes.append(1) or forward(self, *a, **k))
-    theirs = [generated(model, prompt, TOKENS, assistant_model=assistant) for prompt in prompts(20)]
-    chains = runs("text", "chain", False, 20)
+    theirs = [generated(model, prompt, TOKENS, assistant_model=assistant) for prompt in prompts(10)]
+    chains = runs("text", "chain", False, 10)
     assert [ids_of(rounds) for rounds in chains] == theirs
     assert sum(len(rounds) for rounds in chains) <= len(passes)

@@ -61,7 +61,7 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
     model = TARGETS[family]()
     network = network_for(way, model, torch.arange(0, V, 2))
     drafted, joined = 0, 0
-    for prompt in prompts(20):
+    for prompt in prompts(10):
         rounds = rounds_of(model, drafting(way, network), prompt)
         assert ids_of(rounds) == generated(model, prompt)
         text = list(prompt)
@@ -71,8 +71,8 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(family,
                 assert set(others) <= set(text)
             drafted, joined = drafted + len(round_.drafted), joined + len(others)
             text += [token.id for token in round_.tokens]
-    assert drafted > 100
-    assert joined > 20
+    assert drafted > 50
+    assert joined > 10
 
 
 @pytest.mark.parametrize("way", ["mtp", "heads"])

@@ -36,7 +36,7 @@ def run(models, drafter: str, prompt: list[int], **options):
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "suffix", "assistant", "itself"])
 def test_greedy_equals_generate_token_for_token(models, drafter):
-    for prompt in prompts(20):
+    for prompt in prompts(10):
         assert ids_of(run(models, drafter, prompt)) == generated(models[0], prompt)
 
 

@@ -38,7 +38,7 @@ def store():
 def traces(store):
     """By drafter, each beside the same standard lane."""
     assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in STARTER.drafters]
-    lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=24)
+    lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=14)
     backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
     comparison = run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
     return {trace.lane.drafter: trace for trace in comparison.lanes}
