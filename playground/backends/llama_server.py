@@ -125,5 +125,5 @@ def rounds(events: Iterable[Event], end: dict[str, Any], lookahead: int | None =
         if data["stop"]:
             end.update(data)
             break
-    if pieces:  # an accepted token ended the text
+    if end and pieces:  # an accepted token ended the text
         yield round_of(pieces, drafted, accepted, start_s, end_s, lookahead)

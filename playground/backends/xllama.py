@@ -1,0 +1,60 @@
+"""llama.cpp's HTTP server out of the wheel xllamacpp, with llama-server's options.
+
+`python -m playground.backends.xllama …` ends when its standard input does, which is when what started it is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+QUIET = -1  # of llama.cpp's verbosity
+
+
+def main() -> None:
+    import xllamacpp
+
+    options = _parser(_lookups(xllamacpp)).parse_args()
+    params = xllamacpp.CommonParams()
+    params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
+    params.n_ctx, params.n_parallel = options.ctx_size, options.parallel
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    params.endpoint_metrics, params.verbosity = options.metrics, QUIET
+    if options.spec_type:
+        name = options.spec_type.replace("-", "_")
+        params.speculative.types = [_lookups(xllamacpp)[options.spec_type]]
+        sizes = getattr(params.speculative, name)
+        sizes.size_n, sizes.size_m = (getattr(options, f"spec_{name}_{size}") for size in ("size_n", "size_m"))
+    server = xllamacpp.Server(params)
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
+def _lookups(xllamacpp: Any) -> dict[str, Any]:
+    """The lookups of this build that have the sizes n and m, by llama-server's names."""
+    params = xllamacpp.CommonParams().speculative
+    kinds = {
+        kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_").lower(): kind for kind in xllamacpp.common_speculative_type
+    }
+    return {
+        name.replace("_", "-"): kind for name, kind in kinds.items() if hasattr(getattr(params, name, None), "size_n")
+    }
+
+
+def _parser(lookups: dict[str, Any]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    for name in ("--port", "--ctx-size", "--parallel", "--threads"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--metrics", action="store_true")
+    parser.add_argument("--spec-type", choices=lookups)
+    for lookup in lookups:
+        for size in ("size-n", "size-m"):
+            parser.add_argument(f"--spec-{lookup}-{size}", type=int, default=3)
+    return parser
+
+
+if __name__ == "__main__":
+    main()
