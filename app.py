@@ -1,13 +1,13 @@
-"""Builds the page and serves it: `python app.py [--host H] [--port P] [--share] [--pair NAME] [--mcp]`."""
+"""Builds the page and serves it: `python app.py [--host H] [--port P] [--share] [--pair NAME] [--mcp] [--trusted]`."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from importlib.util import find_spec
 
+from playground.access import access_for, addresses_of, strangers_can_reach
 from playground.errors import PlaygroundError
 from playground.models.fit import default_pair
 from playground.models.store import ModelStore
@@ -26,34 +26,45 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", default=None, help="also create a public link")
     parser.add_argument("--pair", choices=pairs, help="the pair to load at startup")
     parser.add_argument("--mcp", action="store_true", default=None, help="also serve /compare as a tool over MCP")
+    audience = parser.add_mutually_exclusive_group()
+    audience.add_argument(
+        "--public",
+        action="store_true",
+        default=None,
+        help="limits for strangers; on by itself with --share, on a Space, and on a host that is not loopback",
+    )
+    audience.add_argument("--trusted", dest="public", action="store_false", help="no limits for those who reach it")
+    parser.add_argument(
+        "--allow-models",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="the models that strangers may type, or any for every id on the hub (default: none)",
+    )
     args = parser.parse_args()
     if args.mcp and find_spec("mcp") is None:
         raise PlaygroundError('--mcp needs the MCP package. Install it: pip install "gradio[mcp]".')
-    _check_host(args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+    addresses = addresses_of(args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+    share = args.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
+    access = access_for(
+        strangers_can_reach(addresses, share) if args.public is None else args.public, args.allow_models
+    )
     default = pairs[args.pair] if args.pair else default_pair(pairs)
     examples = suites["examples"].prompts if "examples" in suites else ()
-    blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems)
+    blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems, access=access)
     try:
         blocks.launch(
             server_name=args.host,
             server_port=args.port,
             share=args.share,
             mcp_server=args.mcp,
-            max_file_size="64mb",
             **page.look(),
+            **page.bounds(access),
         )
     except (OSError, OverflowError) as error:
         raise PlaygroundError(
             f"Cannot serve the page: {' '.join(str(error).split())} Choose another --host or --port."
         ) from None
-
-
-def _check_host(host: str) -> None:
-    """Fails at once; Gradio would try every port, which takes minutes."""
-    try:
-        socket.getaddrinfo(host.strip("[]"), None)
-    except OSError as error:
-        raise PlaygroundError(f"There is no address {host!r} to listen on ({error}). Choose another --host.") from None
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SHIPPED = PRESETS.parent / "assets" / "drafters"
 DRAFTERS = tuple(name for name in METHODS if name != "none")
 WEIGHTED = tuple(name for name, method in METHODS.items() if method.weights)
+HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 T = TypeVar("T")

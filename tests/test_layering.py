@@ -23,6 +23,7 @@ FORBIDDEN = {
     "models": ABOVE | {"decoding", "views", "gradio", "plotly"},
     "views": ABOVE | {"decoding", "models", "gradio", "torch", "transformers"},
     "metrics": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
+    "access": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
     "trace": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
 }
 

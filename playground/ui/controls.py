@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple
 
@@ -10,6 +10,7 @@ import gradio as gr
 from gradio.components import Component
 from pydantic import Strict, TypeAdapter, ValidationError
 
+from playground.access import Access
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
@@ -51,21 +52,24 @@ class Asked:
     system: str = default("system")
     chat_template: Annotated[bool, Strict()] = default("chat_template")
 
-    def resolve(self, pairs: dict[str, Pair], *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
+    def resolve(
+        self, pairs: dict[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
+    ) -> tuple[Pair, list[Lane], Request]:
         """What to run: the standard lane and the one of the drafter or, with `every`, of all drafters of the pair.
+        `typed` turns the name of a model that was typed into the one that is loaded.
 
         Raises:
             PlaygroundError: a value of the wrong type or out of bounds, an unknown pair, or models that do not fit.
         """
         asked = _checked(self)
         if asked.pair == OWN:
-            pair = custom_pair(asked.target, asked.assistant, asked.drafter)
+            pair = custom_pair(typed(asked.target), typed(asked.assistant), asked.drafter)
         elif asked.pair in pairs:
             pair = pairs[asked.pair]
         else:
             raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        typed = [field.name for field in fields(Request) if field.name in SETTINGS]
-        request = Request(**{name: getattr(asked, name) for name in typed})
+        of_request = [field.name for field in fields(Request) if field.name in SETTINGS]
+        request = Request(**{name: getattr(asked, name) for name in of_request})
         settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
         if every:
             return pair, all_drafters(pair, **settings), request
@@ -81,9 +85,11 @@ def _checked(asked: Asked) -> Asked:
         raise PlaygroundError(SETTINGS[str(problem["loc"][0])].refusal(problem["input"])) from None
 
 
-def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits) -> tuple[Controls, Buttons]:
+def build(
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access
+) -> tuple[Controls, Buttons]:
     """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
-    rest under Advanced."""
+    rest under Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
     made: Controls = {}
     text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
     made["system"] = gr.Textbox(system_text, lines=1, render=False, **_words("system"))
@@ -117,11 +123,12 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fit
         made["lookahead"] = _slider("lookahead", default.lookahead)
         made["temperature"] = _slider("temperature")
     with gr.Row(visible=False, elem_id="own-models") as own:
-        made["target"] = gr.Textbox("", placeholder="owner/name or folder", **_words("target"))
-        made["assistant"] = gr.Textbox("", placeholder="optional", **_words("assistant"))
+        typing = {"info": access.typing} if access.typing else {}
+        for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
+            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**_words(name), **typing})
     with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
         with gr.Row(elem_classes="controls"):
-            made["max_new_tokens"] = _slider("max_new_tokens")
+            made["max_new_tokens"] = _slider("max_new_tokens", most=access.limits.new_tokens)
             made["policy"] = gr.Dropdown(
                 [(label, name) for name, label in SETTINGS["policy"].choices.items()],
                 value=default.policy,
@@ -157,15 +164,16 @@ def build(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fit
         show_progress="hidden",
         api_visibility="private",
     )
-    gr.on(
-        [made["assistant"].blur, made["assistant"].submit],
-        _drafter_for,
-        inputs=[made["assistant"], made["drafter"]],
-        outputs=made["drafter"],
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    if not access.public:  # it looks into the folder that was typed
+        gr.on(
+            [made["assistant"].blur, made["assistant"].submit],
+            _drafter_for,
+            inputs=[made["assistant"], made["drafter"]],
+            outputs=made["drafter"],
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        )
     return made, Buttons(run, stop, every)
 
 
@@ -202,12 +210,14 @@ def _words(name: str) -> dict[str, Any]:
     return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
 
 
-def _slider(name: str, value: float | None = None) -> gr.Slider:
-    """A slider that starts at the value, or at the setting's default."""
+def _slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
+    """A slider that starts at the value, or at the setting's default, and ends at `most`."""
     setting = SETTINGS[name]
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
-    return gr.Slider(low, high, setting.default if value is None else value, step=step, buttons=[], **_words(name))
+    return gr.Slider(
+        low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **_words(name)
+    )
 
 
 def _about(drafter: str) -> str:

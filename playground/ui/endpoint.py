@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -13,16 +13,17 @@ from playground.drafting_methods import METHODS
 from playground.settings import SETTINGS
 from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events
+from playground.ui.readers import address_of
 
 
-def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency_limit: int) -> None:
+def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency: Mapping[str, Any]) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     told = {it.name: describe(it.name, choices.get(it.name, ()), optional=it.default is None) for it in fields(Asked)}
     compare = _compare(events)
     # An MCP server reads the descriptions of a tool's parameters here.
     compare.__doc__ = "\n".join([str(compare.__doc__), "", "Parameters:", *map(": ".join, told.items())])
-    published = gr.api(compare, api_name="compare", concurrency_limit=concurrency_limit)
+    published = gr.api(compare, api_name="compare", **concurrency)
     # gr.api labels the parameters by their number, and takes no descriptions.
     inputs: Sequence[Any] = page.fns[published["id"]].inputs
     for (name, text), component in zip(told.items(), inputs, strict=True):
@@ -38,16 +39,16 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
     return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
 
 
-def _compare(events: Events) -> Callable[..., dict]:
+def _compare(events: Events) -> Callable[..., Awaitable[dict]]:
     """A function for `gr.api`, which reads names, types and defaults from its signature: those of `Asked`."""
 
-    def compare(request: gr.Request, *values: Any) -> dict:
+    async def compare(request: gr.Request, *values: Any) -> dict:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
         whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
         probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
-        return events.compare(str(request.session_hash), Asked(*values))
+        return await events.compare(str(request.session_hash), Asked(*values), address=address_of(request))
 
     kinds = {"request": gr.Request, **get_type_hints(Asked), "return": dict}
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)

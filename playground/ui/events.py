@@ -1,7 +1,7 @@
 """What happens when someone presses something. Handlers drain a run and never touch a tensor.
 
-A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by the
-end of its session, or when Gradio closes the handler's generator because the tab was closed.
+A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by a
+limit, or when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -11,47 +11,39 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import gradio as gr
+from anyio import to_thread
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
 from playground import export
+from playground.access import Access
 from playground.backends.base import Backend
-from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event, Finished
 from playground.experiments.work import Compare, Repeat, Work
-from playground.lane import LOCAL
+from playground.lane import LOCAL, Lane, Request
 from playground.models.device import gigabytes
 from playground.models.fit import Fit
 from playground.presets import Pair
-from playground.progress import Progress
 from playground.trace import Comparison
 from playground.ui import filling, share
 from playground.ui.controls import Asked
 from playground.ui.screen import Screen, results
+from playground.ui.turns import Run, Turns
 
 logger = logging.getLogger(__name__)
 
-DRAIN_HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
 REPEATS = 3
 LARGE = 1e9  # bytes to download from which it is asked first
-
-
-class Run(Protocol):
-    """Work under way: a `BackgroundRun`, or one in another process."""
-
-    def stop(self) -> None: ...
-
-    def drain(self, hz: float) -> Iterator[list[Event]]: ...
 
 
 Start = Callable[[Pair, Work], Run]
@@ -107,6 +99,7 @@ class Events:
         backend_for: the backend that runs a pair's lanes.
         fit_of: whether a pair can run here.
         elsewhere: starts runs in place of the threads and the queue of this process.
+        access: what visitors may do.
     """
 
     def __init__(
@@ -115,82 +108,81 @@ class Events:
         backend_for: BackendFor,
         fit_of: Callable[[Pair], Fit],
         elsewhere: Start | None = None,
+        access: Access = Access(),  # noqa: B008  # frozen
     ) -> None:
         self._pairs = pairs
         self._elsewhere = elsewhere
         self._fit_of = fit_of
         self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
-        self._queue = DeviceQueue()
-        self._runs: dict[Run, str] = {}  # whose it is
-        self._stopped: set[str] = set()  # sessions that pressed Stop since they pressed Run: maybe before it began
+        self._access = access
+        self._turns = Turns(access)
 
     def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
-        self._stopped.discard(session)
+        self._turns.begin(session)
         return (*self._outcome(None), *_buttons(running=True))
 
     def begin_repeat(self, session: str) -> tuple[Any, ...]:
         """The results stay until there are better ones."""
-        self._stopped.discard(session)
+        self._turns.begin(session)
         return _buttons(running=True)
 
     def stream(
-        self, session: str, asked: Asked, *, every: bool = False, agreed: float = LARGE
-    ) -> Iterator[tuple[Any, ...]]:
+        self, session: str, asked: Asked, *, every: bool = False, agreed: float = LARGE, address: str = ""
+    ) -> AsyncGenerator[tuple[Any, ...], None]:
         """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
-        shown (None without a comparison). `agreed`: the largest download, in bytes."""
+        shown (None without a comparison). `agreed`: the largest download, in bytes. `address`: the browser's."""
         try:
-            pair, lanes, request = asked.resolve(self._pairs, every=every)
+            pair, lanes, request = self._resolved(asked, every=every)
         except PlaygroundError as problem:
-            screen = Screen()
-            screen.end(str(problem))
-            yield screen.value(), None
-            return
+            return _refusal(problem)
         screen = Screen("waiting", limit=request.max_new_tokens, lanes=len(lanes))
-        yield screen.value(), None
-        yield from self._stream(session, pair, screen, Compare(lanes, request, skip=every), agreed)
-        if screen.download:
-            self._offers[session] = Offer(screen.download, every)
+        return self._stream(session, pair, screen, Compare(lanes, request, skip=every), agreed, address)
 
-    def accept(self, session: str, asked: Asked) -> Iterator[tuple[Any, ...]]:
+    def accept(self, session: str, asked: Asked, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
         """The download that was offered is wanted: as `stream`. A larger one is asked about again."""
         offer = self._offers.pop(session, Offer(LARGE, every=False))
-        yield from self.stream(session, asked, every=offer.every, agreed=offer.size)
+        return self.stream(session, asked, every=offer.every, agreed=offer.size, address=address)
 
-    def repeat(self, session: str, shown: Shown) -> Iterator[tuple[Any, ...]]:
+    def repeat(self, session: str, shown: Shown, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
         """Runs all lanes again, interleaved; as `stream`."""
         pair = shown.pair
         assert pair, "a trace from a file has no button for it"
-        yield from self._stream(session, pair, shown.screen(), Repeat(shown.comparison, REPEATS))
+        return self._stream(session, pair, shown.screen(), Repeat(shown.comparison, REPEATS), address=address)
 
     def choose(self, shown: Shown, name: str) -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
         shown = replace(shown, chosen=name)
         return (shown.screen().value(), shown, *self._outcome(shown))
 
-    def _stream(
-        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf")
-    ) -> Iterator[tuple[Any, ...]]:
+    async def _stream(
+        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = ""
+    ) -> AsyncGenerator[tuple[Any, ...], None]:
+        def taken(batch: Sequence[Event]) -> dict[str, Any]:
+            for event in batch:
+                screen.take(event)
+            return screen.value()
+
         error = ""
         screen.repeatable = False
+        yield screen.value(), gr.skip() if screen.comparison else None
         try:
-            with self._running(session, pair, work, agreed) as run:
-                for batch in run.drain(DRAIN_HZ):
-                    for event in batch:
-                        screen.take(event)
-                    if batch:
-                        yield screen.value(), gr.skip()
+            async with aclosing(self._turns.run(session, address, self._start(pair, work, agreed))) as batches:
+                async for batch in batches:
+                    yield await to_thread.run_sync(taken, batch), gr.skip()
+        except LargeDownload as problem:
+            error, screen.download = str(problem), problem.size
+            self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
         except PlaygroundError as problem:
             error = str(problem)
-            screen.download = problem.size if isinstance(problem, LargeDownload) else 0
         except Exception:
             logger.exception("a comparison failed")
             error = OURS
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
-        yield screen.value(), shown
+        yield await to_thread.run_sync(screen.value), shown
 
     def finish(self, shown: Shown | None) -> tuple[Any, ...]:
         """A run has ended: what there is to say of it."""
@@ -198,15 +190,12 @@ class Events:
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
-        self._stopped.add(session)
-        self._end(session)
+        self._turns.stop(session)
 
     def leave(self, session: str) -> None:
-        """The tab was closed or loaded anew, or the endpoint's client is gone. Gradio closes a tab's generator then,
-        but not always at once, and tells the endpoint nothing."""
-        self._stopped.discard(session)
+        """The tab was closed or loaded anew."""
         self._offers.pop(session, None)
-        self._end(session)
+        self._turns.leave(session)
 
     def clear(self) -> tuple[Any, ...]:
         return (Screen().value(), None, *self._outcome(None))
@@ -229,36 +218,33 @@ class Events:
         values = filling.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
         return (shown.screen().value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
-    def compare(self, session: str, asked: Asked) -> dict:
+    async def compare(self, session: str, asked: Asked, *, address: str = "") -> dict:
         """The endpoint: one comparison as `export` writes it.
 
         Raises:
             gr.Error: it cannot be had, in words.
         """
         try:
-            pair, lanes, request = asked.resolve(self._pairs)
-            with self._running(session, pair, Compare(lanes, request)) as run:
-                done = [event for batch in run.drain(DRAIN_HZ) for event in batch if isinstance(event, Finished)]
+            pair, lanes, request = self._resolved(asked)
+            start = self._start(pair, Compare(lanes, request), float("inf"))
+            async with aclosing(self._turns.run(session, address, start)) as batches:
+                done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
-            return export.to_json(done[0].comparison)
+            return await to_thread.run_sync(export.to_json, done[0].comparison)
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from None
         except Exception:
             logger.exception("a comparison failed")
             raise gr.Error(OURS, print_exception=False) from None
 
-    @contextmanager
-    def _running(self, session: str, pair: Pair, work: Work, agreed: float = float("inf")) -> Iterator[Run]:
-        run = self._elsewhere(pair, work) if self._elsewhere else self._start(pair, work, agreed)
-        self._runs[run] = session
-        try:
-            if session in self._stopped:
-                run.stop()
-            yield run
-        finally:
-            run.stop()
-            del self._runs[run]
+    def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
+        """Raises:
+        PlaygroundError: it cannot be run, or is more than visitors may ask for.
+        """
+        pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
+        self._access.check_request(request)
+        return pair, lanes, request
 
     def _check(self, pair: Pair, agreed: float) -> None:
         """Raises:
@@ -269,11 +255,6 @@ class Events:
             raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
         if fit.download > agreed:
             raise LargeDownload(pair, fit.download)
-
-    def _end(self, session: str) -> None:
-        for run, owner in tuple(self._runs.items()):
-            if owner == session:
-                run.stop()
 
     def _outcome(self, shown: Shown | None) -> tuple[Any, ...]:
         """The results, the Share menu's Markdown, the HTML file and the trace."""
@@ -292,20 +273,31 @@ class Events:
             _saved(f"{name}.json", trace),
         )
 
-    def _start(self, pair: Pair, work: Work, agreed: float) -> BackgroundRun:
-        def in_turn(stop: threading.Event, emit: Callable[[Event], None]) -> None:
-            with self._queue.turn(stop, lambda ahead: emit(Progress(_waiting(ahead)))) as mine:
-                if mine:
+    def _start(self, pair: Pair, work: Work, agreed: float) -> Callable[[Callable[[], None]], Run]:
+        """What `Turns.run` starts a run with."""
+
+        def elsewhere(release: Callable[[], None]) -> Run:
+            release()
+            assert self._elsewhere
+            return self._elsewhere(pair, work)
+
+        def here(release: Callable[[], None]) -> Run:
+            def act(stop: threading.Event, emit: Callable[[Event], None]) -> None:
+                try:
                     self._check(pair, agreed)
                     work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit)
+                finally:
+                    release()
 
-        return BackgroundRun(in_turn)
+            return BackgroundRun(act)
+
+        return elsewhere if self._elsewhere else here
 
 
-def _waiting(ahead: int) -> str:
-    place = ahead + 1
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
-    return f"You are {place}{ending} in the queue."
+async def _refusal(problem: PlaygroundError) -> AsyncGenerator[tuple[Any, ...], None]:
+    screen = Screen()
+    screen.end(str(problem))
+    yield screen.value(), None
 
 
 def _buttons(*, running: bool) -> tuple[Any, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from gradio.components import Component
 from gradio.events import Dependency
 from starlette.middleware import Middleware
 
+from playground.access import Access
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, own_settings, panels, runs, share
@@ -21,6 +23,7 @@ from playground.ui.events import BackendFor, Events, Shown
 from playground.ui.fits import Fits
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
+from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 
 TITLE = "Speculative Decoding Playground"
@@ -28,7 +31,8 @@ TAGLINE = (
     "A small drafter guesses ahead; the model checks several guesses in one pass. Same answer, fewer passes. "
     "See whether it speeds up your model, and why."
 )
-IN_LINE = 24  # sessions that may wait for the device, each in one of Gradio's 40 threads; more wait in Gradio's queue
+SHORT = 8  # calls at a time of each handler that does not run models
+BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
 DAY_S = 86_400
 
 # fmt: off
@@ -47,10 +51,12 @@ def build(
     *,
     problems: list[str] | None = None,
     backend_for: BackendFor | None = None,
+    access: Access = Access(),  # noqa: B008  # frozen
 ) -> gr.Blocks:
     """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
-    `backend_for` replaces the local backend, for tests."""
-    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit)
+    `backend_for` replaces the local backend, for tests; `access` says what visitors may do."""
+    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, access=access)
+    waiting = {"concurrency_id": "device", "concurrency_limit": access.limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
@@ -59,8 +65,8 @@ def build(
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked, own, outputs = _lay_out(pairs, default, examples, fits)
-        finished = _wire(page, events, asked, outputs)
+        asked, own, outputs = _lay_out(pairs, default, examples, fits, access)
+        finished = _wire(page, events, asked, outputs, waiting)
         share.wire(outputs.share, outputs.buttons[0], controls.inputs(asked), pairs)
 
         def listed() -> Any:
@@ -81,8 +87,19 @@ def build(
             end.then(listed_again, None, asked["pair"], **shown)
         _fill_from_address(page, asked, pairs, default)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
-        publish(page, events, pairs, IN_LINE)
+        publish(page, events, pairs, waiting)
+    page.queue(api_open=False, max_size=2 * access.limits.runs, default_concurrency_limit=SHORT)
     return page
+
+
+def bounds(access: Access) -> dict[str, Any]:
+    """What the server may hold, as arguments for `launch`. Each run that waits is an event under way."""
+    limits = access.limits
+    return {
+        "max_threads": limits.runs + BESIDES,
+        "max_file_size": limits.upload,
+        "state_session_capacity": limits.sessions,
+    }
 
 
 def look() -> dict[str, Any]:
@@ -121,9 +138,9 @@ class Outputs:
 
 
 def _lay_out(
-    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access
 ) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
-    asked, go = controls.build(pairs, default, examples, fits)
+    asked, go = controls.build(pairs, default, examples, fits, access)
     own = own_settings.lay_out()
     stage = panels.stage(Screen.recorded().value())
     with gr.Row(elem_id="actions"):
@@ -152,54 +169,51 @@ def _plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs) -> list[Dependency]:
+def _wire(
+    page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs, waiting: dict[str, Any]
+) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, every, clear, open_, strip = outputs.buttons
     stage: Any = outputs.stage
     shown, kept = gr.State(), gr.State([])
 
-    def begin(request: gr.Request) -> tuple[Any, ...]:
+    async def begin(request: gr.Request) -> tuple[Any, ...]:
         return events.begin(str(request.session_hash))
 
-    def stream(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.stream(str(request.session_hash), controls.Asked(*values))
-
-    def stream_every(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.stream(str(request.session_hash), controls.Asked(*values), every=True)
-
-    def accept(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from events.accept(str(request.session_hash), controls.Asked(*values))
-
-    def begin_repeat(request: gr.Request) -> tuple[Any, ...]:
+    async def begin_repeat(request: gr.Request) -> tuple[Any, ...]:
         return events.begin_repeat(str(request.session_hash))
 
-    def repeat(request: gr.Request, shown: Shown) -> Iterator[tuple[Any, ...]]:
-        yield from events.repeat(str(request.session_hash), shown)
+    stream = _streamed(lambda session, *values, **who: events.stream(session, controls.Asked(*values), **who))
+    stream_every = _streamed(
+        lambda session, *values, **who: events.stream(session, controls.Asked(*values), every=True, **who)
+    )
+    accept = _streamed(lambda session, *values, **who: events.accept(session, controls.Asked(*values), **who))
+    repeat = _streamed(events.repeat)
 
     def choose(shown: Shown, pressed: gr.EventData) -> tuple[Any, ...]:
         return events.choose(shown, pressed.lane)
 
-    def stop_own(request: gr.Request) -> None:
+    async def stop_own(request: gr.Request) -> None:
         events.stop(str(request.session_hash))
 
-    def leave(request: gr.Request) -> None:
+    async def leave(request: gr.Request) -> None:
         events.leave(str(request.session_hash))
 
     results = [*outputs.outcome, *outputs.buttons]
     asked_for = controls.inputs(asked)
     streams = [
         run.click(begin, None, results, queue=False, **private).then(
-            stream, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+            stream, asked_for, [stage, shown], **waiting, **private
         ),
         every.click(begin, None, results, queue=False, **private).then(
-            stream_every, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+            stream_every, asked_for, [stage, shown], **waiting, **private
         ),
         stage.download(begin, None, results, queue=False, **private).then(
-            accept, asked_for, [stage, shown], concurrency_limit=IN_LINE, **private
+            accept, asked_for, [stage, shown], **waiting, **private
         ),
         stage.retry(begin_repeat, None, outputs.buttons, queue=False, **private).then(
-            repeat, shown, [stage, shown], concurrency_limit=IN_LINE, **private
+            repeat, shown, [stage, shown], **waiting, **private
         ),
     ]
     finished = [streamed.success(events.finish, shown, results, **private) for streamed in streams]
@@ -210,12 +224,25 @@ def _wire(page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Ou
     stage.select(choose, shown, [stage, shown, *outputs.outcome], **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
-    clear.click(events.clear, None, [stage, shown, *outputs.outcome], **private)
+    clear.click(events.clear, None, [stage, shown, *outputs.outcome], queue=False, **private)
     filled = [stage, shown, *outputs.outcome, *asked_for]
     open_.upload(events.open, open_, filled, **private)
     strip.input(lambda past, index: events.restore(past[index]), [kept, strip], filled, **private)
     gr.on([clear.click, open_.upload], lambda past: runs.choices(past, None), kept, strip, **private)
     return finished
+
+
+def _streamed(
+    updates: Callable[..., AsyncGenerator[tuple[Any, ...], None]],
+) -> Callable[..., AsyncGenerator[tuple[Any, ...], None]]:
+    """A handler that yields what `updates` makes of a session, the values of the inputs and the browser's address."""
+
+    async def handle(request: gr.Request, *values: Any) -> AsyncGenerator[tuple[Any, ...], None]:
+        async with aclosing(updates(str(request.session_hash), *values, address=address_of(request))) as each:
+            async for update in each:
+                yield update
+
+    return handle
 
 
 def _keep(past: list[Shown], shown: Shown | None) -> tuple[list[Shown], dict[str, Any]]:

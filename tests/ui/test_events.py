@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import gradio as gr
 import pytest
 
 from playground import export
+from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.trace import Round
-from playground.ui.controls import Asked
+from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events, Shown
 from tests.ui import fakes
+from tests.ui.driven import driven
 from tests.ui.test_controls import ASKED
 
 PAIRS = {"fake": fakes.PAIR, "large": fakes.LARGE, "far": fakes.FAR}
@@ -27,9 +30,9 @@ def asked(**changes) -> Asked:
     return dataclasses.replace(ASKED, **changes)
 
 
-def last(updates: Iterator[tuple]) -> tuple[dict, Shown | None]:
+def last(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> tuple[dict, Shown | None]:
     """The stage's value after all updates, and what is shown at last."""
-    *_, update = updates
+    *_, update = driven(updates)
     return update
 
 
@@ -91,7 +94,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
-    updates = events.stream("mine", asked())
+    updates = driven(events.stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
     events.stop("another's")
@@ -107,7 +110,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
     stopped = threading.Event()
     events = Events(PAIRS, endless(threading.Event(), stopped), fakes.Store().fit)
     events.begin("mine")
-    updates = events.stream("mine", asked())
+    updates = driven(events.stream("mine", asked()))
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
@@ -119,7 +122,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked())
+    updates = driven(Events(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -129,7 +132,7 @@ def test_a_closed_generator_stops_its_run():
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
     events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
-    first, second = (events.stream(name, asked()) for name in ("first", "second"))
+    first, second = (driven(events.stream(name, asked())) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
     status = ""
@@ -146,7 +149,7 @@ def test_a_repeat_gives_a_range_and_keeps_the_run():
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     assert stage["verdict"]["repeatable"] and stage["verdict"]["repeats"] is None
     events.begin_repeat("mine")
-    stages = list(events.repeat("mine", shown))
+    stages = list(driven(events.repeat("mine", shown)))
     told = [stage["status"]["text"] for stage, _ in stages]
     assert any(text.startswith("Repeat 2 of 3") for text in told)
     assert not stages[0][0]["verdict"]["repeatable"], "no second press while it runs"
@@ -158,7 +161,7 @@ def test_a_repeat_gives_a_range_and_keeps_the_run():
 def test_a_repeat_that_is_stopped_keeps_what_was_there():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     _, shown = last(events.stream("mine", asked(max_new_tokens=8)))
-    updates = events.repeat("mine", shown)
+    updates = driven(events.repeat("mine", shown))
     next(updates)
     events.stop("mine")
     stage, again = last(updates)
@@ -194,7 +197,7 @@ def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
 
 def test_all_drafters_stopped_keeps_the_lanes_that_finished():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
-    updates = events.stream("mine", asked(max_new_tokens=40), every=True)
+    updates = driven(events.stream("mine", asked(max_new_tokens=40), every=True))
     for stage, _ in updates:
         if stage["lanes"][1]["log"]:
             break
@@ -209,7 +212,7 @@ def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
     stage, shown = last(events.stream("mine", asked(pair="large")))
     assert "Large pair cannot run here. It needs about 82 GB" in stage["status"]["text"] and shown is None
     with pytest.raises(gr.Error, match="cannot run here"):
-        events.compare("mine", asked(pair="large"))
+        asyncio.run(events.compare("mine", asked(pair="large")))
 
 
 def test_a_large_download_is_asked_first():
@@ -240,7 +243,52 @@ def test_clear_empties_everything():
 
 def test_the_endpoint_returns_the_whole_comparison():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
-    data = events.compare("mine", asked(max_new_tokens=5))
+    data = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
     assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):
-        events.compare("mine", asked(prompt=""))
+        asyncio.run(events.compare("mine", asked(prompt="")))
+
+
+def public(backend=fakes.Backend, **limits) -> Events:
+    access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
+    return Events(PAIRS, backend, fakes.Store().fit, access=access)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"pair": OWN, "target": "/etc"}, "models cannot be typed"),
+        ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "models cannot be typed"),
+        ({"max_new_tokens": 2**31 - 1}, "decodes up to 1,024 new tokens"),
+        ({"prompt": "x" * 30_000}, "takes 20,000"),
+    ],
+)
+def test_what_strangers_may_not_ask_for_is_refused_on_the_page_and_by_the_endpoint(changes, sentence):
+    stage, _ = last(public().stream("mine", asked(**changes)))
+    assert sentence in stage["status"]["text"]
+    with pytest.raises(gr.Error, match=sentence):
+        asyncio.run(public().compare("mine", asked(**changes)))
+
+
+def test_a_run_that_takes_too_long_ends_with_what_it_has_and_says_so():
+    emitted, stopped = threading.Event(), threading.Event()
+    stage, shown = last(public(endless(emitted, stopped), run_s=0.3).stream("mine", asked()))
+    assert stopped.is_set() and "The run was ended after 0 s" in stage["status"]["text"]
+    assert shown.comparison.standard.rounds
+
+
+def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
+    events = public(endless(threading.Event(), threading.Event()), runs_each=2, runs=3)
+    runs = [driven(events.stream(session, asked(), address=address))
+            for session, address in (("a", "8.8.8.8"), ("b", "8.8.8.8"), ("c", "8.8.4.4"))]  # fmt: skip
+    for run in runs:
+        next(run), next(run)
+    stage, _ = last(events.stream("d", asked(), address="8.8.8.8"))
+    assert "2 of your runs are waiting or running" in stage["status"]["text"]
+    stage, _ = last(events.stream("d", asked(), address="1.1.1.1"))
+    assert "3 runs are waiting" in stage["status"]["text"]
+    for run in runs:
+        run.close()
+    run = driven(events.stream("d", asked(), address="8.8.8.8"))
+    next(run), next(run)
+    run.close()

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from playground.errors import PlaygroundError, Stopped
 from playground.models.fetch.files import ModelFiles, inspect
+from playground.presets import HUB
 from playground.progress import Progress, of_bytes
 
 FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
@@ -31,11 +32,13 @@ COPIES = ["*/*", "consolidated*"]  # of the same weights in other layouts
 
 
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
-    """The files of a hub model, fetched if the local cache lacks them.
+    """The files of a hub model, fetched if the local cache lacks them. The id may come with HUB before it, here and
+    below.
 
     Raises:
         PlaygroundError: no such id, gated, unreachable, or without safetensors.
     """
+    repo_id = repo_id.removeprefix(HUB)
     try:
         bar = _bar(f"Fetching {repo_id}", progress)
         folder = _snapshot(repo_id, local_files_only=not reachable(), tqdm_class=bar)
@@ -81,7 +84,7 @@ def cached(repo_id: str) -> bool:
 def size(repo_id: str) -> int:
     """Bytes that `fetch` would bring, as the hub tells within three seconds; 0 where it does not."""
     try:
-        files = HfApi().model_info(repo_id, files_metadata=True, timeout=3).siblings or []
+        files = HfApi().model_info(repo_id.removeprefix(HUB), files_metadata=True, timeout=3).siblings or []
     except Exception:  # unknown, private, gated, or whatever the HTTP client raises
         return 0
     wanted = filter_repo_objects(files, allow_patterns=FILES, ignore_patterns=COPIES, key=lambda file: file.rfilename)
@@ -89,7 +92,7 @@ def size(repo_id: str) -> int:
 
 
 def _snapshot(repo_id: str, **options: Any) -> Path:
-    return Path(snapshot_download(repo_id, allow_patterns=FILES, ignore_patterns=COPIES, **options))
+    return Path(snapshot_download(repo_id.removeprefix(HUB), allow_patterns=FILES, ignore_patterns=COPIES, **options))
 
 
 def reachable() -> bool:

@@ -1,0 +1,35 @@
+"""Whether anyone still reads what a handler sends. Gradio itself tells a generator only after its next yield, and the
+endpoint never."""
+
+from __future__ import annotations
+
+import gradio as gr
+from gradio.context import LocalContext
+
+PATIENCE = 10  # looks, of which the page takes five a second
+
+
+class Reader:
+    """Who reads the event that is being handled; made inside its handler."""
+
+    def __init__(self) -> None:
+        blocks, event_id = LocalContext.blocks.get(None), LocalContext.event_id.get(None)
+        self._queue = blocks._queue if blocks else None
+        self._event = self._queue.event_ids_to_events.get(event_id) if self._queue and event_id else None
+        self._unread, self._in_vain = 0, 0
+
+    def left(self) -> bool:
+        """Whether the connection was closed, or the last looks all found messages of which none had been taken. Counted
+        and not timed: while a model loads, the server may serve nobody for seconds."""
+        if self._queue is None or self._event is None:  # not called through Gradio's queue
+            return False
+        messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
+        unread = messages.qsize() if messages else 0
+        self._in_vain = self._in_vain + 1 if unread and unread >= self._unread else 0
+        self._unread = unread
+        return not self._event.alive or self._in_vain > PATIENCE
+
+
+def address_of(request: gr.Request) -> str:
+    """The client's IP address, or its nearest proxy's; "" if unknown."""
+    return request.client.host if request.client else ""

@@ -1,0 +1,128 @@
+"""Runs of all visitors: they wait for the device, have their turn, and are stopped. Whoever waits holds no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from anyio import to_thread
+
+from playground.access import Access, visitor
+from playground.backends.device_queue import DeviceQueue
+from playground.errors import check
+from playground.experiments.events import Event
+from playground.progress import Progress
+from playground.ui.readers import Reader
+
+HZ = 5  # an update costs server and browser some 20 ms together, maybe of the cores that decode
+FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
+REMEMBERED = 1000  # sessions that pressed Stop
+END: Any = object()
+
+
+class Run(Protocol):
+    """Work under way: a `BackgroundRun`, or one in another process."""
+
+    def stop(self) -> None: ...
+
+    def drain(self, hz: float) -> Iterator[list[Event]]: ...
+
+
+@dataclass(eq=False)
+class Turn:
+    """One run from the press of a button to its end. `run` is None while it waits."""
+
+    session: str
+    visitor: str
+    stopped: bool
+    run: Run | None = None
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.run:
+            self.run.stop()
+
+
+class Turns:
+    """To be used in one event loop."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._queue = DeviceQueue()
+        self._turns: list[Turn] = []
+        self._stopped: deque[str] = deque(maxlen=REMEMBERED)  # since they pressed Run: maybe before the run came here
+
+    def begin(self, session: str) -> None:
+        """Run was pressed: an earlier Stop counts no more."""
+        while session in self._stopped:
+            self._stopped.remove(session)
+
+    def stop(self, session: str) -> None:
+        """Ends the session's runs within one round."""
+        self._stopped.append(session)
+        self._end(session)
+
+    def leave(self, session: str) -> None:
+        """Nobody reads the session's runs any more."""
+        self.begin(session)
+        self._end(session)
+
+    async def run(
+        self, session: str, address: str, start: Callable[[Callable[[], None]], Run]
+    ) -> AsyncGenerator[list[Event], None]:
+        """Waits for the device, then starts a run, and yields what happens in batches, HZ times a second.
+
+        Args:
+            address: where the session's browser is.
+            start: `start(release)` starts the run. It, or the run, calls `release` when others may have the device.
+
+        Raises:
+            PlaygroundError: the visitor's runs, or all runs, are too many; the run took too long.
+            Exception: whatever the run raised.
+        """
+        who, reader = visitor(address, session), Reader()
+        self._access.admit(sum(turn.visitor == who for turn in self._turns), len(self._turns))
+        turn = Turn(session, who, stopped=session in self._stopped)
+        ticket = self._queue.join()
+        self._turns.append(turn)
+        try:
+            told = ""
+            while (ahead := self._queue.ahead(ticket)) and not turn.stopped:
+                if (place := _place(ahead)) != told:
+                    yield [Progress(told := place)]
+                await asyncio.sleep(1 / HZ)
+                turn.stopped |= reader.left()
+            if turn.stopped:
+                return
+            turn.run = start(partial(self._queue.leave, ticket))
+            due = time.monotonic() + self._access.limits.run_s
+            batches = turn.run.drain(HZ)
+            while (batch := await to_thread.run_sync(next, batches, END)) is not END:
+                if batch:
+                    yield batch
+                if reader.left() or time.monotonic() > due:
+                    turn.stop()
+            check(time.monotonic() < due, self._access.out_of_time)
+        finally:
+            turn.stop()
+            self._turns.remove(turn)
+            if turn.run is None:
+                self._queue.leave(ticket)
+
+    def _end(self, session: str) -> None:
+        for turn in self._turns:
+            if turn.session == session:
+                turn.stop()
+
+
+def _place(ahead: int) -> str:
+    if ahead > FAR:
+        return f"More than {(ahead - 1) // FAR * FAR} runs are ahead of yours."
+    place = ahead + 1
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
+    return f"You are {place}{ending} in the queue."

@@ -1,0 +1,107 @@
+"""What strangers may do, and who counts as one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from playground.access import FOR_VISITORS, Access, access_for, addresses_of, strangers_can_reach, visitor
+from playground.errors import PlaygroundError
+from playground.lane import Request
+
+PUBLIC = access_for(True)
+
+
+@pytest.mark.parametrize(
+    ("host", "share", "space", "reached"),
+    [
+        ("127.0.0.1", False, False, False),
+        ("localhost", False, False, False),
+        ("[::1]", False, False, False),
+        ("0.0.0.0", False, False, True),
+        ("::", False, False, True),
+        ("192.168.1.5", False, False, True),
+        ("127.0.0.1", True, False, True),
+        ("127.0.0.1", False, True, True),
+    ],
+)
+def test_strangers_reach_whatever_is_not_loopback_alone(monkeypatch, host, share, space, reached):
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    if space:
+        monkeypatch.setenv("SPACE_ID", "owner/space")
+    assert strangers_can_reach(addresses_of(host), share) == reached
+
+
+def test_a_host_that_does_not_exist_is_named():
+    with pytest.raises(PlaygroundError, match=r"no address 'no\.such"):
+        addresses_of("no.such.host.invalid")
+
+
+def test_on_one_s_own_machine_any_model_may_be_typed():
+    assert [Access().typed(name) for name in (" a/b ", "/a/folder", "4", "")] == ["a/b", "/a/folder", "4", ""]
+    assert Access().typing == ""
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "found"),
+    [
+        ((), "", ""),
+        ((), "4", "4"),
+        (("a/b", "/srv/model"), "/srv/model", "/srv/model"),
+        (("any",), "a/b", "hub:a/b"),
+        (("any",), "docs/help", "hub:docs/help"),  # also where this is a folder
+    ],
+)
+def test_strangers_may_type_what_is_allowed(models, name, found):
+    assert access_for(True, models).typed(name) == found
+
+
+@pytest.mark.parametrize(
+    ("models", "name"),
+    [
+        ((), "a/b"),
+        (("a/b",), "a/c"),
+        *(
+            (("any",), name)
+            for name in ("/etc", "../x", "./x", "~/x", "a/../b", "a/.b", "a", "a/b/c", "hub:a/b", "C:\\x")
+        ),
+    ],
+)
+def test_all_else_is_refused_with_one_sentence_whether_or_not_it_exists(models, name):
+    access = access_for(True, models)
+    with pytest.raises(PlaygroundError) as refusal:
+        access.typed(name)
+    assert str(refusal.value) == access.typing and "this server" in access.typing
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (Request("x" * 20_001), "takes 20,000"),
+        (Request("x", system="y" * 20_000), "20,001 characters"),
+        (Request("x", max_new_tokens=1025), "up to 1,024 new tokens, not 1,025"),
+    ],
+)
+def test_a_request_has_limits(request_, sentence):
+    Access().check_request(request_)
+    with pytest.raises(PlaygroundError, match=sentence):
+        PUBLIC.check_request(request_)
+
+
+def test_so_has_the_number_of_runs():
+    PUBLIC.admit(FOR_VISITORS.runs_each - 1, FOR_VISITORS.runs - 1)
+    with pytest.raises(PlaygroundError, match="4 of your runs"):
+        PUBLIC.admit(4, 10)
+    with pytest.raises(PlaygroundError, match="200 runs are waiting"):
+        PUBLIC.admit(0, 200)
+
+
+def test_a_visitor_is_an_address_on_the_internet_or_else_a_session():
+    assert visitor("8.8.8.8", "session") == "8.8.8.8"
+    assert [visitor(address, "session") for address in ("127.0.0.1", "10.1.2.3", "", "testclient")] == ["session"] * 4
+
+
+def test_every_limit_of_strangers_is_lower_than_without():
+    limits = dataclasses.asdict(FOR_VISITORS)
+    assert all(limits[name] < usual for name, usual in dataclasses.asdict(Access().limits).items())
