@@ -6,13 +6,18 @@ import argparse
 import os
 import sys
 from importlib.util import find_spec
+from typing import Any
+
+if find_spec("spaces"):
+    import spaces  # noqa: F401  # on ZeroGPU, before whatever starts CUDA
 
 from playground.access import access_for, addresses_of, strangers_can_reach
+from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.models.fit import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
-from playground.ui import page
+from playground.ui import page, zerogpu
 
 
 def main() -> None:
@@ -49,9 +54,16 @@ def main() -> None:
     access = access_for(
         strangers_can_reach(addresses, share) if args.public is None else args.public, args.allow_models
     )
-    default = pairs[args.pair] if args.pair else default_pair(pairs)
     examples = suites["examples"].prompts if "examples" in suites else ()
-    blocks = page.build(ModelStore(), pairs, default, examples, problems=problems + more_problems, access=access)
+    problems += more_problems
+    store: Any = ModelStore()
+    elsewhere = None
+    if zerogpu.active():
+        store = zerogpu.Held(pairs)
+        pairs, problems = store.pairs, problems + store.problems
+        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair))
+    default = pairs.get(args.pair) or default_pair(pairs)
+    blocks = page.build(store, pairs, default, examples, problems=problems, elsewhere=elsewhere, access=access)
     try:
         blocks.launch(
             server_name=args.host,

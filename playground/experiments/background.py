@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from playground.experiments.events import Event
 
@@ -36,7 +36,11 @@ class BackgroundRun:
         """Asks the work to end; returns at once."""
         self._stop.set()
 
-    def drain(self, hz: float = 20) -> Iterator[list[Event]]:
+    def wait(self) -> None:
+        """Until the work has ended."""
+        self._thread.join()
+
+    def drain(self, hz: float = 20) -> Generator[list[Event], None, None]:
         """Yields what has arrived, `hz` times a second (an empty list where nothing has), until the work has ended.
 
         Raises:

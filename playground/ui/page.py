@@ -19,7 +19,7 @@ from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, own_settings, panels, runs, share
 from playground.ui.endpoint import publish
-from playground.ui.events import BackendFor, Events, Shown
+from playground.ui.events import BackendFor, Events, Shown, Start
 from playground.ui.fits import Fits
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
@@ -51,11 +51,13 @@ def build(
     *,
     problems: list[str] | None = None,
     backend_for: BackendFor | None = None,
+    elsewhere: Start | None = None,
     access: Access = Access(),  # noqa: B008  # frozen
 ) -> gr.Blocks:
     """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
-    `backend_for` replaces the local backend, for tests; `access` says what visitors may do."""
-    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, access=access)
+    `backend_for` replaces the local backend, for tests; `elsewhere` starts runs in other processes; `access` says what
+    visitors may do."""
+    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": access.limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))

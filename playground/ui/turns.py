@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Run(Protocol):
 
     def stop(self) -> None: ...
 
-    def drain(self, hz: float) -> Iterator[list[Event]]: ...
+    def drain(self, hz: float) -> Generator[list[Event], None, None]: ...
 
 
 @dataclass(eq=False)
@@ -102,11 +102,14 @@ class Turns:
             turn.run = start(partial(self._queue.leave, ticket))
             due = time.monotonic() + self._access.limits.run_s
             batches = turn.run.drain(HZ)
-            while (batch := await to_thread.run_sync(next, batches, END)) is not END:
-                if batch:
-                    yield batch
-                if reader.left() or time.monotonic() > due:
-                    turn.stop()
+            try:
+                while (batch := await to_thread.run_sync(next, batches, END)) is not END:
+                    if batch:
+                        yield batch
+                    if reader.left() or time.monotonic() > due:
+                        turn.stop()
+            finally:
+                await to_thread.run_sync(batches.close)  # which waits for another process
             check(time.monotonic() < due, self._access.out_of_time)
         finally:
             turn.stop()

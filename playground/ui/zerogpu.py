@@ -1,0 +1,201 @@
+"""ZeroGPU: a Space whose own process has no GPU.
+
+A function that `spaces.GPU` decorates runs in a process forked for it, which has a GPU for the time that was asked
+for. This is what follows, read in the source of `spaces` 0.51:
+
+- Models are put on the device before the page opens, on the main thread, the only one in which `spaces` emulates a
+  GPU. So the pairs are a fixed list.
+- The decorated generator is called in the event handler itself, whose context says against whose quota the run counts.
+- Its arguments and what it yields are pickled. Of an exception, only the name of its class arrives.
+- The process notices that the generator was closed after its next yield.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from playground.backends.base import Backend
+from playground.errors import PlaygroundError
+from playground.experiments.background import BackgroundRun
+from playground.experiments.events import Event
+from playground.experiments.work import Work
+from playground.lane import LOCAL
+from playground.models.fit import Fit
+from playground.models.store import LoadedPair, ModelStore
+from playground.presets import Pair
+from playground.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+PAIRS = ("starter", "smollm2-1.7b", "qwen3-4b-dflash")  # small enough to be moved to the GPU for every new process
+START_S = 10  # until the weights are there, with some to spare
+LANE_S = 2  # to warm a lane up
+TOKEN_S = 0.04  # a pass of some 40 layers, launched kernel by kernel
+MOST_S = 80  # counted 1.5-fold on the usual hardware: the two minutes a day that a visitor without an account has
+
+READY = Fit("ready", 0, 0, 0, "It is in memory.")
+ALONE = "To run other models, duplicate the Space and give the copy a GPU of its own, or run the playground yourself."
+OVER = (
+    "The {seconds} s of GPU time that this run asked for are over. What was decoded stays. Ask for fewer tokens, or "
+    "compare fewer drafters."
+)
+SAID = {  # by the title of the error that `spaces` raises; {} is its message, a sentence
+    "ZeroGPU quota exceeded": "Hugging Face grants no more GPU time now: {} Log in for more time a day, ask for fewer "
+    "tokens, or duplicate the Space and give the copy a GPU of its own.",
+    "ZeroGPU illegal duration": "{} Ask for fewer tokens, or compare fewer drafters.",
+    "ZeroGPU pending credits exceeded": "{} Wait until your other runs have ended.",
+    "ZeroGPU queue timeout": "No GPU became free within a minute. Press Run again.",
+    "ZeroGPU client error": "ZeroGPU gave no GPU: {} Load the page again, then press Run.",
+}
+ABORTED = "GPU task aborted"  # the message for a process that ended before its generator
+KILLED = "ZeroGPU ended the run before it was done. Ask for fewer tokens, or press Run again."
+
+
+def active() -> bool:
+    """Whether this is a ZeroGPU Space; by the variable that `spaces` itself reads."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+
+
+def seconds(work: Work) -> int:
+    """The GPU time to ask for: an estimate from the lanes and their tokens."""
+    return round(min(MOST_S, START_S + LANE_S * len(work.lanes) + TOKEN_S * work.tokens))
+
+
+class Held:
+    """The models of several pairs, with all of their drafters, put on the device at once. Stands in for the page's
+    `ModelStore`. To be made on the main thread.
+
+    Attributes:
+        pairs: those of PAIRS that could be loaded.
+        problems: a sentence for each of the others.
+
+    Raises:
+        PlaygroundError: none could be loaded.
+    """
+
+    def __init__(self, pairs: Mapping[str, Pair]) -> None:
+        os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would fill the device from threads
+        self.pairs: dict[str, Pair] = {}
+        self.problems: list[str] = []
+        self._stores: dict[str, ModelStore] = {}
+        for pair in (pairs[name] for name in PAIRS if name in pairs):
+            store = ModelStore()
+            try:
+                for drafter in pair.drafters:
+                    store.get(pair, drafter=drafter, progress=_log)
+            except PlaygroundError as problem:
+                self.problems.append(f"{pair.title} is left out. {problem}")
+                continue
+            self.pairs[pair.name], self._stores[pair.name] = pair, store
+        if not self.pairs:
+            raise PlaygroundError(" ".join(["No model could be loaded.", *self.problems]))
+
+    def get(self, pair: Pair, **asked: Any) -> LoadedPair:
+        """As `ModelStore.get`."""
+        return self._stores[pair.name].get(pair, **asked)
+
+    def fit(self, pair: Pair) -> Fit:
+        """The memory of a device that is not there cannot be asked."""
+        return READY
+
+    def sampling_defaults(self, name: str) -> dict[str, float]:
+        """As `ModelStore.sampling_defaults`."""
+        return next((found for store in self._stores.values() if (found := store.sampling_defaults(name))), {})
+
+
+class ZeroGpu:
+    """Starts runs in processes that have a GPU.
+
+    Args:
+        pairs: those whose models are in memory.
+        backend_for: the backend that runs a pair's lanes, in the forked process.
+    """
+
+    def __init__(self, pairs: Mapping[str, Pair], backend_for: Callable[[Pair], Backend]) -> None:
+        import spaces
+
+        self._pairs, self._backend_for = pairs, backend_for
+        self._decode = spaces.GPU(duration=lambda name, work, wanted, hz: seconds(work))(self._forked)
+
+    def __call__(self, pair: Pair, work: Work) -> ZeroGpuRun:
+        """Raises:
+        PlaygroundError: the pair's models are not in memory.
+        """
+        if pair.name not in self._pairs:
+            raise PlaygroundError(f"This Space runs only the pairs of its list, as ZeroGPU requires. {ALONE}")
+        return ZeroGpuRun(partial(self._decode, pair.name, work))
+
+    def _forked(self, name: str, work: Work, wanted: Path, hz: float) -> Iterator[list[Event] | PlaygroundError]:
+        """What happens in the forked process: events as they come, at last what went wrong. The run stops once the
+        file `wanted` is gone, and before the process is killed."""
+        backend = self._backend_for(self._pairs[name])
+        run = BackgroundRun(lambda stop, emit: work({LOCAL: backend}, stop=stop, emit=emit))
+        end = time.monotonic() + seconds(work) - START_S
+        try:
+            for batch in run.drain(hz):
+                over = time.monotonic() > end
+                if over or not wanted.exists():
+                    run.stop()
+                yield batch
+        except PlaygroundError as problem:
+            yield PlaygroundError(str(problem))
+        else:
+            if over:
+                yield PlaygroundError(OVER.format(seconds=seconds(work)))
+        finally:
+            run.stop()
+            run.wait()  # the process may be given the next run
+
+
+class ZeroGpuRun:
+    """A run in a process of its own, used as a `BackgroundRun`. It is asked to stop through a file: a closed generator
+    could not hand over the result of what was decoded until then."""
+
+    def __init__(self, decode: Callable[[Path, float], Any]) -> None:
+        self._decode = decode
+        handle, name = tempfile.mkstemp(prefix="zerogpu-")
+        os.close(handle)
+        self._wanted = Path(name)
+
+    def stop(self) -> None:
+        """Asks the work to end; returns at once."""
+        self._wanted.unlink(missing_ok=True)
+
+    def drain(self, hz: float) -> Generator[list[Event], None, None]:
+        """Yields what has arrived, `hz` times a second, until the work has ended. To be called in an event handler.
+
+        Raises:
+            PlaygroundError: there is no GPU for this visitor now, its time is over, or the work raised one.
+        """
+        try:
+            with closing(self._decode(self._wanted, hz)) as batches:
+                for batch in batches:
+                    if isinstance(batch, PlaygroundError):
+                        raise batch
+                    yield batch
+        except gr.Error as error:
+            raise _in_words(error) from None
+
+
+def _in_words(error: gr.Error) -> Exception:
+    """What `spaces` raised; a PlaygroundError unless the error is ours."""
+    said = str(error.message).strip().rstrip(".")
+    if error.title in SAID:
+        return PlaygroundError(SAID[error.title].format(f"{said}."))
+    if said == ABORTED:
+        return PlaygroundError(KILLED)
+    return RuntimeError(f"{said} in the process with the GPU")
+
+
+def _log(step: Progress) -> None:
+    logger.info(step.label)

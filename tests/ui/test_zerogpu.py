@@ -1,0 +1,194 @@
+"""Runs as on ZeroGPU: in a forked process, asked for in a request, stopped from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from playground.experiments.events import (
+    Finished,
+    LaneFinished,
+    LaneSkipped,
+    LaneStarted,
+    Progress,
+    RoundDone,
+)
+from playground.experiments.work import Compare, Repeat
+from playground.lane import Lane, Request
+from playground.presets import load_pairs
+from playground.trace import Comparison
+from playground.ui import zerogpu
+from playground.ui.events import Events
+from tests.examples import drafted_round, plain_round, trace, tree_round
+from tests.ui import fakes, zero
+from tests.ui.driven import driven
+from tests.ui.test_events import asked, last
+
+PAIRS = {"fake": fakes.PAIR}
+
+
+@pytest.fixture
+def spaces(monkeypatch: pytest.MonkeyPatch) -> zero.Spaces:
+    stand_in = zero.Spaces(monkeypatch)
+    monkeypatch.setitem(sys.modules, "spaces", stand_in)
+    return stand_in
+
+
+def events(backend: type[fakes.Backend] = zero.Backend) -> Events:
+    """Handlers whose own process cannot decode."""
+
+    def nothing(pair):
+        raise AssertionError("a run began in the parent")
+
+    return Events(PAIRS, nothing, lambda pair: zerogpu.READY, zerogpu.ZeroGpu(PAIRS, backend))
+
+
+def test_whatever_goes_between_the_processes_can_be_pickled():
+    lane = Lane("Assisted", "t", "tree")
+    rounds = (plain_round(1), drafted_round([2, 3], accepted=1, own=4), tree_round())
+    comparison = Comparison((trace(rounds[:1]), trace(rounds, "tree")))
+    told = [
+        Progress("Loading", 0.5),
+        LaneStarted(0, lane),
+        *(RoundDone(0, round_) for round_ in rounds),
+        LaneFinished(0, comparison.lanes[1]),
+        LaneSkipped(lane, "It cannot."),
+        Finished(comparison),
+    ]
+    work = [Compare([lane], Request("a prompt")), Repeat(comparison, 3)]
+    assert pickle.loads(pickle.dumps([told, work])) == [told, work]
+
+
+def test_a_run_in_a_process_of_its_own_ends_as_one_in_a_thread(spaces):
+    stage, shown = zero.in_a_request(lambda: last(events().stream("mine", asked(max_new_tokens=8))))
+    assert "Done" in stage["status"]["text"] and [len(lane.tokens) for lane in shown.comparison.lanes] == [8, 8]
+    stage, again = zero.in_a_request(lambda: last(events().repeat("mine", shown)))
+    assert len(again.comparison.repeats) == 3
+    assert zero.in_a_request(lambda: asyncio.run(events().compare("mine", asked(max_new_tokens=4))))["lanes"]
+
+
+def test_stop_keeps_what_was_decoded(spaces):
+    handlers = events()
+
+    def run() -> tuple:
+        updates = driven(handlers.stream("mine", asked(max_new_tokens=500)))
+        for stage, _ in updates:
+            if stage["lanes"][0]["log"]:
+                break
+        handlers.stop("mine")
+        return last(updates)
+
+    stage, shown = zero.in_a_request(run)
+    assert shown.comparison.standard.finish == "stopped" and shown.comparison.standard.tokens
+    assert "Stopped" in stage["status"]["text"]
+
+
+def test_a_closed_tab_ends_the_process(spaces, tmp_path: Path):
+    class Telling(zero.Backend):
+        def run(self, lane, request):
+            run = super().run(lane, request)
+            run.rounds = self._told(run.rounds)
+            return run
+
+        def _told(self, rounds: Iterator) -> Iterator:
+            try:
+                yield from rounds
+            finally:
+                (tmp_path / "closed").touch()
+
+    def close() -> None:
+        updates = driven(events(Telling).stream("mine", asked(max_new_tokens=500)))
+        for stage, _ in updates:
+            if stage["lanes"][0]["log"]:
+                break
+        updates.close()
+
+    zero.in_a_request(close)
+    assert (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize(("prompt", "sentence"), [("fail", "ran out of memory <b>here</b>"), ("crash", "went wrong")])
+def test_an_error_in_the_process_becomes_the_same_sentence(spaces, prompt, sentence):
+    stage, shown = zero.in_a_request(lambda: last(events().stream("mine", asked(prompt=prompt))))
+    assert sentence in stage["status"]["text"] and shown is None
+
+
+def test_a_run_ends_by_itself_before_its_time_is_over(spaces, monkeypatch):
+    monkeypatch.setattr(zerogpu, "MOST_S", zerogpu.START_S + 1)
+    stage, shown = zero.in_a_request(lambda: last(events().stream("mine", asked(max_new_tokens=500))))
+    assert spaces.asked == [11] and "The 11 s of GPU time" in stage["status"]["text"]
+    assert shown.comparison.standard.finish == "stopped" and shown.comparison.standard.tokens
+
+
+def test_the_time_asked_for_grows_with_lanes_and_tokens_and_is_capped():
+    def seconds(lanes: int, tokens: int) -> int:
+        return zerogpu.seconds(Compare([Lane("Standard", "t")] * lanes, Request("p", max_new_tokens=tokens)))
+
+    assert seconds(2, 16) < seconds(2, 128) < seconds(8, 128) <= zerogpu.MOST_S == seconds(2, 2048)
+    comparison = Comparison((trace([plain_round(1)]), trace([plain_round(1)], "ngram")))
+    once = zerogpu.seconds(Compare([lane.lane for lane in comparison.lanes], comparison.standard.request))
+    assert once < zerogpu.seconds(Repeat(comparison, 3))
+
+
+def test_a_visitor_without_quota_is_told_what_to_do(spaces):
+    stage, shown = last(events().stream("mine", asked()))  # outside of a request, where nobody has a quota
+    assert shown is None and stage["status"]["kind"] == "error"
+    assert "has reached its GPU limit. Log in" in stage["status"]["text"]
+    with pytest.raises(gr.Error, match="Log in"):
+        asyncio.run(events().compare("mine", asked()))
+
+
+@pytest.mark.parametrize("title", [*zerogpu.SAID, "ZeroGPU worker error"])
+def test_every_refusal_has_a_sentence_that_says_what_to_do(title):
+    said = zerogpu._in_words(gr.Error(zerogpu.ABORTED, title=title))
+    assert isinstance(said, zerogpu.PlaygroundError) and str(said).endswith(".") and len(str(said).split(". ")) > 1
+
+
+def test_models_that_are_not_on_the_list_are_refused_in_words(spaces):
+    own = asked(pair="own", target="somebody/model", drafter="ngram")
+    stage, _ = zero.in_a_request(lambda: last(events().stream("mine", own)))
+    assert "only the pairs of its list" in stage["status"]["text"] and not spaces.asked
+
+
+def test_the_models_of_all_listed_pairs_stay_in_memory(monkeypatch):
+    loaded: list[tuple[str, str, str]] = []
+
+    class Store(fakes.Store):
+        def get(self, pair, *, drafter, progress, **format_):
+            assert threading.current_thread() is threading.main_thread()
+            if pair.name == "far":
+                raise zerogpu.PlaygroundError("The hub cannot be reached. Connect to the network.")
+            loaded.append((pair.name, drafter))
+
+    monkeypatch.setattr(zerogpu, "ModelStore", Store)
+    monkeypatch.setattr(zerogpu, "PAIRS", ("fake", "far", "gone"))
+    held = zerogpu.Held({**PAIRS, "far": fakes.FAR})
+    assert loaded == [("fake", "ngram"), ("fake", "assistant")] and list(held.pairs) == ["fake"]
+    assert held.problems == ["Far pair is left out. The hub cannot be reached. Connect to the network."]
+    assert held.sampling_defaults("fake-target") and held.fit(fakes.PAIR).runs
+    with pytest.raises(zerogpu.PlaygroundError, match="No model could be loaded"):
+        zerogpu.Held({"far": fakes.FAR})
+
+
+def test_the_listed_pairs_need_no_account():
+    pairs, _ = load_pairs()
+    assert not any(pairs[name].gated for name in zerogpu.PAIRS)
+
+
+def test_the_real_package_changes_nothing_elsewhere(monkeypatch):
+    real = pytest.importorskip("spaces")
+
+    def task():
+        yield 1
+
+    assert real.GPU(duration=lambda: 1)(task) is task
+    assert not zerogpu.active()
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert zerogpu.active()
