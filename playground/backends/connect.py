@@ -10,6 +10,7 @@ from typing import Any
 from playground.backends.http import KEY, Http, NotFound
 from playground.backends.llama_server import LlamaServer
 from playground.backends.server import ServerBackend
+from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError
 
 
@@ -29,6 +30,8 @@ def connect(url: str, model: str = "") -> ServerBackend:
     if owner == "llamacpp":
         names = {PurePath(str(it["id"])).name: [it["id"], *it.get("aliases", [])] for it in listing}
         return LlamaServer(http, _chosen(names, model, http.url))
+    if owner == "vllm":
+        return VllmServer(http, _chosen({str(it["id"]): [] for it in listing}, model, http.url))
     raise PlaygroundError(
         f"The server at {http.url} is neither llama-server nor vLLM: its model belongs to {owner!r}. Give the address "
         "of one of these."

@@ -42,12 +42,14 @@ class ServerBackend(ABC):
         how_to_speculate: a sentence for whoever started it without a drafter.
         model: the name that the server gives its model.
         drafter: as in `Lane`: "none", the server's name for its method, or UNREPORTED.
+        details: whether a run may send further requests, outside its clock, to learn more about its own.
     """
 
     kind: ClassVar[str]
     how_to_speculate: ClassVar[str]
     model: str
     drafter: str
+    details: bool = True
 
     def __init__(self, http: Http) -> None:
         self.http = http

@@ -51,6 +51,8 @@ class LaneView:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
 
     def finish(self, trace: Trace) -> None:
+        if trace.rounds != tuple(self.rounds):  # a server told more at the end
+            self.rounds, self.log, self._measured_rounds = list(trace.rounds), tokens.log(trace.rounds), 0
         self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
         gaps = metrics.gaps(trace.rounds)
         self.timing = {"gaps": asdict(gaps) if gaps else None, "pass_s": metrics.plain_pass_s(trace.rounds)}

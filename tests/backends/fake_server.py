@@ -109,3 +109,16 @@ def llama_server() -> dict[str, Route]:
         "/tokenize": Answer(recorded["tokenize"]),
         "/completion": Answer(recorded["answer"]),
     }
+
+
+def vllm() -> dict[str, Route]:
+    """The routes of a vLLM with prompt lookup and per-request metrics, as one answered."""
+    recorded = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))
+    return {
+        "/health": Answer(""),
+        "/v1/models": Answer(recorded["models"]),
+        "/version": Answer(recorded["version"]),
+        "/metrics": Answer(recorded["before"]),
+        "/tokenize": Answer(recorded["tokenize"]),
+        "/v1/completions": lambda body, _: Answer(recorded["answer" if body.get("stream") else "scored"]),
+    }

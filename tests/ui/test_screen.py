@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from playground import metrics
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
@@ -127,3 +128,15 @@ def test_an_opened_trace_says_where_it_was_run():
     screen.opened(fakes.comparison(tokens=6))
     assert screen.value()["banner"].startswith("Opened from a file: run at 2026-01-01 00:00 on Fake CPU")
     assert not screen.value()["replay"]
+
+
+def test_rounds_that_are_amended_at_the_end_replace_those_that_were_streamed():
+    screen = Screen(lanes=2)
+    whole = fakes.comparison(tokens=12)
+    for index, trace in enumerate(whole.lanes):
+        screen.take(LaneStarted(index, trace.lane))
+        for round_ in trace.rounds:
+            screen.take(RoundDone(index, dataclasses.replace(round_, drafted=round_.accepted)))
+        screen.take(LaneFinished(index, trace))
+    assert screen.lanes[1].log == tokens.log(whole.lanes[1].rounds)
+    assert screen.lanes[1].measure() == metrics.measure(whole.lanes[1])

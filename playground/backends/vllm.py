@@ -1,0 +1,201 @@
+"""vLLM over its OpenAI-compatible API.
+
+An answer's chunks have the output of one verify step each, seldom of more. How many tokens the steps drafted comes
+with the last chunk (`--enable-per-request-metrics --per-request-spec-decode-metrics detailed`), or is estimated from
+the change of the server's counters.
+
+https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from playground.backends.counters import Counters, counters
+from playground.backends.http import Http
+from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room
+from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated, rounds_of
+from playground.errors import PlaygroundError
+from playground.lane import Lane, Request
+from playground.trace import DraftToken, Round, TargetToken
+
+ESTIMATED = (
+    "vLLM did not report the steps of this request: drafted tokens are estimated from its counters. Start it with "
+    "--enable-per-request-metrics --per-request-spec-decode-metrics detailed."
+)
+OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
+
+
+class VllmServer(ServerBackend):
+    """Raises:
+    PlaygroundError: by the constructor, if the server is not what it should be; see `Http`.
+    """
+
+    kind = "vLLM"
+    how_to_speculate = (
+        'Start vLLM with --speculative-config, such as \'{"method": "ngram", "num_speculative_tokens": 5, '
+        '"prompt_lookup_max": 3}\'.'
+    )
+
+    def __init__(self, http: Http, model: str) -> None:
+        super().__init__(http)
+        self.model = model
+        self._version = http.get("/version")["version"]
+        known = counters(http.text("/metrics"))
+        self.drafter = "none" if known.drafts is None else UNREPORTED
+        self._lookahead = len(known.accepted_at) or None
+
+    def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
+        """As for any server. The lookahead is the server's own."""
+        return super().lane(self._lookahead, taken)
+
+    def encode(self, request: Request) -> list[int]:
+        body: dict[str, Any] = {"model": self.model}
+        if request.chat_template:
+            system = [{"role": "system", "content": request.system}] if request.system else []
+            body["messages"] = [*system, {"role": "user", "content": request.prompt}]
+        else:
+            body["prompt"] = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+        answer = self.http.post("/tokenize", body)
+        check_room(self.name, len(answer["tokens"]), answer["max_model_len"])
+        self._context = answer["max_model_len"]
+        return answer["tokens"]
+
+    def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        before = self._counters() if self.details else None
+        chunks: list[Chunk] = []
+        reason, metrics = "", None
+        for seconds, data in self.http.stream("/v1/completions", self._body(run.request, run.prompt_ids)):
+            metrics = data.get("metrics") or metrics
+            for choice in data["choices"]:
+                reason = choice["finish_reason"] or reason
+                if choice["token_ids"]:
+                    chunks.append(Chunk(_pieces(choice), seconds))
+                    yield from self._so_far(chunks)
+        if not reason:
+            raise PlaygroundError(
+                f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
+            )
+        tokens = sum(len(chunk.pieces) for chunk in chunks)
+        run.finish = "eos" if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
+        if before:
+            steps = self._steps(run, chunks, metrics or {}, before)
+            run.amended = tuple(self._annotated(run, rounds_of(chunks, steps, self._lookahead)))
+
+    def _so_far(self, chunks: Sequence[Chunk]) -> list[Round]:
+        """The rounds of the last chunk: the accepted tokens, without those that were drafted in vain."""
+        *_, last = chunks
+        n = len(last.pieces)
+        steps = [PLAIN] * n if self.drafter == "none" else [Step(n - 1, n - 1)] if n > 1 else []
+        start_s = chunks[-2].end_s if len(chunks) > 1 else 0.0
+        rounds = rounds_of([last], steps, self._lookahead)
+        return [replace(round_, start_s=max(start_s, round_.start_s)) for round_ in rounds]
+
+    def _steps(self, run: ServerRun, chunks: list[Chunk], metrics: dict[str, Any], before: Counters) -> list[Step]:
+        """The steps that drafted: as reported, or estimated from the counters, with a note."""
+        if before.drafts is None:
+            return [PLAIN] * sum(len(chunk.pieces) for chunk in chunks)
+        reported = metrics.get("speculative_decoding") or {}
+        if "num_spec_steps" in reported and reported["num_spec_steps"] == len(reported.get("per_step_drafted", ())):
+            accepted, drafted = reported.get("per_step_accepted", ()), reported.get("per_step_drafted", ())
+            return [Step(*counts) for counts in zip(accepted, drafted, strict=True)]
+        after = self._counters()
+        run.notes.append(ESTIMATED)
+        if after.tokens - before.tokens > sum(len(chunk.pieces) for chunk in chunks):
+            run.notes.append(OTHERS)
+        drafts, drafted = (after.drafts or 0) - before.drafts, (after.drafted or 0) - (before.drafted or 0)
+        return estimated(chunks, drafts, drafted)
+
+    def _annotated(self, run: ServerRun, rounds: list[Round]) -> list[Round]:
+        """The rounds with each token's text and, in greedy decoding, p and margin: from one more request, over the
+        prompt and the answer, after the clock was read. Unchanged if the server refuses it."""
+        ids = [token.id for round_ in rounds for token in round_.tokens]
+        if len(run.prompt_ids) + len(ids) >= self._context:
+            return rounds
+        body = {"model": self.model, "prompt": [*run.prompt_ids, *ids], "max_tokens": 1, "temperature": 0}
+        known: list[dict[str, Any]] = []
+        with suppress(PlaygroundError, KeyError, TypeError):
+            choice = self.http.post("/v1/completions", body | {"prompt_logprobs": 2})["choices"][0]
+            known = choice["prompt_logprobs"][len(run.prompt_ids) :]
+        return annotated(rounds, known, plain=run.request.greedy and run.request.repetition_penalty == 1)
+
+    def software(self) -> tuple[dict[str, str], str | None]:
+        return {"vllm": self._version}, None
+
+    def _counters(self) -> Counters:
+        return counters(self.http.text("/metrics"))
+
+    def _body(self, request: Request, prompt_ids: Sequence[int]) -> dict[str, Any]:
+        """The request's distribution, with nothing from the checkpoint's generation config. The salt keeps the prefix
+        cache out, so that every run has its prefill."""
+        return {
+            "model": self.model,
+            "prompt": list(prompt_ids),
+            "max_tokens": min(request.max_new_tokens, self._context - len(prompt_ids)),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
+            "min_p": 0.0,
+            "repetition_penalty": request.repetition_penalty,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "seed": request.seed,
+            "cache_salt": uuid.uuid4().hex,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_token_ids": True,
+        }
+
+
+def _pieces(choice: dict[str, Any]) -> list[Piece]:
+    """A chunk's tokens. Its text comes in one piece, which the last token carries that is no end of text."""
+    *first, last = [Piece(id_, "") for id_ in choice["token_ids"]]
+    if choice["finish_reason"] != "stop":
+        return [*first, last._replace(text=choice["text"])]
+    last = last._replace(special=True)
+    return [*first[:-1], first[-1]._replace(text=choice["text"]), last] if first else [last]
+
+
+def annotated(rounds: list[Round], known: list[dict[str, Any]], *, plain: bool) -> list[Round]:
+    """The rounds with what a second request knows of their tokens.
+
+    Args:
+        known: for each token vLLM's `prompt_logprobs`: its own and the best two, by token id.
+        plain: whether the distribution that was decoded from is the one that vLLM reports.
+    """
+    tokens = [token for round_ in rounds for token in round_.tokens]
+    if len(known) != len(tokens) or not all(str(token.id) in it for token, it in zip(tokens, known, strict=True)):
+        return rounds
+    texts = [it[str(token.id)]["decoded_token"] for token, it in zip(tokens, known, strict=True)]
+    texts = ["" if token.special else text for token, text in zip(tokens, texts, strict=True)]
+    if "".join(texts) != "".join(token.text for token in tokens):
+        texts = [token.text for token in tokens]
+    found = iter(
+        zip(texts, (_scores(token.id, it, plain) for token, it in zip(tokens, known, strict=True)), strict=True)
+    )
+
+    def better(token: DraftToken | TargetToken) -> Any:
+        text, (p, margin) = next(found)
+        return replace(token, text=text, p=p, margin=margin)
+
+    return [
+        replace(
+            round_,
+            drafted=tuple(better(it) if it.decision == "accepted" else it for it in round_.drafted),
+            target=better(round_.target) if round_.target else None,
+        )
+        for round_ in rounds
+    ]
+
+
+def _scores(id_: int | None, known: dict[str, Any], plain: bool) -> tuple[float | None, float | None]:
+    """p and margin of a token."""
+    if not plain:
+        return None, None
+    best = sorted((it["logprob"] for it in known.values()), reverse=True)
+    return math.exp(known[str(id_)]["logprob"]), best[0] - best[1]

@@ -1,0 +1,40 @@
+"""A server's counters, in the text that vLLM and llama-server show."""
+
+from __future__ import annotations
+
+import json
+
+from playground.backends.counters import Counters, counters
+from playground.backends.prometheus import samples
+from tests.backends.fake_server import RECORDED
+
+LLAMA = """\
+# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 60
+llamacpp:spec_decode_num_draft_tokens_total 34
+llamacpp:spec_decode_num_accepted_tokens_total 29
+llamacpp:spec_decode_num_drafts_total 6
+llamacpp:requests_processing 2
+llamacpp:requests_deferred 1
+"""
+
+
+def test_vllm():
+    before = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))["before"]
+    assert counters(before) == Counters(30, 150, 106, (26, 23, 23, 17, 17), 153, 0, 0)
+
+
+def test_llama_server():
+    assert counters(LLAMA) == Counters(6, 34, 29, (), 60, 2, 1)
+
+
+def test_a_server_that_does_not_count_drafts():
+    assert counters("vllm:generation_tokens_total 5\nsomething_else 1") == Counters(None, None, None, (), 5, 0, 0)
+
+
+def test_labels_may_hold_anything():
+    text = 'a{x="with \\"quotes\\" and } brace",y=""} 1.5e3 1795462182000\nbroken{ 3\nb NaN\n\n# c 3\nd +Inf'
+    found = {sample.name: sample for sample in samples(text)}
+    assert found["a"].labels == {"x": 'with \\"quotes\\" and } brace', "y": ""} and found["a"].value == 1500
+    assert "c" not in found
