@@ -123,6 +123,36 @@ class SuiteResult:
     counted: Literal["fastest", "median"] = "fastest"
 
 
+Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a sweep. `summaries`: its lane's, by category and then over all; empty if no prompt could be run.
+    `best`: no other value is faster over all prompts. `ties`: it is the best, or the interval of the best over it
+    includes 1. Both None on an axis whose values nobody chooses for speed."""
+
+    value: float
+    lane: str
+    summaries: tuple[Summary, ...]
+    best: bool | None = None
+    ties: bool | None = None
+
+    @property
+    def overall(self) -> Summary | None:
+        return self.summaries[-1] if self.summaries else None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A suite in which one setting takes several values, its points in their order. At `lookahead` 0 the standard lane
+    runs. `prompt_tokens` count the chat template too."""
+
+    axis: Axis
+    points: tuple[Point, ...]
+    suite: SuiteResult
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
@@ -142,13 +172,18 @@ class BenchResult:
     results: tuple[Measurement, ...]
 
 
-def to_json(result: SuiteResult | BenchResult) -> dict[str, Any]:
+Result = SuiteResult | SweepResult | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep or bench wrote."
+KINDS: dict[str, type] = {"suite": SuiteResult, "sweep": SweepResult, "bench": BenchResult}
+
+
+def to_json(result: Result) -> dict[str, Any]:
     """As JSON takes it, without the traces."""
-    kind = "suite" if isinstance(result, SuiteResult) else "bench"
+    kind = next(name for name, kind in KINDS.items() if isinstance(result, kind))
     return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
 
 
-def load(text: str | bytes) -> SuiteResult | BenchResult:
+def load(text: str | bytes) -> Result:
     """Reads a file of results, now or from an earlier release.
 
     Raises:
@@ -157,21 +192,31 @@ def load(text: str | bytes) -> SuiteResult | BenchResult:
     try:
         data = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):
-        raise PlaygroundError("This file is not JSON. Choose a file that `bench --json` wrote.") from None
-    known = (
-        isinstance(data, dict) and isinstance(data.get("environment"), dict) and ("rows" in data or "results" in data)
-    )
-    check(known, "This file holds no results of the benchmark. Choose a file that `bench --json` wrote.")
+        raise PlaygroundError(
+            "This file is not JSON. Choose a file that `--json` of suite, sweep or bench wrote."
+        ) from None
+    return from_json(data)
+
+
+def from_json(data: Any) -> Result:
+    """Reads what `to_json` made, now or in an earlier release.
+
+    Raises:
+        PlaygroundError: the data is no result, or of a newer schema version.
+    """
+    named = isinstance(data, dict) and data.get("kind") in KINDS
+    older = isinstance(data, dict) and "kind" not in data and bool({"rows", "results"} & set(data))
+    check(named or older, f"This file holds no results. {CHOOSE}")
+    kind = data.get("kind", "suite" if "rows" in data else "bench")
     if "schema_version" not in data:
+        check(isinstance(data.get("environment"), dict), "This file holds no results: it names no machine.")
         data = _from_version_1(data)
     check(
         data["schema_version"] == SCHEMA_VERSION,
         f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
         f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
     )
-    if "rows" in data:
-        return validation.read(SuiteResult, data, extra="ignore")
-    return validation.read(BenchResult, data, extra="ignore")
+    return validation.read(KINDS[kind], data, extra="ignore")
 
 
 def _without_traces(data: Any) -> Any:

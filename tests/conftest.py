@@ -33,6 +33,12 @@ def passes_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "time_passes", lambda model: (PassTime(1, 0.01), PassTime(64, 0.01)))
 
 
+@pytest.fixture(autouse=True)
+def history_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a test runs does not go into the history of whoever runs the tests."""
+    monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path / "history"))
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE of 300 tokens at most, so that most characters outside ASCII take several tokens."""

@@ -6,12 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from playground.commands import main
+from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
+from playground.experiments import suite
+from playground.experiments.events import PromptDone
 from playground.models.device import resolve_dtype
 from playground.presets import load_pairs
 
@@ -179,3 +183,66 @@ def test_output_that_nobody_reads_to_its_end_is_no_error():
     listing.stdout.close()
     assert listing.stderr.read() == b""
     assert listing.wait() == 141
+
+
+def own_suite(tmp_path, *prompts):
+    path = tmp_path / "mine.txt"
+    path.write_text("\n".join(prompts))
+    return str(path)
+
+
+def test_suite_prints_its_tables_and_writes_its_result(tiny_folder, tmp_path, capsys):
+    out, prompts = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters")
+    main(["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--lookaheads", "2", "3", "--dtype", "float32",
+          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--by-prompt"])  # fmt: skip
+    printed = capsys.readouterr()
+    assert "| ngram 3 | all | 2 |" in printed.out and "| 2 winters | mine | ngram 3 |" in printed.out
+    assert "all outputs identical." in printed.out
+    assert "2 of 2, mine: ngram 2" in printed.err
+    assert [row["lane"] for row in json.loads(out.read_text())["rows"]] == 2 * ["standard", "ngram 2", "ngram 3"]
+
+
+def test_sweep_prints_the_best_value_and_json_goes_to_standard_output(tiny_folder, tmp_path, capsys):
+    sweep = ["sweep", "--target", str(tiny_folder), "--drafter", "ngram", "--dtype", "float32", "--max-new-tokens", "4",
+             "--runs", "1", "--suite", own_suite(tmp_path, "waves"), "--values", "0", "3"]  # fmt: skip
+    main(sweep)
+    assert "Best lookahead: " in capsys.readouterr().out
+    main([*sweep, "--json", "-"])
+    assert [point["value"] for point in json.loads(capsys.readouterr().out)["points"]] == [0, 3]
+
+
+def test_a_suite_with_a_prompt_that_fails_ends_with_1_and_one_that_cannot_run_with_2(tiny_folder, tmp_path, capsys):
+    common = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
+              "--max-new-tokens", "4", "--suite"]  # fmt: skip
+    for prompts, code, words in [
+        (own_suite(tmp_path, "waves", "a" * 600), 1, "1 prompt could not be run"),
+        (str(tmp_path / "none.jsonl"), 2, "is not a suite"),
+    ]:
+        with pytest.raises(SystemExit) as exit_:
+            main([*common, prompts])
+        assert exit_.value.code == code
+        assert words in "".join(capsys.readouterr())
+
+
+def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny_folder, tmp_path, capsys, monkeypatch):
+    command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
+               "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
+    draw = progress_bar._emit
+
+    def interrupted(self, event):
+        draw(self, event)
+        if isinstance(event, PromptDone):
+            raise KeyboardInterrupt
+
+    decode = suite.decode
+    monkeypatch.setattr(progress_bar, "_emit", interrupted)
+    monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
+    with pytest.raises(SystemExit) as exit_:
+        main(command)
+    assert exit_.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path / "history"))
+    main(command)
+    printed = capsys.readouterr()
+    assert "going on with" in printed.err and "1 of 3" not in printed.err and "3 of 3" in printed.err

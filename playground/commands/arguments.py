@@ -13,6 +13,16 @@ from playground.settings import SETTINGS, flag
 
 DEFAULT = "(default: %(default)s)"
 PRESETS_OWN = "the preset's"
+ANSWER = (
+    "max_new_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "repetition_penalty",
+    "seed",
+    "system",
+    "chat_template",
+)
 
 
 def count(text: str, least: int = 0) -> int:

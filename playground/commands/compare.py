@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from playground.backends.connect import connect
 from playground.commands.arguments import (
+    ANSWER,
     PRESETS_OWN,
     add_model_name,
     add_models,
@@ -32,17 +33,6 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.base import Backend
     from playground.models.store import ModelStore
     from playground.trace import Comparison
-
-ANSWER = (
-    "max_new_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "repetition_penalty",
-    "seed",
-    "system",
-    "chat_template",
-)
 
 
 def add(commands: argparse._SubParsersAction) -> None:

@@ -39,5 +39,19 @@ class progress_bar:
                 self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
             case events.LaneStarted(_, lane):
                 self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
+            case events.PromptDone():
+                self._bars.console.print(_prompt(event), highlight=False, markup=False)
             case events.RoundDone(_, round_):
                 self._bars.advance(self._task, len(round_.tokens))
+
+
+def _prompt(event: events.PromptDone) -> str:
+    """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"."""
+    failure = event.result.failure
+    speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
+    left = f"; about {_duration(event.left_s)} left" if event.left_s else ""
+    return f"{event.number} of {event.total}, {event.category}: {failure.reason if failure else speedups}{left}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -10,10 +10,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator
+from typing import Protocol
 
 from playground.experiments.events import Event
 
 Work = Callable[[threading.Event, Callable[[Event], None]], object]
+
+
+class Run(Protocol):
+    """Work under way: a `BackgroundRun`, or one in another process."""
+
+    def stop(self) -> None: ...
+
+    def drain(self, hz: float) -> Generator[list[Event], None, None]: ...
 
 
 class BackgroundRun:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from playground.lane import Lane
 from playground.progress import Progress
-from playground.results import QuestionResult
+from playground.results import QuestionResult, SuiteResult, SweepResult
 from playground.trace import Comparison, Round, Trace
 
 
@@ -54,4 +54,11 @@ class PromptDone:
     left_s: float
 
 
-Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone
+@dataclass(frozen=True)
+class ResultReady:
+    """A suite or a sweep has ended; of one that was stopped, what was finished."""
+
+    result: SuiteResult | SweepResult
+
+
+Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone | ResultReady

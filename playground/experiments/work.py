@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from playground.backends.base import Backend
-from playground.experiments import compare
-from playground.experiments.events import Event, Finished
-from playground.lane import Lane, Request
+from playground.experiments import compare, suite, sweep
+from playground.experiments.events import Event, Finished, ResultReady
+from playground.experiments.questions import Question
+from playground.experiments.record import Record, read
+from playground.lane import Lane, Request, standard_lane
+from playground.presets import Pair
+from playground.results import Axis, SuiteResult, SweepResult
 from playground.trace import Comparison
 
 
@@ -66,3 +71,79 @@ class Repeat:
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
         emit(Finished(compare.repeat(self.comparison, backends, self.times, stop=stop, emit=emit)))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """As `suite.run`, of lanes of one pair. `record`: the path of its record; "" for none."""
+
+    pair: Pair
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    runs: int = 1
+    seed: int = 0
+    record: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return self.runs * (1 + len(self.lanes)) * _tokens(self.questions)
+
+    def __call__(
+        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
+    ) -> None:
+        result = suite.run(
+            standard_lane(self.pair), self.lanes, self.questions, backends,
+            runs=self.runs, seed=self.seed, record=_record(self.record), stop=stop, emit=emit,
+        )  # fmt: skip
+        if result:
+            emit(ResultReady(result))
+
+    def so_far(self) -> SuiteResult | None:
+        """What its record holds; None without a finished question."""
+        return suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """As `sweep.run`."""
+
+    pair: Pair
+    lane: Lane
+    axis: Axis
+    values: tuple[float, ...]
+    questions: tuple[Question, ...]
+    runs: int = 1
+    seed: int = 0
+    record: str = ""
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return sweep.lanes_of(self.lane, self.axis, self.values)
+
+    @property
+    def tokens(self) -> int:
+        asked = 1 if self.axis in sweep.OF_LANES else len(self.values)
+        return self.runs * asked * (1 + len(self.lanes)) * _tokens(self.questions)
+
+    def __call__(
+        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
+    ) -> None:
+        result = sweep.run(
+            self.pair, self.lane, self.axis, self.values, self.questions, backends,
+            runs=self.runs, seed=self.seed, record=_record(self.record), stop=stop, emit=emit,
+        )  # fmt: skip
+        if result:
+            emit(ResultReady(result))
+
+    def so_far(self) -> SweepResult | None:
+        """As `Suite.so_far`."""
+        result = suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
+        return sweep.sweep_result(self.axis, self.values, self.lanes, result) if result else None
+
+
+def _record(path: str) -> Record | None:
+    return Record(Path(path)) if path else None
+
+
+def _tokens(questions: Sequence[Question]) -> int:
+    return sum((1 + len(question.more)) * question.request.max_new_tokens for question in questions)

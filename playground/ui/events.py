@@ -25,7 +25,7 @@ from playground import export
 from playground.access import Access
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError
-from playground.experiments.background import BackgroundRun
+from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished
 from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL, Lane, Request
@@ -36,7 +36,7 @@ from playground.trace import Comparison
 from playground.ui import filling, share
 from playground.ui.controls import Asked
 from playground.ui.screen import Screen, results
-from playground.ui.turns import Run, Turns
+from playground.ui.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ OURS = "Something went wrong inside the playground, not in what you typed. Run a
 BackendFor = Callable[[Pair], Backend]
 REPEATS = 3
 LARGE = 1e9  # bytes to download from which it is asked first
-
 
 Start = Callable[[Pair, Work], Run]
 

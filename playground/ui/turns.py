@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from anyio import to_thread
 
 from playground.access import Access, visitor
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import check
+from playground.experiments.background import Run
 from playground.experiments.events import Event
 from playground.progress import Progress
 from playground.ui.readers import Reader
@@ -23,14 +24,6 @@ HZ = 5  # an update costs server and browser some 20 ms together, maybe of the c
 FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Stop
 END: Any = object()
-
-
-class Run(Protocol):
-    """Work under way: a `BackgroundRun`, or one in another process."""
-
-    def stop(self) -> None: ...
-
-    def drain(self, hz: float) -> Generator[list[Event], None, None]: ...
 
 
 @dataclass(eq=False)

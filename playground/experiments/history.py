@@ -1,0 +1,225 @@
+"""What was run on this machine: experiments that run, were stopped, failed or finished, in SQLite. Nothing leaves the
+machine. PLAYGROUND_HISTORY names another folder, or switches the history off."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+import psutil
+
+from playground.errors import PlaygroundError
+
+Status = Literal["running", "finished", "stopped", "failed"]
+TABLE = """
+CREATE TABLE IF NOT EXISTS experiments (
+    id TEXT PRIMARY KEY, owner TEXT, kind TEXT, title TEXT, status TEXT, created REAL, updated REAL, fraction REAL,
+    note TEXT, process TEXT, work TEXT, result TEXT
+)
+"""
+LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment in a list. `created` and `updated` are seconds since 1970. `fraction` of it is done. `note`: what
+    it does now, or why it failed."""
+
+    id: str
+    owner: str
+    kind: str
+    title: str
+    status: Status
+    created: float
+    updated: float
+    fraction: float
+    note: str
+
+
+def folder() -> Path | None:
+    """Where the history is kept; None where it is switched off."""
+    named = os.environ.get("PLAYGROUND_HISTORY", "")
+    if named.lower() == "off":
+        return None
+    default = platformdirs.user_data_dir("speculative-decoding-playground", appauthor=False)
+    return Path(named or default).expanduser()
+
+
+class History:
+    """Experiments by their id. Every method takes the owner: "" is whoever runs this machine, on a public link each
+    visitor is one, and none sees what another's is.
+
+    Args:
+        folder: None keeps everything for as long as this object lives, and then deletes it.
+        max_age_s: how long an experiment is kept after its last change; None for ever.
+
+    Raises:
+        PlaygroundError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path | None, max_age_s: float | None = None) -> None:
+        self.kept = folder is not None
+        self._max_age_s = max_age_s
+        if folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="playground-", ignore_cleanup_errors=True)
+            folder = Path(self._temporary.name)
+        self._folder = folder
+        try:
+            (folder / "records").mkdir(parents=True, exist_ok=True)
+            with self._database() as database:
+                database.execute(TABLE)
+        except (OSError, sqlite3.Error) as error:
+            raise PlaygroundError(
+                f"The history cannot be kept in {folder} ({error}). Set PLAYGROUND_HISTORY to a folder that can be "
+                "written, or to off."
+            ) from error
+
+    def add(self, kind: str, title: str, work: Any, owner: str = "") -> str:
+        """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data."""
+        self._expire()
+        name, now = secrets.token_hex(4), time.time()
+        with self._database() as database:
+            database.execute(
+                "INSERT INTO experiments VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?, NULL)",
+                (name, owner, kind, title, now, now, _process(), json.dumps(work)),
+            )
+        return name
+
+    def keep(self, kind: str, title: str, result: dict[str, Any], owner: str = "") -> str:
+        """A result that is finished, as plain data, and its id."""
+        name = self.add(kind, title, None, owner)
+        self.update(name, "finished", fraction=1, result=result)
+        return name
+
+    def update(
+        self,
+        name: str,
+        status: Status,
+        *,
+        fraction: float | None = None,
+        note: str = "",
+        result: dict[str, Any] | None = None,
+    ) -> None:
+        """What is None stays as it is."""
+        with self._database() as database:
+            database.execute(
+                "UPDATE experiments SET status = ?, updated = ?, fraction = coalesce(?, fraction), note = ?, "
+                "process = ?, result = coalesce(?, result) WHERE id = ?",
+                (status, time.time(), fraction, note, _process(), None if result is None else json.dumps(result), name),
+            )
+
+    def entries(self, owner: str = "", search: str = "") -> list[Entry]:
+        """The owner's experiments, the newest first: those with all the words of `search`, if any."""
+        self._expire()
+        with self._database() as database:
+            rows = database.execute(
+                f"SELECT {LISTED} FROM experiments WHERE owner = ? ORDER BY created DESC", (owner,)
+            ).fetchall()
+        found = [_entry(row) for row in rows]
+        words = search.lower().split()
+        return [e for e in found if all(w in f"{e.id} {e.kind} {e.title} {e.status}".lower() for w in words)]
+
+    def unfinished(self, work: Any, owner: str = "") -> str | None:
+        """The newest experiment with this work that was stopped or failed."""
+        with self._database() as database:
+            rows = database.execute(
+                f"SELECT {LISTED} FROM experiments WHERE owner = ? AND work = ? ORDER BY created DESC",
+                (owner, json.dumps(work)),
+            ).fetchall()
+        return next((e.id for e in map(_entry, rows) if e.status in ("stopped", "failed")), None)
+
+    def entry(self, name: str, owner: str = "") -> Entry:
+        """Raises:
+        PlaygroundError: the owner has no such experiment.
+        """
+        return next((e for e in self.entries(owner) if e.id == name), None) or self._missing(name)
+
+    def work(self, name: str, owner: str = "") -> Any:
+        """What runs, as it was given to `add`; as `entry`."""
+        return self._json("work", name, owner)
+
+    def result(self, name: str, owner: str = "") -> dict[str, Any] | None:
+        """The result as plain data; None if there is none (yet). As `entry`."""
+        return self._json("result", name, owner)
+
+    def record(self, name: str) -> Path:
+        """Where the experiment keeps its rows as they come."""
+        return self._folder / "records" / f"{name}.jsonl"
+
+    def delete(self, name: str, owner: str = "") -> None:
+        """As `entry`."""
+        self.entry(name, owner)
+        with self._database() as database:
+            database.execute("DELETE FROM experiments WHERE id = ?", (name,))
+        with suppress(OSError):
+            self.record(name).unlink(missing_ok=True)
+
+    def clear(self, owner: str = "") -> int:
+        """Deletes all of the owner's experiments but those that run, and says how many."""
+        ended = [entry for entry in self.entries(owner) if entry.status != "running"]
+        for entry in ended:
+            self.delete(entry.id, owner)
+        return len(ended)
+
+    def _json(self, column: str, name: str, owner: str) -> Any:
+        with self._database() as database:
+            row = database.execute(
+                f"SELECT {column} FROM experiments WHERE id = ? AND owner = ?", (name, owner)
+            ).fetchone()
+        return json.loads(row[0] or "null") if row else self._missing(name)
+
+    def _missing(self, name: str) -> Any:
+        raise PlaygroundError(f"The history has no experiment {name}. `playground history` lists what it has.")
+
+    def _expire(self) -> None:
+        if self._max_age_s is None:
+            return
+        with self._database() as database:
+            old = database.execute(
+                "DELETE FROM experiments WHERE updated < ? RETURNING id", (time.time() - self._max_age_s,)
+            ).fetchall()
+        for (name,) in old:
+            with suppress(OSError):
+                self.record(name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for each use: threads and processes share the file."""
+        with closing(sqlite3.connect(self._folder / "history.sqlite", timeout=30)) as database, database:
+            yield database
+
+
+def _process() -> str:
+    """This process: its number, and when it began, since numbers are used again."""
+    return f"{os.getpid()} {psutil.Process().create_time():.2f}"
+
+
+def _runs(process: str) -> bool:
+    number, began = process.split()
+    try:
+        return f"{psutil.Process(int(number)).create_time():.2f}" == began
+    except psutil.Error:
+        return False
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    *values, process = row
+    entry = Entry(*values)
+    if entry.status == "running" and not _runs(process):
+        return replace(entry, status="stopped", note="its program ended before it did")
+    return entry
+
+
+def open_history() -> History:
+    """The history of this machine, or one that is not kept."""
+    return History(folder())

@@ -1,0 +1,156 @@
+"""Long experiments that run on while nobody watches: each in a thread, in the history while it runs, stopped and taken
+up again by its id."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+
+from playground import results, validation
+from playground.backends.device_queue import DeviceQueue
+from playground.errors import PlaygroundError, check
+from playground.experiments.background import Run
+from playground.experiments.events import Event, Progress, PromptDone, ResultReady
+from playground.experiments.history import History
+from playground.experiments.work import Suite, Sweep
+from playground.presets import Pair
+from playground.results import Result
+
+logger = logging.getLogger(__name__)
+
+KINDS: dict[str, type[Suite] | type[Sweep]] = {"suite": Suite, "sweep": Sweep}
+HZ = 5
+WAITING = "Waiting for the device"
+OURS = "Something went wrong inside the playground, not in what you asked for. The log says more."
+
+
+@dataclass
+class _Job:
+    thread: threading.Thread
+    stopped: bool = False
+    run: Run | None = None  # it waits for the device
+    events: list[Event] = field(default_factory=list)
+
+
+class Jobs:
+    """The experiments of this process.
+
+    Args:
+        start: starts work on a pair.
+        queue: where it waits for the device.
+    """
+
+    def __init__(self, history: History, start: Callable[[Pair, Suite | Sweep], Run], queue: DeviceQueue) -> None:
+        self._history, self._start, self._queue = history, start, queue
+        self._jobs: dict[str, _Job] = {}
+
+    def start(self, work: Suite | Sweep, title: str, owner: str = "") -> str:
+        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder."""
+        kind = next(name for name, kind in KINDS.items() if isinstance(work, kind))
+        name = self._history.add(kind, title, asdict(work), owner)
+        self._begin(name, replace(work, record=str(self._history.record(name))))
+        return name
+
+    def unfinished(self, work: Suite | Sweep, owner: str = "") -> str | None:
+        """The newest experiment with the same settings that was stopped, or failed."""
+        return self._history.unfinished(asdict(work), owner)
+
+    def resume(self, name: str, owner: str = "") -> None:
+        """Goes on with an experiment that was stopped, or failed, where it ended.
+
+        Raises:
+            PlaygroundError: there is no such experiment, or it runs.
+        """
+        work, entry = self._work(name, owner), self._history.entry(name, owner)
+        check(entry.status != "running", f"{entry.title} runs already.")
+        self._begin(name, work)
+
+    def events(self, name: str, since: int = 0) -> list[Event]:
+        """What has happened, without the first `since` events; nothing for an experiment of another process."""
+        job = self._jobs.get(name)
+        return job.events[since:] if job else []
+
+    def running(self, name: str) -> bool:
+        job = self._jobs.get(name)
+        return job is not None and job.thread.is_alive()
+
+    def watch(self, name: str, hz: float = HZ) -> Iterator[list[Event]]:
+        """Yields what has happened since the last time, until the experiment ends. It runs on without a watcher."""
+        seen, job = 0, self._jobs[name]
+        while True:
+            ended = not job.thread.is_alive()  # read before the events, so that the last are not missed
+            batch = self.events(name, seen)
+            seen += len(batch)
+            yield batch
+            if ended:
+                return
+            job.thread.join(timeout=1 / hz)
+
+    def stop(self, name: str, owner: str = "") -> None:
+        """Ends it within one round; returns at once. What was finished stays.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment.
+        """
+        self._history.entry(name, owner)
+        if job := self._jobs.get(name):
+            job.stopped = True
+            if job.run:
+                job.run.stop()
+
+    def result(self, name: str, owner: str = "") -> Result | None:
+        """What there is of it: all, or the questions that were finished; None before the first.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment.
+        """
+        if data := self._history.result(name, owner):
+            return results.from_json(data)
+        return self._work(name, owner).so_far()
+
+    def _work(self, name: str, owner: str) -> Suite | Sweep:
+        entry = self._history.entry(name, owner)
+        check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
+        work = validation.read(KINDS[entry.kind], self._history.work(name, owner), extra="ignore")
+        return replace(work, record=str(self._history.record(name)))
+
+    def _begin(self, name: str, work: Suite | Sweep) -> None:
+        self._history.update(name, "running", note=WAITING)
+        follow = threading.Thread(target=self._follow, args=(name, work), name=f"experiment {name}", daemon=True)
+        self._jobs[name] = _Job(follow)
+        follow.start()
+
+    def _follow(self, name: str, work: Suite | Sweep) -> None:
+        job, ticket = self._jobs[name], self._queue.join()
+        try:
+            while self._queue.ahead(ticket) and not job.stopped:
+                time.sleep(1 / HZ)
+            if not job.stopped:
+                job.run = self._start(work.pair, work)
+                for batch in job.run.drain(HZ):
+                    if job.stopped:
+                        job.run.stop()
+                    for event in batch:
+                        self._take(name, job, event)
+            self._history.update(name, "stopped" if job.stopped else "finished")
+        except PlaygroundError as problem:
+            self._history.update(name, "failed", note=str(problem))
+        except Exception:
+            logger.exception("experiment %s failed", name)
+            self._history.update(name, "failed", note=OURS)
+        finally:
+            self._queue.leave(ticket)
+
+    def _take(self, name: str, job: _Job, event: Event) -> None:
+        match event:
+            case Progress(label):
+                self._history.update(name, "running", note=label)
+            case PromptDone(number, total):
+                self._history.update(name, "running", fraction=number / total)
+                event = replace(event, result=replace(event.result, traces=()))  # they are in the record
+            case ResultReady(result):
+                self._history.update(name, "running", result=results.to_json(result))
+        job.events.append(event)

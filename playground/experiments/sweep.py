@@ -1,0 +1,186 @@
+"""One setting over several values: which gives the most speed-up, and which cannot be told from it.
+
+Lookahead, tree size and confidence threshold are settings of a lane: all values run on each prompt, beside the standard
+lane. Temperature and prompt length are settings of the request: the prompts run at each value, with a standard lane of
+their own. Either way it is one suite, with its record, its order and its intervals.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from playground import metrics
+from playground.backends.base import Backend
+from playground.drafting_methods import METHODS
+from playground.errors import PlaygroundError, Stopped, check
+from playground.experiments import suite, summaries
+from playground.experiments.events import Event, Progress
+from playground.experiments.questions import Question
+from playground.experiments.record import Record
+from playground.lane import Lane, Request, label, standard_lane
+from playground.presets import PRESETS, Pair
+from playground.results import STANDARD, Axis, Point, Row, SuiteResult, SweepResult
+
+OF_LANES = ("lookahead", "nodes", "confidence_threshold")
+DEFAULTS: dict[Axis, tuple[float, ...]] = {
+    "lookahead": (0, 1, 2, 3, 4, 6, 8, 12, 16),
+    "nodes": (4, 8, 16, 32, 64),
+    "confidence_threshold": (0.0, 0.2, 0.4, 0.6, 0.8),
+    "temperature": (0.0, 0.3, 0.7, 1.0),
+    "prompt_tokens": (128, 512, 1024, 2048),
+}
+CHARACTERS = 4  # of a token, roughly, where a backend does not report the prompt's tokens
+
+
+def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
+    """The lanes of a sweep, without the standard lane that a lookahead of 0 is.
+
+    Args:
+        lane: the drafter with its other settings.
+
+    Raises:
+        PlaygroundError: the drafter has no such setting, or a value is out of its bounds.
+    """
+    check(len(values) == len(set(values)) > 0, "A sweep needs one value or more, each named once.")
+    if axis == "nodes":
+        check(METHODS[lane.drafter].tree, f"{lane.drafter} drafts no tree. Sweep the nodes of a drafter that does.")
+    if axis == "confidence_threshold":
+        lane = replace(lane, policy="confidence")
+    if axis not in OF_LANES:
+        return [lane]
+    lanes = []
+    for value in values:
+        if axis != "lookahead" or value:
+            setting: dict[str, Any] = {axis: value if axis == "confidence_threshold" else int(value)}
+            lanes.append(replace(lane, **setting))
+    return lanes
+
+
+def run(
+    pair: Pair,
+    lane: Lane,
+    axis: Axis,
+    values: Sequence[float],
+    questions: Sequence[Question],
+    backends: Mapping[str, Backend],
+    *,
+    runs: int = 1,
+    seed: int = 0,
+    record: Record | None = None,
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+) -> SweepResult | None:
+    """As `suite.run`, for each value of the setting.
+
+    Args:
+        lane: the drafter with its other settings.
+
+    Raises:
+        PlaygroundError: as `lanes_of` and `suite.run`.
+    """
+    lanes, baseline = lanes_of(lane, axis, values), standard_lane(pair)
+    asked = list(questions)
+    if axis == "temperature":
+        asked = [_at_temperature(question, value) for value in values for question in questions]
+    elif axis == "prompt_tokens":
+        count = _counter(backends[baseline.backend], baseline, stop, emit)
+        if count is None:
+            return None
+        asked = [_padded(question, int(value), count) for value in values for question in questions]
+    result = suite.run(baseline, lanes, asked, backends, runs=runs, seed=seed, record=record, stop=stop, emit=emit)
+    return sweep_result(axis, values, lanes, result) if result else None
+
+
+def sweep_result(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> SweepResult:
+    """The suite of a sweep by the values. `lanes`: those of `lanes_of`."""
+    return SweepResult(axis, tuple(_points(axis, values, lanes, result)), result)
+
+
+def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> Iterator[Point]:
+    if axis in OF_LANES:
+        names = iter(map(label, lanes))
+        by_value = {value: next(names) if axis != "lookahead" or value else STANDARD for value in values}
+        present = {row.lane for row in result.rows}
+        of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
+        speed = {name: of(name)[-1].overall for name in by_value.values() if name in present}
+        best = max(speed, key=speed.__getitem__, default="")
+        for value, name in by_value.items():
+            ties = name == best or (name in speed and not _faster(result.rows, best, name))
+            yield Point(value, name, of(name), name == best, ties)
+        return
+    each = len(result.prompts) // len(values)
+    for i, value in enumerate(values):
+        rows = [row for row in result.rows if row.question // each == i]
+        name = label(lanes[0])
+        yield Point(value, name, tuple(s for s in summaries.summarise(rows) if s.lane == name))
+
+
+def _faster(rows: Sequence[Row], lane: str, other: str) -> bool:
+    """Whether one lane is faster than another beyond the noise; without an interval, whether it is faster at all."""
+    ratio = summaries.ratio(rows, lane, over=other)
+    return metrics.differs(ratio.interval) if ratio.interval else ratio.speedup > 1
+
+
+def _at_temperature(question: Question, value: float) -> Question:
+    return replace(question, request=replace(question.request, temperature=value))
+
+
+def _counter(
+    backend: Backend, lane: Lane, stop: threading.Event, emit: Callable[[Event], None]
+) -> Callable[[Request], int] | None:
+    """Counts the tokens of a prompt; None if it was stopped while the models came."""
+
+    def tell(step: Progress) -> None:
+        if stop.is_set():
+            raise Stopped
+        emit(step)
+
+    try:
+        backend.load(lane, tell)
+    except Stopped:
+        return None
+
+    def count(request: Request) -> int:
+        ids = backend.run(lane, request).prompt_ids
+        return len(request.prompt) // CHARACTERS if ids is None else len(ids)
+
+    return count
+
+
+def _padded(question: Question, tokens: int, count: Callable[[Request], int]) -> Question:
+    """The question after as much of the project's own documents as makes the prompt as long as asked, or a few tokens
+    longer: text that is here for everyone and does not repeat, which would flatter a lookup. A question that is longer
+    stays as it is.
+
+    Raises:
+        PlaygroundError: there is not so much text.
+    """
+    request, text = question.request, _documents()
+
+    def asked(characters: int) -> Request:
+        return replace(request, prompt=f"{text[:characters]}\n\n{request.prompt}")
+
+    def fits(request: Request) -> bool:
+        try:
+            return count(request) <= tokens
+        except PlaygroundError:  # it is longer than the target's context
+            return False
+
+    if not fits(request):
+        return question
+    check(not fits(asked(len(text))), f"There is not enough text to fill a prompt of {tokens:,} tokens with.")
+    low, high = 0, len(text)
+    while high - low > CHARACTERS:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(asked(middle)) else (low, middle)
+    return replace(question, request=asked(high))
+
+
+def _documents() -> str:
+    root = PRESETS.parent
+    paths: list[Path] = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return "\n\n".join(path.read_text(encoding="utf-8") for path in paths)

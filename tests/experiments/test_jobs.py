@@ -1,0 +1,170 @@
+"""Experiments that run on by themselves, and the history that keeps them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict
+
+import pytest
+
+from playground.backends.device_queue import DeviceQueue
+from playground.backends.local import LocalBackend
+from playground.errors import PlaygroundError
+from playground.experiments import history as histories
+from playground.experiments import suite
+from playground.experiments.background import BackgroundRun
+from playground.experiments.events import PromptDone
+from playground.experiments.history import History
+from playground.experiments.jobs import WAITING, Jobs
+from playground.experiments.questions import Question
+from playground.experiments.work import Suite, Sweep
+from playground.lane import LOCAL, Request, assisted_lane
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+
+
+@pytest.fixture
+def history(tmp_path):
+    return History(tmp_path / "data")
+
+
+@pytest.fixture
+def work(tiny_folder):
+    pair = custom_pair(str(tiny_folder), None)
+    asked = tuple(Question("qa", Request(f"waves {i}", max_new_tokens=4)) for i in range(3))
+    return Suite(pair, (assisted_lane(pair, "ngram", 2),), asked)
+
+
+def jobs_of(history, queue=None):
+    store = ModelStore()
+
+    def start(pair, work):
+        backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
+        return BackgroundRun(lambda stop, emit: work(backends, stop=stop, emit=emit))
+
+    return Jobs(history, start, queue or DeviceQueue())
+
+
+def ended(jobs, name):
+    return [event for batch in jobs.watch(name, hz=50) for event in batch]
+
+
+def test_an_experiment_runs_on_without_a_watcher_and_is_listed_with_its_result(history, work):
+    jobs = jobs_of(history)
+    name = jobs.start(work, "mine")
+    while jobs.running(name):
+        time.sleep(0.01)
+    (entry,) = history.entries()
+    assert (entry.id, entry.kind, entry.title, entry.status, entry.fraction) == (name, "suite", "mine", "finished", 1)
+    told = [event for event in jobs.events(name) if isinstance(event, PromptDone)]
+    assert [event.number for event in told] == [1, 2, 3]
+    assert jobs.events(name, len(jobs.events(name)) - 1) == jobs.events(name)[-1:]
+    assert len(jobs_of(history).result(name).rows) == 6, "another process opens it too"
+
+
+def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeypatch):
+    jobs, first = jobs_of(history), threading.Event()
+    decode = suite.decode
+
+    def pausing(backend, lane, request, stop, tell):
+        if request.prompt == "waves 1":
+            first.set()
+            stop.wait(10)
+        return decode(backend, lane, request, stop, tell)
+
+    monkeypatch.setattr(suite, "decode", pausing)
+    name = jobs.start(work, "mine")
+    assert first.wait(10)
+    assert history.entry(name).status == "running"
+    with pytest.raises(PlaygroundError, match="runs already"):
+        jobs.resume(name)
+    jobs.stop(name)
+    ended(jobs, name)
+    assert history.entry(name).status == "stopped"
+    assert [row.question for row in jobs.result(name).rows] == [0, 0]
+    assert jobs.unfinished(work) == name
+    monkeypatch.setattr(suite, "decode", decode)
+    jobs = jobs_of(history)
+    jobs.resume(name)
+    assert [event.number for event in ended(jobs, name) if isinstance(event, PromptDone)] == [2, 3]
+    assert history.entry(name).status == "finished" and len(jobs.result(name).rows) == 6
+    assert jobs.unfinished(work) is None
+
+
+def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
+    queue = DeviceQueue()
+    queue.join()
+    jobs = jobs_of(history, queue)
+    name = jobs.start(work, "mine")
+    assert history.entry(name).note == WAITING
+    jobs.stop(name)
+    assert ended(jobs, name) == []
+    assert history.entry(name).status == "stopped"
+
+
+def test_a_sweep_is_an_experiment_too(history, work):
+    jobs = jobs_of(history)
+    name = jobs.start(Sweep(work.pair, work.lanes[0], "lookahead", (0.0, 2.0), work.questions), "mine")
+    ended(jobs, name)
+    assert [point.value for point in jobs.result(name).points] == [0, 2]
+
+
+def test_one_that_fails_says_why(history, work):
+    jobs = jobs_of(history)
+    pair = custom_pair("no/such/folder/anywhere", None)
+    name = jobs.start(Suite(pair, (assisted_lane(pair, "ngram", 2),), work.questions), "mine")
+    ended(jobs, name)
+    entry = history.entry(name)
+    assert entry.status == "failed" and "no/such/folder/anywhere" in entry.note
+    assert jobs.result(name) is None
+
+
+def test_a_crash_of_the_program_leaves_what_can_be_taken_up(history, work, monkeypatch):
+    monkeypatch.setattr(histories, "_process", lambda: "999999999 1.00")
+    name = history.add("suite", "mine", asdict(work))
+    monkeypatch.undo()
+    assert history.entry(name).status == "stopped"
+    assert jobs_of(history).unfinished(work) == name
+
+
+def test_owners_see_their_own_and_nothing_else(history):
+    mine = history.keep("compare", "mine", {"a": 1}, owner="me")
+    history.keep("compare", "theirs", {}, owner="you")
+    assert [entry.title for entry in history.entries("me")] == ["mine"]
+    for look in (history.entry, history.result, history.work, history.delete):
+        with pytest.raises(PlaygroundError, match="no experiment"):
+            look(mine, "you")
+    assert history.result(mine, "me") == {"a": 1}
+    assert history.clear("me") == 1 and not history.entries("me") and history.entries("you")
+
+
+def test_it_is_searched_by_all_words(history):
+    history.keep("compare", "Llama with ngram", {})
+    history.keep("suite", "Qwen with ngram", {})
+    assert [entry.title for entry in history.entries(search="NGRAM suite")] == ["Qwen with ngram"]
+
+
+def test_what_is_old_goes_with_its_rows(tmp_path, monkeypatch):
+    history = History(tmp_path / "data", max_age_s=60)
+    name = history.keep("suite", "mine", {})
+    history.record(name).write_text("rows")
+    assert history.entries()
+    monkeypatch.setattr(histories.time, "time", lambda: time.monotonic() + 1e10)
+    assert not history.entries() and not history.record(name).exists()
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("PLAYGROUND_HISTORY", "off")
+    history = histories.open_history()
+    name = history.keep("suite", "mine", {})
+    folder = history.record(name).parent
+    assert history.entries() and not history.kept and folder.is_dir()
+    del history
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlaygroundError, match="PLAYGROUND_HISTORY"):
+        History(tmp_path / "file" / "data")

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from playground import results
+from playground.backends.local import LocalBackend
+from playground.errors import PlaygroundError
+from playground.experiments import sweep
+from playground.experiments.questions import Question
+from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from playground.results import STANDARD, Row, SuiteResult
+from playground.trace import Environment
+from playground.views import sweep as view
+
+ASKED = [Question(category, Request(f"waves and waves {category}", max_new_tokens=8)) for category in ("qa", "rag")]
+
+
+def run(folder, axis, values, asked=ASKED, **more):
+    pair = custom_pair(str(folder), None)
+    backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
+    lane = assisted_lane(pair, "ngram", policy="constant")
+    return sweep.run(pair, lane, axis, values, asked, backends, stop=threading.Event(), emit=lambda e: None, **more)
+
+
+def test_a_lookahead_of_0_is_no_drafter_and_every_value_runs_on_the_same_prompts(tiny_folder):
+    result = run(tiny_folder, "lookahead", [0, 1, 4])
+    assert [(point.value, point.lane) for point in result.points] == [(0, STANDARD), (1, "ngram 1"), (4, "ngram 4")]
+    assert [point.summaries[-1].prompts for point in result.points] == [2, 2, 2]
+    assert result.points[0].overall.overall == 1
+    assert sum(point.best for point in result.points) == 1
+    assert len(result.suite.rows) == 2 * 3
+    assert results.load(json.dumps(results.to_json(result))) == replace(result, suite=replace(result.suite, traces=()))
+    assert view.FALLS in view.findings(result)
+    assert view.by_category(result).columns == ("lookahead", "qa", "rag", "all")
+    assert view.by_position(result).columns[:2] == ("lookahead", "1")
+
+
+def test_temperatures_are_compared_each_with_a_standard_lane_of_its_own(tiny_folder):
+    result = run(tiny_folder, "temperature", [0, 1])
+    assert len(result.suite.rows) == 2 * 2 * 2
+    assert [len(point.summaries) for point in result.points] == [3, 3]
+    assert all(point.lane == "ngram 5" and point.best is None for point in result.points)
+    assert {trace.request.temperature for trace in result.suite.traces} == {0, 1}
+
+
+def test_prompts_are_filled_up_to_a_length_and_one_over_the_context_is_a_failure(tiny_folder):
+    result = run(tiny_folder, "prompt_tokens", [100, 1000], ASKED[:1])
+    lengths = {len(trace.prompt_ids) for trace in result.suite.traces}
+    assert len(lengths) == 1 and 100 <= lengths.pop() <= 108
+    assert result.points[1].summaries == () and "holds 256" in result.suite.failures[0].reason
+    assert view.by_value(result).rows[1][1] == "–"
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "sentence"),
+    [
+        ("nodes", [4], "drafts no tree"),
+        ("lookahead", [], "one value or more"),
+        ("lookahead", [2, 2], "each named once"),
+        ("lookahead", [65], "Lookahead must be"),
+    ],
+)
+def test_what_cannot_be_swept_is_a_sentence(tiny_folder, axis, values, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        run(tiny_folder, axis, values)
+
+
+def result_of(seconds):
+    """A sweep whose lanes take these seconds, on eight prompts, give or take 2 %."""
+    lane = Lane("x", "t", "ngram", policy="constant")
+    rows = []
+    for i in range(8):
+        for k, base in {0: 10.0, **seconds}.items():
+            name = STANDARD if not k else f"ngram {k}"
+            noise = 1 + 0.02 * (-1) ** (i + k // 2)
+            rows.append(Row(i, "qa", name, 10, 10, base * noise, 0.0, 4, 8, 10 / base / noise, True))
+    request, where = Request("p"), Environment({}, None, "cpu", "a CPU", "float32", 1, (), "")
+    suite = SuiteResult(where, request, 1, (lane,), tuple(rows), tuple(sweep.summaries.summarise(rows)))
+    lanes = sweep.lanes_of(lane, "lookahead", [0, *seconds])
+    return sweep.sweep_result("lookahead", [0, *seconds], lanes, suite)
+
+
+def test_the_best_is_marked_with_all_that_cannot_be_told_from_it():
+    result = result_of({2: 7.0, 4: 5.0, 6: 5.02, 8: 6.0})
+    assert [point.value for point in result.points if point.ties] == [4, 6]
+    assert [point.value for point in result.points if point.best] == [4]
+    assert (
+        view.findings(result)[0].startswith("Best lookahead: 4, 2.0") and "6 cannot be told" in view.findings(result)[0]
+    )
+
+
+def test_none_can_be_the_best():
+    result = result_of({2: 12.0, 4: 15.0})
+    assert [point.value for point in result.points if point.ties] == [0]
+    assert "0, no drafter." in view.findings(result)[0]
+
+
+def test_a_trees_size_and_a_threshold_make_lanes():
+    tree = Lane("x", "t", "tree", lookahead=4)
+    assert [lane.nodes for lane in sweep.lanes_of(tree, "nodes", [8.0, 16.0])] == [8, 16]
+    thresholds = sweep.lanes_of(standard_lane(custom_pair("t", None)), "confidence_threshold", [0.2])
+    assert [(lane.policy, lane.confidence_threshold) for lane in thresholds] == [("confidence", 0.2)]
