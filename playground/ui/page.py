@@ -34,6 +34,7 @@ TAGLINE = (
 SHORT = 8  # calls at a time of each handler that does not run models
 BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
 DAY_S = 86_400
+Updates = AsyncGenerator[tuple[Any, ...], None]
 
 # fmt: off
 BLUE = gr.themes.Color(
@@ -186,11 +187,18 @@ def _wire(
     async def begin_repeat(request: gr.Request) -> tuple[Any, ...]:
         return events.begin_repeat(str(request.session_hash))
 
-    stream = _streamed(lambda session, *values, **who: events.stream(session, controls.Asked(*values), **who))
-    stream_every = _streamed(
-        lambda session, *values, **who: events.stream(session, controls.Asked(*values), every=True, **who)
-    )
-    accept = _streamed(lambda session, *values, **who: events.accept(session, controls.Asked(*values), **who))
+    @_streamed
+    def stream(session: str, *values: Any, **who: Any) -> Updates:
+        return events.stream(session, controls.Asked(*values), **who)
+
+    @_streamed
+    def stream_every(session: str, *values: Any, **who: Any) -> Updates:
+        return events.stream(session, controls.Asked(*values), every=True, **who)
+
+    @_streamed
+    def accept(session: str, *values: Any, **who: Any) -> Updates:
+        return events.accept(session, controls.Asked(*values), **who)
+
     repeat = _streamed(events.repeat)
 
     def choose(shown: Shown, pressed: gr.EventData) -> tuple[Any, ...]:
@@ -234,16 +242,15 @@ def _wire(
     return finished
 
 
-def _streamed(
-    updates: Callable[..., AsyncGenerator[tuple[Any, ...], None]],
-) -> Callable[..., AsyncGenerator[tuple[Any, ...], None]]:
+def _streamed(updates: Callable[..., Updates]) -> Callable[..., Updates]:
     """A handler that yields what `updates` makes of a session, the values of the inputs and the browser's address."""
 
-    async def handle(request: gr.Request, *values: Any) -> AsyncGenerator[tuple[Any, ...], None]:
+    async def handle(request: gr.Request, *values: Any) -> Updates:
         async with aclosing(updates(str(request.session_hash), *values, address=address_of(request))) as each:
             async for update in each:
                 yield update
 
+    handle.__name__ = updates.__name__  # by which Gradio calls it
     return handle
 
 

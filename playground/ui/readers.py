@@ -6,7 +6,7 @@ from __future__ import annotations
 import gradio as gr
 from gradio.context import LocalContext
 
-PATIENCE = 10  # looks, of which the page takes five a second
+PATIENCE = 8  # looks, of which a run takes five a second
 
 
 class Reader:
@@ -15,7 +15,7 @@ class Reader:
     def __init__(self) -> None:
         blocks, event_id = LocalContext.blocks.get(None), LocalContext.event_id.get(None)
         self._queue = blocks._queue if blocks else None
-        self._event = self._queue.event_ids_to_events.get(event_id) if self._queue and event_id else None
+        self._event = None if self._queue is None else self._queue.event_ids_to_events.get(event_id or "")
         self._unread, self._in_vain = 0, 0
 
     def left(self) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 
-import pytest
 from gradio.utils import get_function_description
 from gradio_client import Client
 
@@ -14,21 +12,6 @@ from playground.settings import SETTINGS
 from playground.ui import page
 from tests.ui import fakes
 from tests.ui.test_events import endless
-
-
-@pytest.fixture
-def serve(monkeypatch) -> Iterator[Callable[[Callable], str]]:
-    """The address of a page that compares with a given function."""
-    monkeypatch.setenv("GRADIO_HEARTBEAT_INTERVAL", "0.1")
-    served = []
-
-    def start(backend_for: Callable) -> str:
-        served.append(page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=backend_for))
-        return served[0].launch(prevent_thread_lock=True, quiet=True)[1]
-
-    yield start
-    for blocks in served:
-        blocks.close()
 
 
 def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
