@@ -22,8 +22,9 @@ FORBIDDEN = {
     "decoding": ABOVE | {"views", "gradio", "plotly", "httpx"},
     "models": ABOVE | {"decoding", "views", "gradio", "plotly"},
     "views": ABOVE | {"decoding", "models", "gradio", "torch", "transformers"},
-    "metrics": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
     "access": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
+    "metrics": ABOVE | {"decoding", "models", "views", "theory", "gradio", "plotly", "torch", "transformers"},
+    "theory": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
     "trace": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
 }
 

@@ -35,6 +35,16 @@ def positive(text: str) -> int:
     return count(text, least=1)
 
 
+def positive_number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
 def add_models(parser: argparse.ArgumentParser) -> None:
     models = parser.add_argument_group("models")
     models.add_argument(

@@ -42,7 +42,7 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
-    figure = _figure("The race", "tokens over time, prefill included", "seconds", "tokens")
+    figure = blank("The race", "tokens over time, prefill included", "seconds", "tokens")
     lanes = [comparison.standard, *comparison.others]
     for trace, color in _colored(comparison):
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
@@ -64,9 +64,7 @@ def race(comparison: Comparison) -> go.Figure:
 
 def acceptance(trace: Trace) -> go.Figure:
     """Acceptance by position in the draft, conditional and unconditional."""
-    figure = _figure(
-        "Acceptance by position", "draft tokens of the assisted lane", "position in the draft", "% accepted"
-    )
+    figure = blank("Acceptance by position", "draft tokens of the assisted lane", "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
     if not positions:
         return _empty(figure, "Nothing was drafted.")
@@ -92,7 +90,7 @@ def acceptance(trace: Trace) -> go.Figure:
     return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(positions) <= 16 else None)
 
 
-def _figure(title: str, subtitle: str, x: str, y: str) -> go.Figure:
+def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
     return go.Figure(
         layout={

@@ -1,0 +1,38 @@
+"""What the formulas predict, and why a measured speed-up is what it is.
+
+`metrics` says what happened in a run. This package says what follows from it under a model: other lookaheads, other
+batch sizes, more load, the limit of the memory's bandwidth. Everything is computed from traces; nothing is measured.
+"""
+
+from __future__ import annotations
+
+from playground.theory.attribution import Against, Attribution, attribute, published
+from playground.theory.batch import BatchPoint, by_batch
+from playground.theory.cost import joules_per_token, price_of, price_per_million
+from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
+from playground.theory.limits import bandwidth_limit
+from playground.theory.lookahead import Prediction, WhatIf, what_if
+from playground.theory.queueing import LoadPoint, Service, under_load
+
+__all__ = [
+    "Against",
+    "Attribution",
+    "BatchPoint",
+    "LoadPoint",
+    "Prediction",
+    "Service",
+    "WhatIf",
+    "attribute",
+    "bandwidth_limit",
+    "best_lookahead",
+    "by_batch",
+    "expected_tokens",
+    "expected_tokens_by_position",
+    "joules_per_token",
+    "price_of",
+    "price_per_million",
+    "published",
+    "speedup",
+    "under_load",
+    "what_if",
+]

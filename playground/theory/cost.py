@@ -1,0 +1,22 @@
+"""What a token costs."""
+
+from __future__ import annotations
+
+from playground import metrics
+from playground.trace import Trace
+
+
+def price_per_million(hourly_rate: float, tokens_per_s: float) -> float:
+    """The price of a million tokens on a machine that costs `hourly_rate` and does nothing else, in its currency."""
+    return hourly_rate / 3600 / tokens_per_s * 1e6
+
+
+def price_of(trace: Trace, hourly_rate: float) -> float | None:
+    """The same at the speed of a lane, prefill included; None if it has no tokens."""
+    speed = metrics.measure(trace).tokens_per_s
+    return price_per_million(hourly_rate, speed) if speed else None
+
+
+def joules_per_token(joules: float, tokens: int) -> float:
+    """`joules`: used by the device while the tokens were decoded."""
+    return joules / tokens

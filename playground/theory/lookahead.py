@@ -1,0 +1,137 @@
+"""What another lookahead would have given, from one finished run.
+
+Acceptance at position i is estimated as accepted / reached: the rounds that got as far as position i - 1 and drafted
+on. Positions that few rounds reached are unobserved: the acceptance of the deepest observed one is carried on, and the
+prediction says so. It is the right estimator where drafting stops for reasons that do not depend on the next token,
+as with a constant lookahead. A drafter that stops when it is unsure reaches deep positions only when it is sure, and
+longer drafts look better here than they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isclose
+
+import numpy as np
+
+from playground import metrics
+from playground.theory.batch import pass_seconds
+from playground.theory.formulas import expected_tokens_by_position, speedup
+from playground.trace import PassTime, Round, Trace
+
+ENOUGH = 5  # rounds that must have reached a position for its acceptance to count
+TOLERANCE = 0.1  # of the measured speed-up, beyond which a prediction needs a reason
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`speedup` at a lookahead, prefill left out, and the tokens per pass that it rests on. `seen`: every position was
+    reached often enough in the run."""
+
+    lookahead: int
+    tokens_per_pass: float
+    speedup: float
+    seen: bool
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """`acceptance`: conditional, by position. `c`: cost of a draft token, in plain passes. `predictions`: for
+    lookaheads from 0. `used`: the mean number of tokens that the run's drafts held. `measured`: its speed-up, prefill
+    left out. `predicted`: what the model says of the run's own mean lookahead."""
+
+    acceptance: tuple[float, ...]
+    c: float
+    predictions: tuple[Prediction, ...]
+    used: float
+    measured: float
+    predicted: float
+
+    @property
+    def best(self) -> Prediction:
+        """The fastest of those that the run has seen; the shallowest of equals."""
+        return max((it for it in self.predictions if it.seen), key=lambda it: (it.speedup, -it.lookahead))
+
+    @property
+    def agrees(self) -> bool:
+        return isclose(self.predicted, self.measured, rel_tol=TOLERANCE)
+
+
+def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
+    """Predictions for lookaheads up to `most`. None where the run drafted trees or too little, or its rounds do not
+    report their times."""
+    base, ours = metrics.compared_rounds(baseline, other)
+    drafting = [round_ for round_ in ours[1:] if round_.drafted]
+    if len(base) < 2 or len(drafting) < ENOUGH or any(round_.is_tree for round_ in drafting):
+        return None
+    if any(None in (round_.draft_s, round_.verify_s) for round_ in [*base, *ours]):
+        return None
+    plain_s = (base[-1].end_s - base[0].end_s) / (len(base) - 1)
+    acceptance, seen = _acceptance(drafting)
+    if not seen:
+        return None
+    drafted = sum(len(round_.drafted) for round_ in drafting)
+    c = sum(round_.draft_s or 0.0 for round_ in drafting) / drafted / plain_s
+    verify = _verify_cost(base, ours, other.environment.pass_times, plain_s)
+    other_s = statistics.fmean(_rest(ours)) - statistics.fmean(_rest(base))
+    longer = acceptance + [acceptance[-1]] * (most - len(acceptance))
+    predictions = [Prediction(0, 1.0, 1.0, True)]
+    for k in range(1, most + 1):
+        tokens = expected_tokens_by_position(longer[:k])
+        cost = verify(k + 1) + other_s / plain_s
+        predictions.append(Prediction(k, tokens, speedup(tokens, k, c, cost), k <= seen))
+    used = sum(len(round_.drafted) for round_ in ours[1:]) / (len(ours) - 1)
+    return WhatIf(
+        acceptance=tuple(acceptance[:seen]),
+        c=c,
+        predictions=tuple(predictions),
+        used=used,
+        measured=_tokens(ours) / _tokens(base) * _decoding_s(base) / _decoding_s(ours),
+        predicted=float(np.interp(used, range(most + 1), [it.speedup for it in predictions])),
+    )
+
+
+def _acceptance(drafting: Sequence[Round]) -> tuple[list[float], int]:
+    """By position, and how many positions were reached often enough."""
+    positions = metrics.acceptance_by_position(drafting)
+    seen = 0
+    while seen < len(positions) and positions[seen].reached >= ENOUGH:
+        seen += 1
+    return [it.accepted / it.reached for it in positions[:seen]], seen
+
+
+def _verify_cost(
+    base: Sequence[Round], ours: Sequence[Round], passes: Sequence[PassTime], plain_s: float
+) -> Callable[[int], float]:
+    """Width of a pass, in tokens -> its cost in plain passes. The run's own passes say how much a pass costs; how the
+    cost grows with the width is read from the measured pass times or, without any, from a straight line."""
+    by_width: dict[int, list[float]] = {1: [round_.verify_s or 0.0 for round_ in base[1:]]}
+    for round_ in ours[1:]:
+        by_width.setdefault(len(round_.drafted) + 1, []).append(round_.verify_s or 0.0)
+    widths = sorted(width for width, found in by_width.items() if width == 1 or len(found) >= ENOUGH)
+    seconds = [statistics.median(by_width[width]) for width in widths]
+    if len(passes) > 1:
+        shape = pass_seconds(passes)
+        scale = statistics.median(found / shape(width) for width, found in zip(widths, seconds, strict=True))
+        return lambda width: scale * shape(width) / plain_s
+    slope, start = np.polyfit(widths, seconds, 1).tolist() if len(widths) > 1 else (0.0, seconds[0])
+    return lambda width: (start + slope * width) / plain_s
+
+
+def _rest(rounds: Sequence[Round]) -> list[float]:
+    """What each decoding round takes besides drafting and verifying."""
+    return [
+        now.end_s - before.end_s - (now.draft_s or 0.0) - (now.verify_s or 0.0)
+        for before, now in itertools.pairwise(rounds)
+    ]
+
+
+def _tokens(rounds: Sequence[Round]) -> float:
+    return sum(len(round_.tokens) for round_ in rounds[1:])
+
+
+def _decoding_s(rounds: Sequence[Round]) -> float:
+    return rounds[-1].end_s - rounds[0].end_s

@@ -1,0 +1,157 @@
+"""Why this speed-up? A waterfall, one paragraph, and what another lookahead would have given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from html import escape
+
+import plotly.graph_objects as go
+
+from playground import metrics, theory
+from playground.theory import Against, Attribution, BatchPoint, WhatIf
+from playground.trace import Comparison, Trace
+from playground.views import charts
+from playground.views.report import UNSTEADY
+
+
+def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
+    """From the tokens per pass of drafting rounds down to the measured speed-up; None where it cannot be computed."""
+    found = theory.attribute(comparison.standard, other)
+    if found is None:
+        return None
+    labels, values = zip(*steps(found), strict=True)
+    changes = [values[0], *(now - before for before, now in itertools.pairwise(values)), values[-1]]
+    figure = charts.blank(
+        "Why this speed-up?",
+        f"{escape(other.lane.name)}: from tokens per pass to what was measured",
+        "",
+        "speed-up",
+    )
+    figure.add_waterfall(
+        x=[*labels, "measured"],
+        y=changes,
+        measure=["absolute", *["relative"] * (len(values) - 1), "total"],
+        text=[f"{values[0]:.2f}", *(f"{change:+.2f}" for change in changes[1:-1]), f"{values[-1]:.2f}×"],
+        textposition="outside",
+        connector={"line": {"color": charts.GRID}},
+        increasing={"marker": {"color": charts.OTHERS[1]}},
+        decreasing={"marker": {"color": charts.OTHERS[2]}},
+        totals={"marker": {"color": charts.ASSISTED}},
+        hovertemplate="%{x}: %{y:.2f}<extra></extra>",
+    )
+    figure.add_hline(y=1, line={"color": charts.STANDARD, "dash": "dot", "width": 1})
+    figure.update_layout(showlegend=False, meta=paragraph(comparison, other))
+    return figure.update_yaxes(range=[0, 1.15 * max(*values, 1)])
+
+
+def steps(found: Attribution) -> list[tuple[str, float]]:
+    """What each step takes into account, and the speed-up after it."""
+    cost = [("wider verify passes", found.verified), ("drafting", found.drafted), ("overhead", found.decoding)]
+    return [
+        ("tokens per pass", found.ideal),
+        ("rounds without a draft", found.all_rounds),
+        *(cost if found.split else [("cost of a round", found.decoding)]),
+        ("prefill", found.measured),
+    ]
+
+
+def paragraph(comparison: Comparison, other: Trace) -> str:
+    """The same in sentences; "" where it cannot be computed."""
+    found = theory.attribute(comparison.standard, other)
+    if found is None:
+        return ""
+    idle = f", {found.all_rounds:.2f} with the {found.idle:.0%} of rounds that drafted nothing" if found.idle else ""
+    sentences = [
+        f"A verify pass gave {found.ideal:.2f} tokens{idle}: the speed-up if a round cost one plain pass.",
+        _cost(found),
+        f"That leaves {found.decoding:.2f}x while decoding, and {found.measured:.2f}x with the prefill of both lanes.",
+    ]
+    if found.split and found.decoding < found.all_rounds:
+        sentences.append(f"What costs most is {_largest(found)}.")
+    return " ".join(sentences)
+
+
+def _cost(found: Attribution) -> str:
+    if not found.split:
+        return f"A round cost {found.cost:.2f} plain passes; the server does not report how it is split."
+    return (
+        f"A round cost {found.cost:.2f} plain passes: 1, {found.verify:+.2f} because a verify pass is wider, "
+        f"{found.draft:+.2f} for drafting and {found.other:+.2f} for the rest of the loop."
+    )
+
+
+def _largest(found: Attribution) -> str:
+    drops = {
+        "rounds without a draft": found.ideal - found.all_rounds,
+        "verifying several tokens in one pass": found.all_rounds - found.verified,
+        "drafting": found.verified - found.drafted,
+        "the work between passes": found.drafted - found.decoding,
+    }
+    return max(drops, key=drops.__getitem__)
+
+
+def against(found: Attribution, other: Against) -> str:
+    """A measured speed-up beside a published one."""
+    text = f"Published: {other.published:.2f}x; measured here: {found.decoding:.2f}x while decoding."
+    shares = (
+        f"Of what a round costs here beyond a plain pass, drafting is {other.draft_share:.0%}, wider verify passes "
+        f"{other.verify_share:.0%} and the rest of the loop {other.other_share:.0%}."
+    )
+    if other.acceptance is None or other.cost is None:
+        needed = found.all_rounds / other.published
+        return (
+            f"{text} With your {found.all_rounds:.2f} tokens per pass, {other.published:.2f}x would take rounds that "
+            f"cost {needed:.2f} plain passes; yours cost {found.cost:.2f}. {shares}"
+        )
+    return (
+        f"{text} Tokens per pass explain a factor of {other.acceptance:.2f} (acceptance: the drafter, the prompts, the "
+        f"lookahead), the cost of a round {other.cost:.2f} (drafting and this machine). {shares}"
+    )
+
+
+def lookahead(found: WhatIf, other: Trace) -> str:
+    """What another lookahead would have given, and whether the model can be trusted with this run."""
+    best, at = found.best, other.lane.lookahead
+    which = "no drafting" if best.lookahead == 0 else f"a lookahead of {best.lookahead}"
+    text = f"Predicted best: {which}, about {best.speedup:.1f}x while decoding."
+    model = f"For the run's own drafts ({found.used:.1f} tokens) the model says {found.predicted:.2f}x, measured is "
+    text = f"{text} {model}{found.measured:.2f}x."
+    if found.agrees:
+        return text
+    return f"{text} They are more than a tenth apart: {', '.join(reasons(other, at)) or 'no cause is visible'}."
+
+
+def reasons(other: Trace, asked: int) -> list[str]:
+    """What in the trace can explain a prediction that misses."""
+    found = []
+    noise = metrics.unsteadiness(other.rounds)
+    if noise and noise >= UNSTEADY:
+        found.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
+    lengths = [len(round_.drafted) for round_ in other.rounds[1:]]
+    if other.lane.policy != "constant" or any(0 < length < asked for length in lengths):
+        found.append("drafts had different lengths, and the drafter stopped where it was unsure")
+    if not all(lengths):
+        found.append("some rounds drafted nothing")
+    if len(other.tokens) < 64:
+        found.append(f"{len(other.tokens)} tokens are few")
+    return found
+
+
+def batches(points: Sequence[BatchPoint]) -> str:
+    """Predicted speed-ups by batch size, for a terminal, and where speculation stops paying."""
+    line = ", ".join(f"{it.batch}: {it.speedup:.2f}{'*' if it.extrapolated else ''}" for it in points)
+    stops = next((it.batch for it in points if it.speedup < 1), None)
+    end = f"It stops paying at a batch of {stops}." if stops else "It pays at every batch size shown."
+    beyond = " * wider passes than were measured." if any(it.extrapolated for it in points) else ""
+    return f"Predicted speed-up by batch size: {line}. {end}{beyond}"
+
+
+def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> str:
+    """Predictions for a terminal."""
+    lines = [f"{'lookahead':>9}  {'tokens per pass':>15}  speed-up (predicted)"]
+    for it in found.predictions:
+        if it.lookahead in shown:
+            beyond = "" if it.seen else "  beyond what the run drafted"
+            lines.append(f"{it.lookahead:>9}  {it.tokens_per_pass:>15.2f}  {it.speedup:.2f}{beyond}")
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""What the formulas say, against simulation and made runs; and what is said about them."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from playground import metrics, theory
+from playground.commands import main
+from playground.presets import SHIPPED
+from playground.theory.batch import pass_seconds
+from playground.trace import Comparison, PassTime, Round, Trace
+from playground.views import why
+from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
+
+PASS_S, VERIFY_S, DRAFT_S, REST_S = 0.1, 0.12, 0.01, 0.005  # of a run; draft_s a token
+
+
+def standard(tokens: int = 200) -> Trace:
+    return trace([plain_round(i, start_s=PASS_S * i) for i in range(tokens)])
+
+
+def assisted(alpha: float, gamma: int, rounds: int = 400, *, idle: int = 0) -> Trace:
+    """A run whose draft tokens are accepted with probability alpha; every `idle`-th round drafts nothing."""
+    rng, made, now = random.Random(0), [plain_round(0)], PASS_S
+    for i in range(rounds):
+        if idle and i % idle == 0:
+            made.append(plain_round(1, start_s=now))
+        else:
+            accepted = next((n for n in range(gamma) if rng.random() >= alpha), gamma)
+            spent = {"draft_s": gamma * DRAFT_S, "verify_s": VERIFY_S}
+            made.append(drafted_round(range(2, 2 + gamma), accepted=accepted, own=1, start_s=now, **spent))
+        now = made[-1].end_s + REST_S
+    return replace(trace(made, drafter="mtp"), lane=replace(trace(made, drafter="mtp").lane, lookahead=gamma))
+
+
+@pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 3), (0.5, 1), (0.8, 5), (1.0, 4)])
+def test_expected_tokens_are_those_of_a_simulation(alpha, gamma):
+    rng = random.Random(1)
+    rounds = [next((n for n in range(gamma) if rng.random() >= alpha), gamma) + 1 for _ in range(20_000)]
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(statistics.fmean(rounds), rel=0.02)
+    by_position = theory.expected_tokens_by_position([alpha] * gamma)
+    assert by_position == pytest.approx(theory.expected_tokens(alpha, gamma))
+
+
+def test_a_speedup_is_tokens_over_cost_and_drafting_that_costs_a_pass_never_pays():
+    assert theory.speedup(3.0, 4, 0.1) == pytest.approx(3.0 / 1.4)
+    assert theory.best_lookahead(0.8, 1.0) == 0
+    assert theory.best_lookahead(0.8, 0.0) == 16
+    assert 0 < theory.best_lookahead(0.8, 0.05) < 16
+
+
+@pytest.mark.parametrize("idle", [0, 3])
+def test_the_steps_of_an_attribution_end_at_the_measured_speedup(idle):
+    baseline, other = standard(), assisted(0.7, 3, idle=idle)
+    found = theory.attribute(baseline, other)
+    assert found.measured == pytest.approx(metrics.compare(baseline, other).speedup)
+    assert found.decoding == pytest.approx(found.all_rounds / found.cost)
+    assert found.idle == pytest.approx(1 / 3 if idle else 0, abs=0.01)
+    assert (found.ideal > found.all_rounds) == bool(idle)
+    drafting = 1 - found.idle
+    assert found.verify == pytest.approx(drafting * (VERIFY_S - PASS_S) / PASS_S)
+    assert found.draft == pytest.approx(drafting * 3 * DRAFT_S / PASS_S)
+    assert found.other == pytest.approx(REST_S / PASS_S, rel=0.05)
+
+
+def test_what_a_server_does_not_report_is_one_cost():
+    def unsplit(lane: Trace) -> Trace:
+        return replace(lane, rounds=tuple(replace(it, draft_s=None, verify_s=None) for it in lane.rounds))
+
+    baseline, other = standard(), assisted(0.7, 3)
+    found = theory.attribute(unsplit(baseline), unsplit(other))
+    assert not found.split
+    assert found.decoding == pytest.approx(theory.attribute(baseline, other).decoding)
+    assert [name for name, _ in why.steps(found)][2] == "cost of a round"
+
+
+def test_a_published_figure_differs_by_factors_whose_product_is_the_ratio():
+    found = theory.attribute(standard(), assisted(0.7, 3))
+    against = theory.published(found, 2.8, 3.2)
+    assert against.acceptance * against.cost == pytest.approx(found.decoding / 2.8)
+    assert against.draft_share + against.verify_share + against.other_share == pytest.approx(1)
+    assert theory.published(found, 2.8).acceptance is None
+
+
+def test_what_if_finds_the_acceptance_and_predicts_another_run():
+    baseline, five = standard(), assisted(0.7, 5, rounds=2000)
+    found = theory.what_if(baseline, five)
+    assert found.acceptance == pytest.approx([0.7] * 5, abs=0.05)
+    assert found.c == pytest.approx(DRAFT_S / PASS_S)
+    assert found.agrees
+    two = assisted(0.7, 2, rounds=2000)
+    assert found.predictions[2].speedup == pytest.approx(theory.what_if(baseline, two).measured, rel=0.1)
+    assert found.predictions[0].speedup == 1
+    assert [it.seen for it in found.predictions] == [True] * 6 + [False] * 11
+
+
+def test_what_if_reads_the_growth_of_a_pass_from_measured_times():
+    times = (PassTime(1, 0.05), PassTime(6, 0.06), PassTime(16, 0.5))
+    other = replace(assisted(0.7, 5), environment=replace(ENVIRONMENT, pass_times=times))
+    steep = theory.what_if(standard(), other).predictions
+    flat = theory.what_if(standard(), assisted(0.7, 5)).predictions
+    assert steep[5].speedup == pytest.approx(flat[5].speedup, rel=0.05)
+    assert steep[12].speedup < 0.5 * flat[12].speedup
+
+
+def test_there_is_no_what_if_for_trees_or_without_times():
+    rounds = [replace(it, verify_s=None) for it in assisted(0.7, 3).rounds]
+    assert theory.what_if(standard(), replace(assisted(0.7, 3), rounds=tuple(rounds))) is None
+    assert theory.what_if(standard(), trace([plain_round(1)] * 3, drafter="ngram")) is None
+
+
+def test_a_batch_pays_until_its_verify_passes_become_wide():
+    times = tuple(PassTime(tokens, max(1.0, tokens / 32)) for tokens in (1, 8, 32, 64))
+    points = theory.by_batch(times, tokens_per_pass=3.0, lookahead=4, c=0.05)
+    assert points[0].speedup == pytest.approx(3.0 / 1.2)
+    assert points[-1].verify == pytest.approx(5), "as many times wider, where arithmetic limits the device"
+    assert points[-1].speedup < 1
+    assert [it.extrapolated for it in points] == [it.batch * 5 > 64 for it in points]
+    assert pass_seconds(times)(128) == pytest.approx(4)
+
+
+def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
+    def service(tokens: list[int], width: int) -> theory.Service:
+        return theory.Service(lambda batch: max(1.0, batch * width / 16) * 0.01, tokens, 0.01)
+
+    points = theory.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 20.0), length=50)
+    assert points[0].pays and not points[1].pays
+    assert points[0].standard_s == pytest.approx(0.5, rel=0.1), "alone: fifty rounds of 10 ms"
+    assert points == theory.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 20.0), length=50)
+
+
+def test_price_and_bandwidth():
+    assert theory.price_per_million(3.6, 100) == pytest.approx(10)
+    assert theory.bandwidth_limit(1_000_000, 0, 50e6, tokens_per_pass=2) == 100
+
+
+def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
+    comparison = Comparison((standard(), assisted(0.7, 3, idle=4)))
+    other = comparison.others[0]
+    found = theory.attribute(comparison.standard, other)
+    bars = why.waterfall(comparison, other).data[0]
+    assert sum(bars.y[:-1]) == pytest.approx(found.measured)
+    text = why.paragraph(comparison, other)
+    assert f"{found.ideal:.2f} tokens" in text and f"{found.measured:.2f}x" in text and "25% of rounds" in text
+
+
+def test_a_prediction_that_misses_gets_a_reason():
+    found, other = theory.what_if(standard(), assisted(0.7, 3)), assisted(0.7, 3)
+    missed = replace(found, predicted=2 * found.measured)
+    assert "more than a tenth" not in why.lookahead(found, other)
+    assert "no cause is visible" in why.lookahead(missed, other)
+    noisy = [replace(it, verify_s=it.verify_s * (1 + i % 3)) for i, it in enumerate(other.rounds)]
+    assert "timing is noisy" in why.lookahead(missed, replace(other, rounds=tuple(noisy)))
+
+
+def test_a_lane_that_drafted_nothing_has_nothing_to_explain():
+    plain: list[Round] = [plain_round(i, start_s=PASS_S * i) for i in range(5)]
+    comparison = Comparison((standard(), trace(plain, drafter="ngram")))
+    assert why.waterfall(comparison, comparison.others[0]) is None
+    assert why.paragraph(comparison, comparison.others[0]) == ""
+
+
+def test_the_command_explains_a_saved_comparison(tmp_path, capsys):
+    recorded = str(SHIPPED.parent / "recorded.json")
+    main(["why", recorded, "--published", "2.8", "--published-length", "3.2", "--json", str(tmp_path / "why.json")])
+    printed = capsys.readouterr().out
+    assert "plain passes" in printed and "Published: 2.80x" in printed and "batch" in printed
+    (lane,) = json.loads((tmp_path / "why.json").read_text())
+    assert lane["attribution"]["measured"] == pytest.approx(1.52, abs=0.01)
+    with pytest.raises(SystemExit):
+        main(["why", recorded, "--published-length", "3"])
+    assert "goes with --published" in capsys.readouterr().err
