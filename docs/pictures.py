@@ -18,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from playground.bench.page import CHROMIUMS, FLAGS
 from playground.models.fit import Fit
-from playground.presets import load_pairs, load_suites
+from playground.presets import Pair, load_pairs, load_suites
 from playground.ui import page
 from playground.ui.panels import ASSETS
 
@@ -39,8 +39,10 @@ SEEK = """(slider, share) => {
 class NoModels:
     """Stands for the store of models: nothing is decoded here."""
 
-    def get(self, pair: object, **options: object) -> None:
-        pass
+    current: Pair | None = None
+
+    def get(self, pair: Pair, **options: object) -> None:
+        self.current = pair
 
     def fit(self, pair: object) -> Fit:
         return Fit("ready", 0, 0, 0, "")

@@ -17,6 +17,7 @@ function lanesPart() {
       tab.tabIndex = i === index ? 0 : -1;
       section.classList.toggle("chosen", i === index);
     });
+    views[index]?.align();
   }
 
   tabs.addEventListener("click", (event) => {
@@ -82,5 +83,5 @@ function lane(index) {
     tokens.mark(difference);
   }
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
-  return { section, tab, rounds, show, seek, select: tokens.select, ran: false };
+  return { section, tab, rounds, show, seek, select: tokens.select, align: tokens.align, ran: false };
 }

@@ -204,6 +204,8 @@ function phasesOf({ drafted, own, tree, times }, sampled) {
 
 function decision(drafted, accepted, own, tree, sampled) {
   if (!drafted.length) return ["The model chose ", quoted([own]), "."];
+  const draws = drafted.filter(({ draw }) => draw !== undefined).map((token) => drawnIn(token));
+  if (draws.length) return [...draws, ...outcome(own)];
   const share = tree
     ? `${count(accepted.length, "token")} accepted`
     : `${accepted.length} of ${drafted.length} accepted`;
@@ -229,6 +231,15 @@ function decision(drafted, accepted, own, tree, sampled) {
     quoted([own]),
     ` (p ${probability(own.p, "")}).`,
   ];
+}
+
+// Speculative sampling: the number that decided each token, and what came of it.
+const drawnIn = (token) => make("span", "drawn", quoted([token]), ` ${drawn(token)}`);
+
+function outcome(own) {
+  if (!own) return ["The last one ends the text."];
+  const how = own.kind === "bonus" ? "All accepted: the same pass gives one more: " : "Sampled in its place: ";
+  return [how, quoted([own]), ` (p ${probability(own.p, "")}).`];
 }
 
 function quoted(tokens) {

@@ -27,6 +27,13 @@ function probability(value, kind) {
   return value > 0 && value < 0.001 ? "< 0.001" : value.toFixed(3);
 }
 
+// How speculative sampling decided: it accepts where the uniform number r is below p ÷ q.
+function drawn({ draw, p, q, kind }) {
+  const [r, ratio] = [draw.toFixed(2), (p / q).toFixed(2)];
+  const digits = r === ratio ? 4 : 2; // or the two look alike
+  return `r ${draw.toFixed(digits)} ${kind === "accepted" ? "≤" : ">"} p/q ${(p / q).toFixed(digits)}: ${kind}`;
+}
+
 function choice(rank) {
   if (!rank) return "not in the drafter's vocabulary";
   const ending = { one: "st", two: "nd", few: "rd", other: "th" }[new Intl.PluralRules("en", { type: "ordinal" }).select(rank)];
@@ -38,6 +45,7 @@ function rowsOf(token) {
   if (token.place) rows.push(["position", token.place]);
   rows.push(["p (target)", probability(token.p, token.kind)]);
   if (token.place) rows.push(["q (drafter)", probability(token.q, "")]);
+  if (token.draw !== undefined) rows.push(["decided by", drawn(token)]);
   if (token.margin !== undefined) rows.push(["margin", `${token.margin.toFixed(2)} logits`]);
   if (token.rank !== undefined) rows.push(["target's choice", choice(token.rank)]);
   rows.push(["token id", token.id === undefined ? "unknown" : String(token.id)]);

@@ -6,6 +6,7 @@
 //   draw(rounds, restarted)  appends new rounds, or starts again
 //   mark(difference)         shows where the outputs of the lanes differ
 //   show(n)                  shows the first n rounds and keeps the room of the others
+//   align()                  brings the panel to where the other lane was scrolled while this one was hidden
 //   select(round)            outlines a round, counted from 1, and brings it into view; 0: none
 function tokenPanel(panel, lane) {
   const rounds = []; // elements
@@ -16,6 +17,7 @@ function tokenPanel(panel, lane) {
   let marked = "null";
   let following = true; // new rounds are scrolled into view
   let placed = 0; // where a script last scrolled to
+  let place = null; // {token, ahead}: what the lanes have at the top, once someone scrolled
 
   function draw(fresh, restarted) {
     if (restarted) {
@@ -25,6 +27,7 @@ function tokenPanel(panel, lane) {
       selected = lit = null;
       marked = "null";
       following = true;
+      place = null;
       hideTip();
       closeRound();
     }
@@ -98,10 +101,16 @@ function tokenPanel(panel, lane) {
     if (output.length) tell("scroll", { lane, token: low, ahead: panel.scrollTop - output[low].offsetTop });
   });
   hear("scroll", ({ lane: other, token, ahead }) => {
-    if (other === lane || !output.length) return;
-    scrollTo(output[Math.min(token, output.length - 1)].offsetTop + ahead);
-    following = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
+    place = { token, ahead };
+    if (other !== lane) align();
   });
+
+  function align() {
+    if (!panel.offsetHeight || !output.length) return;
+    if (place) scrollTo(output[Math.min(place.token, output.length - 1)].offsetTop + place.ahead);
+    else if (following) scrollTo(panel.scrollHeight);
+    following = panel.scrollHeight - panel.scrollTop - panel.clientHeight < 40;
+  }
 
   // --- pointing: token n lights up in every lane ---
 
@@ -193,7 +202,7 @@ function tokenPanel(panel, lane) {
     panel.querySelectorAll("del").forEach((token) => token.remove());
     rounds.forEach(spellOut);
   });
-  return { draw, mark, show, select };
+  return { draw, mark, show, align, select };
 }
 
 // A round's tokens that were kept, which also go to `output`, and a caret for those that were not.

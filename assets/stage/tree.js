@@ -150,7 +150,7 @@ const milliseconds = (seconds) => `${(seconds * 1000).toFixed(seconds < 0.01 ? 1
 
 // What the round was, as sentences: what the target chose, what the pass cost beyond one token and what it brought.
 function draftSentences({ drafted, own, times }) {
-  const sentences = [];
+  const sentences = drafted.filter(({ draw }) => draw !== undefined).map((token) => `“${oneLine(token.text)}”: ${drawn(token)}`);
   if (own?.kind === "correction") {
     const rank = own.rank === undefined ? "" : ` (${choice(own.rank)})`;
     sentences.push(`The model chose “${oneLine(own.text)}” instead${rank}.`);

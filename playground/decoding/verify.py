@@ -32,11 +32,13 @@ class Verdict:
         path: indices of the accepted draft tokens, in the order of the text.
         token: the target's own token, which follows them.
         decisions: one for each draft token.
+        draws: the uniform numbers that decided, one for each verified token of a chain; empty for other rules.
     """
 
     path: list[int]
     token: int
     decisions: list[Decision]
+    draws: Sequence[float] = ()
 
 
 def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
@@ -45,15 +47,16 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     Args:
         scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
     """
+    draws: Sequence[float] = ()
     if sampler.greedy:
         choices = scores.argmax(dim=-1).tolist()
         path, token = follow(draft, choices.__getitem__)
     elif draft.probabilities is None:
         path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
     else:
-        n, token = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+        n, token, draws = speculative_sampling(draft, sampler.probabilities(scores), sampler)
         path = list(range(n))
-    return Verdict(path, token, _decisions(draft, path))
+    return Verdict(path, token, _decisions(draft, path), draws)
 
 
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
@@ -76,14 +79,14 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
         path.append(at)
 
 
-def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int]:
+def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int, list[float]]:
     """Accepts a prefix of a chain of sampled tokens, and samples the token that follows it.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
 
     Returns:
-        The number of accepted draft tokens n, and the target's token.
+        The number of accepted draft tokens n, the target's token, and the uniform numbers that decided, at most n + 1.
     """
     k = len(draft.ids)
     q = draft.probabilities
@@ -92,10 +95,10 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     accepted = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
     n = accepted.index(False) if False in accepted else k
     if n == k:
-        return n, sampler.draw(p[k])
+        return n, sampler.draw(p[k]), u.tolist()
     residual = (p[n] - q[n]).clamp(min=0)
     # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right choice.
-    return n, sampler.draw(residual if residual.sum() > 0 else p[n])
+    return n, sampler.draw(residual if residual.sum() > 0 else p[n]), u[: n + 1].tolist()
 
 
 def _decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
@@ -145,6 +148,7 @@ def annotate(
             margin=margins[judged[i]] if i in judged else None,
             decision=verdict.decisions[i],
             parent=None if draft.tree is None else draft.parents[i],
+            draw=verdict.draws[i] if i < len(verdict.draws) else None,
         )
         for i, id_ in enumerate(draft.ids)
     )

@@ -87,10 +87,15 @@ def run(
     rounds: list[Round] = []  # of the lane that runs
     try:
         each(lambda lane: backends[lane.backend].load(lane, tell))
-        tell(Progress("Warming up"))
+        cold = tuple(able)
+
+        def warm(lane: Lane) -> None:
+            tell(_warming(lane, cold))
+            backends[lane.backend].warm_up(lane, request, stop)
+
+        each(warm)
     except Stopped:
         return None
-    each(lambda lane: backends[lane.backend].warm_up(lane, request, stop))
     try:
         each(decode_next)
     except PlaygroundError:
@@ -118,11 +123,11 @@ def repeat(
     try:
         for lane in lanes:
             backends[lane.backend].load(lane, tell)
-        tell(Progress("Warming up"))
+        for lane in lanes:
+            tell(_warming(lane, lanes))
+            backends[lane.backend].warm_up(lane, request, stop)
     except Stopped:
         return comparison
-    for lane in lanes:
-        backends[lane.backend].warm_up(lane, request, stop)
     repeats = list(comparison.repeats)
     for number in range(times):
         traces: dict[str, Trace] = {}
@@ -135,6 +140,11 @@ def repeat(
                 return replace(comparison, repeats=tuple(repeats))
         repeats.append(tuple(traces[lane.name] for lane in lanes))
     return replace(comparison, repeats=tuple(repeats))
+
+
+def _warming(lane: Lane, lanes: Sequence[Lane]) -> Progress:
+    at = lanes.index(lane)
+    return Progress(f"Warming up lane {at + 1} of {len(lanes)}: {lane.name}", at / len(lanes))
 
 
 def _until(stop: threading.Event, emit: Callable[[Event], None]) -> Callable[[Progress], None]:

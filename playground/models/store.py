@@ -42,9 +42,13 @@ class ModelStore:
     """Holds one pair at a time. Asking for another one frees the memory of the models that it does not share first.
 
     Safe to use from several threads: the second waits until the first has its pair.
+
+    Attributes:
+        current: the pair whose target is in memory.
     """
 
     def __init__(self) -> None:
+        self.current: Pair | None = None
         self._lock = threading.Lock()
         self._models: dict[tuple[str, Format], LoadedModel | LoadedDrafter] = {}
         self._checked: set[tuple[str, str]] = set()
@@ -74,7 +78,9 @@ class ModelStore:
             self._keep({(model, format_) for model in (*pair.models, *networks)})
             if (pair.target, format_) not in self._models:
                 check_before_fetching(pair, where)
+            self.current = None
             target = self._model(pair.target, format_, progress)
+            self.current = pair
             if kind is None:
                 return LoadedPair(pair, target)
             method, named = METHODS[kind], str(pair.weights[kind])

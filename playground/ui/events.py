@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
 REPEATS = 3
+SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 LARGE = 1e9  # bytes to download from which it is asked first
 
 Start = Callable[[Pair, Work], Run]
@@ -182,6 +183,10 @@ class Events:
         shown = Shown(screen.comparison, screen.chosen, pair) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
         yield await to_thread.run_sync(screen.value), shown
+
+    def share(self, shown: Shown) -> tuple[Any, ...]:
+        """What can be shared and saved of a run that the page shows from the start."""
+        return self._outcome(shown)[-SHARED:]
 
     def finish(self, shown: Shown | None) -> tuple[Any, ...]:
         """A run has ended: what there is to say of it."""

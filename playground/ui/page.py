@@ -19,7 +19,7 @@ from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, own_settings, panels, runs, share
 from playground.ui.endpoint import publish
-from playground.ui.events import BackendFor, Events, Shown, Start
+from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.fits import Fits
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
@@ -35,6 +35,7 @@ SHORT = 8  # calls at a time of each handler that does not run models
 BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
 DAY_S = 86_400
 Updates = AsyncGenerator[tuple[Any, ...], None]
+ZONE = "(kept, shown) => [kept, shown, -new Date().getTimezoneOffset()]"
 
 # fmt: off
 BLUE = gr.themes.Color(
@@ -68,9 +69,13 @@ def build(
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(problem, "error"))
-        asked, own, outputs = _lay_out(pairs, default, examples, fits, access)
-        finished = _wire(page, events, asked, outputs, waiting)
-        share.wire(outputs.share, outputs.buttons[0], controls.inputs(asked), pairs)
+        recorded = Screen.recorded()
+        asked, own, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
+        finished = _wire(page, events, asked, outputs, waiting, recorded)
+        run, _, every, *_ = outputs.buttons
+        stage: Any = outputs.stage
+        starts = [run.click, every.click, stage.download]
+        share.wire(outputs.share, starts, controls.inputs(asked), pairs)
 
         def listed() -> Any:
             fits.wait()
@@ -81,13 +86,20 @@ def build(
             return gr.update(choices=controls.pair_choices(fits))
 
         def loading() -> Iterator[str]:
-            yield from _loading(preload, default)
+            yield from _loading(preload)
+            yield ready()
+
+        def ready() -> Any:
+            if store.current is None:
+                return panels.status(preload.error, "error") if preload.error else gr.skip()
+            return panels.status(f"{store.current.title} is ready")
 
         shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         loaded = page.load(loading, None, model, concurrency_limit=None, **shown)
         page.load(listed, None, asked["pair"], concurrency_limit=None, **shown)
         for end in finished:
             end.then(listed_again, None, asked["pair"], **shown)
+            end.then(ready, None, model, **shown)
         _fill_from_address(page, asked, pairs, default)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
@@ -141,11 +153,11 @@ class Outputs:
 
 
 def _lay_out(
-    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access, recorded: Screen
 ) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
     asked, go = controls.build(pairs, default, examples, fits, access)
     own = own_settings.lay_out()
-    stage = panels.stage(Screen.recorded().value())
+    stage = panels.stage(recorded.value())
     with gr.Row(elem_id="actions"):
         panels.legend()
         save = gr.DownloadButton("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
@@ -173,13 +185,19 @@ def _plot() -> gr.Plot:
 
 
 def _wire(
-    page: gr.Blocks, events: Events, asked: controls.Controls, outputs: Outputs, waiting: dict[str, Any]
+    page: gr.Blocks,
+    events: Events,
+    asked: controls.Controls,
+    outputs: Outputs,
+    waiting: dict[str, Any],
+    recorded: Screen,
 ) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     run, stop, every, clear, open_, strip = outputs.buttons
     stage: Any = outputs.stage
     shown, kept = gr.State(), gr.State([])
+    minutes = gr.Number(0, visible=False)  # what the browser's clock is ahead of UTC
 
     async def begin(request: gr.Request) -> tuple[Any, ...]:
         return events.begin(str(request.session_hash))
@@ -230,7 +248,7 @@ def _wire(
     for streamed in streams:  # Gradio rejects some values before any handler sees them, and shows a message of its own.
         streamed.failure(lambda: events.finish(None), None, results, **private)
     for end in finished:
-        end.then(_keep, [kept, shown], [kept, strip], **private)
+        end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **private)
     stage.select(choose, shown, [stage, shown, *outputs.outcome], **private)
     stop.click(stop_own, queue=False, **private)
     page.unload(leave)
@@ -238,7 +256,10 @@ def _wire(
     filled = [stage, shown, *outputs.outcome, *asked_for]
     open_.upload(events.open, open_, filled, **private)
     strip.input(lambda past, index: events.restore(past[index]), [kept, strip], filled, **private)
-    gr.on([clear.click, open_.upload], lambda past: runs.choices(past, None), kept, strip, **private)
+    gr.on([clear.click, open_.upload], lambda: gr.update(value=None), None, strip, **private)
+    assert recorded.comparison
+    first = Shown(recorded.comparison, recorded.chosen)
+    page.load(lambda: events.share(first), None, outputs.outcome[-SHARED:], **private)
     return finished
 
 
@@ -254,10 +275,10 @@ def _streamed(updates: Callable[..., Updates]) -> Callable[..., Updates]:
     return handle
 
 
-def _keep(past: list[Shown], shown: Shown | None) -> tuple[list[Shown], dict[str, Any]]:
+def _keep(past: list[Shown], shown: Shown | None, minutes: float) -> tuple[list[Shown], dict[str, Any]]:
     """The session's last runs, with the one that has just ended."""
     past = runs.added(past, shown)
-    return past, runs.choices(past, 0 if shown else None)
+    return past, runs.choices(past, runs.index_of(past, shown), minutes)
 
 
 def _fill_from_address(page: gr.Blocks, asked: controls.Controls, pairs: dict[str, Pair], default: Pair) -> None:
@@ -270,12 +291,8 @@ def _fill_from_address(page: gr.Blocks, asked: controls.Controls, pairs: dict[st
     page.load(fill, None, controls.inputs(asked), show_progress="hidden", api_visibility="private")
 
 
-def _loading(preload: Preload, default: Pair) -> Iterator[str]:
+def _loading(preload: Preload) -> Iterator[str]:
     """The progress of the default pair, until it is loaded."""
     while not preload.done:
         yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
         time.sleep(0.25)
-    if preload.error:
-        yield panels.status(preload.error, "error")
-    else:
-        yield panels.status(f"{default.title} is ready")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import gradio as gr
@@ -24,20 +24,31 @@ def strip() -> gr.Radio:
 
 
 def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:
-    """The runs with one more; the oldest goes when there are too many. A run without a result is not kept."""
-    return [shown, *runs][:KEPT] if shown else [*runs]
+    """The runs with one more; the oldest goes when there are too many. A run without a result is not kept, and one that
+    was repeated takes the place that it had."""
+    if shown is None:
+        return [*runs]
+    if (at := index_of(runs, shown)) is not None:
+        return [*runs[:at], shown, *runs[at + 1 :]]
+    return [shown, *runs][:KEPT]
 
 
-def choices(runs: Sequence[Shown], chosen: int | None) -> dict[str, Any]:
-    """An update of the strip, with the run at an index chosen."""
-    named = [(_label(shown), index) for index, shown in enumerate(runs)]
+def index_of(runs: Sequence[Shown], shown: Shown | None) -> int | None:
+    """Where a run is among them; its repeats make no other run of it."""
+    return next((i for i, run in enumerate(runs) if shown and run.comparison.lanes == shown.comparison.lanes), None)
+
+
+def choices(runs: Sequence[Shown], chosen: int | None, minutes: float) -> dict[str, Any]:
+    """An update of the strip, with the run at an index chosen. `minutes`: what the reader's clock is ahead of UTC."""
+    zone = timezone(timedelta(minutes=minutes))
+    named = [(_label(shown, zone), index) for index, shown in enumerate(runs)]
     return gr.update(choices=named, value=chosen, visible=bool(runs))
 
 
-def _label(shown: Shown) -> str:
-    """Such as "14:32 · Draft tree · 1.87×", in the server's time."""
+def _label(shown: Shown, zone: timezone) -> str:
+    """Such as "14:32 · Draft tree · 1.87×"."""
     comparison = shown.comparison.beside(shown.chosen)
     trace = comparison.others[0]
-    at = datetime.fromisoformat(trace.environment.created).astimezone()
+    at = datetime.fromisoformat(trace.environment.created).astimezone(zone)
     method = METHODS[trace.lane.drafter].label if trace.lane.backend == LOCAL else trace.lane.name
     return f"{at:%H:%M} · {method} · {report.speedup(comparison)}"

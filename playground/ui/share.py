@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +46,11 @@ def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> t
     return markdown.table(comparison, pairs.values()), page_file.build(comparison, chosen).encode()
 
 
-def wire(share: Share, run: gr.Button, asked: list[Component], pairs: Mapping[str, Pair]) -> None:
-    """After Run the address asks for the same again. All of it happens in the browser, which alone may write to the
-    clipboard, and only right after a press."""
+def wire(share: Share, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
+    """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
+    which alone may write to the clipboard, and only right after a press."""
     script = (panels.ASSETS / "address.js").read_text(encoding="utf-8")
     known = json.dumps(filling.defaults(pairs))
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    for event, act in ((run.click, "showAddress"), (share.menu.copy, "copyAddress")):
+    for event, act in (*((start, "showAddress") for start in starts), (share.menu.copy, "copyAddress")):
         event(None, asked, None, js=f"(...values) => {{ {script}\n{act}(values, {known}); }}", **quiet)

@@ -4,9 +4,9 @@ The log only grows while a lane runs, so each update sends and draws only the ne
 its default is left out, because the browser holds the whole log.
 
 A round is {"drafted": [token, …], "own": token, "tree": true, "times": {"start", "draft", "verify", "end"}}, times in
-seconds. A token is {"id", "text", "kind", "p", "q", "margin",
-"special", "position", "parent", "rank"}: `kind` is its decision or reason, `position` its position in the draft or its
-depth in the tree, `rank` that of the target's own choice among the drafter's, also on the rejected token it replaces.
+seconds. A token is {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw"}: `kind`
+is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's own
+choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ def line(round_: Round) -> str:
     """A round as one line of JSON, in ASCII, ended by a newline."""
     own = round_.target
     drafted = [
-        _token(token, token.decision, q=_rounded(token.q), position=position, parent=token.parent)
+        _token(
+            token,
+            token.decision,
+            q=_rounded(token.q),
+            position=position,
+            parent=token.parent,
+            draw=_rounded(token.draw),
+        )
         for token, position in zip(round_.drafted, metrics.positions(round_.drafted), strict=True)
     ]
     if own:

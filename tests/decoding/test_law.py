@@ -99,20 +99,20 @@ exact = verify.speculative_sampling
 
 
 def all_accepted(draft, p, sampler):
-    return len(draft.ids), sampler.draw(p[-1])
+    return len(draft.ids), sampler.draw(p[-1]), []
 
 
 def typical(draft, p, sampler):
     """Medusa's: a draft token is kept where the target finds it likely enough."""
     likely = [float(p[i, id_]) > 0.2 for i, id_ in enumerate(draft.ids)]
     n = likely.index(False) if False in likely else len(likely)
-    return n, sampler.draw(p[n])
+    return n, sampler.draw(p[n]), []
 
 
 def redrawn(draft, p, sampler):
     """From p, and not from what p has over q."""
-    n, _ = exact(draft, p, sampler)
-    return n, sampler.draw(p[n])
+    n, *_ = exact(draft, p, sampler)
+    return n, sampler.draw(p[n]), []
 
 
 class ToldAsDrawn(AssistantDrafter):

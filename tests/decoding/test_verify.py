@@ -32,7 +32,7 @@ def law_of_first_tokens(
     counts = [0] * p.shape[1]
     for _ in range(draws):
         ids = [sampler.draw(q[0]), sampler.draw(q[1])] if drafted is None else [drafted, drafted]
-        n, token = rule(Draft(ids, [1.0, 1.0], q), p, sampler)
+        n, token, *_ = rule(Draft(ids, [1.0, 1.0], q), p, sampler)
         counts[ids[0] if n else token] += 1
     return counts
 
@@ -70,8 +70,8 @@ def test_agreement_shows_in_acceptance():
 
 def test_wrong_rules_are_caught():
     def no_residual(draft, p, sampler):
-        n, token = speculative_sampling(draft, p, sampler)
-        return n, token if n == 2 else sampler.draw(p[n])
+        n, token, draws = speculative_sampling(draft, p, sampler)
+        return n, token if n == 2 else sampler.draw(p[n]), draws
 
     # What transformers 5.22 does with a drafter that drafts greedily: its softmax is not what the token was drawn from.
     q = distributions(1, 2)

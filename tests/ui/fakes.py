@@ -162,10 +162,13 @@ class Backend:
 class Store:
     """Loads nothing, visibly."""
 
+    current: Pair | None = None
+
     def get(self, pair: Pair, *, drafter: str, dtype="auto", device="auto", progress=lambda _: None) -> None:
         for i in range(5):
             progress(Progress("Loading fake weights", i / 5))
             time.sleep(0.1)
+        self.current = pair
 
     def fit(self, pair: Pair) -> Fit:
         return FITS.get(pair.name, READY)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from playground.ui.events import Shown
-from playground.ui.runs import KEPT, added, choices
+from playground.ui.runs import KEPT, added, choices, index_of
 from tests.ui import fakes
 
 
@@ -19,10 +21,17 @@ def test_the_newest_run_comes_first_and_only_so_many_are_kept():
     assert added(runs, None) == runs
 
 
+def test_a_repeated_run_keeps_its_entry():
+    runs = [shown(3), shown(2)]
+    again = replace(runs[1], comparison=replace(runs[1].comparison, repeats=(runs[1].comparison.lanes,)))
+    assert added(runs, again) == [runs[0], again] and index_of(runs, again) == 1
+
+
 def test_a_run_is_labelled_with_its_time_its_drafter_and_its_speed_up():
-    assert not choices([], None)["visible"]
-    update = choices([shown(60)], 0)
+    assert not choices([], None, 0)["visible"]
+    update = choices([shown(60)], 0, 330)
     (label, index), = update["choices"]  # fmt: skip
     assert update["visible"] and update["value"] == index == 0
-    _, drafter, speedup = label.split(" · ")
+    at, drafter, speedup = label.split(" · ")
     assert drafter == "Prompt lookup (n-gram)" and speedup.endswith("×")
+    assert at == "05:30", "midnight in UTC"
