@@ -38,8 +38,8 @@ class DraftToken:
     `parent`: in a tree, the index of the token's parent among the round's drafted tokens, -1 for the sequence itself.
     None in a chain, where each token follows the one before.
 
-    `draw`: speculative sampling's uniform number in [0, 1): the token is accepted where draw < p / q. None where another
-    rule decides, or the token was not verified.
+    `draw`: speculative sampling's uniform number in [0, 1); the token is accepted where draw < p / q. None where
+    another rule decides, or the token was not verified.
     """
 
     id: int | None

@@ -16,6 +16,7 @@ from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.experiments import suite
 from playground.experiments.events import PromptDone
+from playground.models import fit
 from playground.models.device import resolve_dtype
 from playground.presets import load_pairs
 
@@ -114,6 +115,14 @@ def test_what_a_benchmark_would_pass_over_is_refused(arguments, named, capsys):
         main(["bench", *arguments])
     assert exit_.value.code == 2
     assert named in capsys.readouterr().err
+
+
+def test_a_large_download_is_not_begun_unasked(monkeypatch, capsys):
+    far = fit.Fit("download", 3e9, 2.1e10, 2.4e9, "")
+    monkeypatch.setattr(fit, "fits", lambda pair, device: far)
+    with pytest.raises(SystemExit):
+        main(["compare", "--prompt", "x", "--pair", "starter"])
+    assert "2.4 GB has to be downloaded first. Agree with --yes" in capsys.readouterr().err
 
 
 def test_texts_that_are_not_there_are_named_before_the_target_is_loaded(tmp_path, capsys):

@@ -60,6 +60,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
         "--early-exit", type=int, default=0, metavar="N", help="with --target: draft with its first N layers"
     )
     models.add_argument("--dtype", default="auto", choices=DTYPES, help=f"weights and arithmetic {DEFAULT}")
+    models.add_argument("--yes", action="store_true", help="download more than 1 GB without a question")
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
 
@@ -95,8 +96,14 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     """The pair named by --pair, or by --target and --assistant.
 
     Raises:
-        PlaygroundError: both were given, or there is no such pair.
+        PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
     """
+    pair = _named_pair(options)
+    _agree_to_download(pair, options)
+    return pair
+
+
+def _named_pair(options: argparse.Namespace) -> Pair:
     from playground.models.fit import default_pair
     from playground.presets import custom_pair, load_pairs
 
@@ -110,6 +117,18 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     if options.pair not in pairs:
         raise PlaygroundError(f"There is no pair {options.pair!r}. There are: {', '.join(pairs)}.")
     return pairs[options.pair]
+
+
+def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:
+    from playground.models.device import gigabytes, resolve_device
+    from playground.models.fit import LARGE, fits
+
+    if options.yes or (size := fits(pair, resolve_device(options.device)).download) <= LARGE:
+        return
+    needs = f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first."
+    if sys.stdin.isatty() and input(f"{needs} Go on? [y/N] ").strip().lower() in ("y", "yes"):
+        return
+    raise PlaygroundError(f"{needs} Agree with --yes, or choose another pair.")
 
 
 def read(path: Path) -> str:

@@ -149,7 +149,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     """Writes the files and prints the table."""
     from playground import export
-    from playground.views import drafters, report
+    from playground.views import drafters, table
 
     document = json.dumps(export.to_json(comparison), indent=1)
     if options.html:
@@ -163,4 +163,4 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
         write(options.json, document)
     if options.all_drafters:
         print(f"{drafters.text(comparison)}\n")
-    print(report.table(comparison))
+    print(table.text(comparison))

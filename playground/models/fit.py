@@ -16,6 +16,7 @@ from playground.models.load import STARTER
 from playground.models.quantised import STORED
 from playground.presets import NATIVE, Pair, folder_of
 
+LARGE = 1e9  # bytes to download from which it is asked first
 FIRST_GB = 20  # the most to download before the first run
 ROOM = 1.3  # times the weights' size: KV caches and activations
 WHOLE = 0.15  # share of the weights that is not quantised (embedding and head) in a model of some billion parameters

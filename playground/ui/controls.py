@@ -20,6 +20,7 @@ from playground.settings import PRESET, SETTINGS, default
 from playground.ui.fits import Fits
 
 OWN = "own"
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
 
 
@@ -91,8 +92,28 @@ def build(
     """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
     rest under Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
     made: Controls = {}
-    text, system_text = (examples[0].text, examples[0].system) if examples else ("", "")
-    made["system"] = gr.Textbox(system_text, lines=1, render=False, **_words("system"))
+    text, system = (examples[0].text, examples[0].system) if examples else ("", "")
+    made["system"] = gr.Textbox(system, lines=1, render=False, **_words("system"))
+    buttons = _prompt(made, text)
+    if examples:
+        _examples(made, examples)
+    _models(made, default, fits)
+    with gr.Row(visible=False, elem_id="own-models") as own:
+        typing = {"info": access.typing} if access.typing else {}
+        for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
+            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**_words(name), **typing})
+    with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
+        _advanced(made, default, access)
+    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+        about = gr.Markdown(_about(default.drafter))
+    _follow(made, pairs, fits, own, about)
+    if not access.public:  # it looks into the folder that was typed
+        typed = [made["assistant"].blur, made["assistant"].submit]
+        gr.on(typed, _drafter_for, [made["assistant"], made["drafter"]], made["drafter"], **QUIET)
+    return made, buttons
+
+
+def _prompt(made: Controls, text: str) -> Buttons:
     with gr.Row(elem_id="ask"):
         made["prompt"] = gr.Textbox(
             text,
@@ -107,8 +128,10 @@ def build(
             run = gr.Button("Run", variant="primary", elem_id="run", min_width=100)
             stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=100)
             every = gr.Button("Which drafter?", elem_id="every", min_width=100)
-    if examples:
-        _examples(made, examples)
+    return Buttons(run, stop, every)
+
+
+def _models(made: Controls, default: Pair, fits: Fits) -> None:
     with gr.Row(elem_classes="controls", elem_id="models"):
         made["pair"] = gr.Dropdown(
             pair_choices(fits),
@@ -122,59 +145,36 @@ def build(
         )
         made["lookahead"] = _slider("lookahead", default.lookahead)
         made["temperature"] = _slider("temperature")
-    with gr.Row(visible=False, elem_id="own-models") as own:
-        typing = {"info": access.typing} if access.typing else {}
-        for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
-            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**_words(name), **typing})
-    with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
-        with gr.Row(elem_classes="controls"):
-            made["max_new_tokens"] = _slider("max_new_tokens", most=access.limits.new_tokens)
-            made["policy"] = gr.Dropdown(
-                [(label, name) for name, label in SETTINGS["policy"].choices.items()],
-                value=default.policy,
-                elem_id="policy",
-                **_words("policy"),
-            )
-            made["confidence_threshold"] = _slider("confidence_threshold", default.confidence_threshold)
-            made["nodes"] = _slider("nodes", default.nodes)
-            for name in ("top_p", "top_k", "repetition_penalty"):
-                made[name] = _slider(name)
-            made["seed"] = gr.Number(Request.seed, precision=0, **_words("seed"))
-            made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **_words("keep_free_gb"))
-        made["system"].render()
-        made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))
-    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
-        about = gr.Markdown(_about(default.drafter))
-    made["drafter"].change(
-        _about, made["drafter"], about, queue=False, show_progress="hidden", api_visibility="private"
-    )
+
+
+def _advanced(made: Controls, default: Pair, access: Access) -> None:
+    with gr.Row(elem_classes="controls"):
+        made["max_new_tokens"] = _slider("max_new_tokens", most=access.limits.new_tokens)
+        made["policy"] = gr.Dropdown(
+            [(label, name) for name, label in SETTINGS["policy"].choices.items()],
+            value=default.policy,
+            elem_id="policy",
+            **_words("policy"),
+        )
+        made["confidence_threshold"] = _slider("confidence_threshold", default.confidence_threshold)
+        made["nodes"] = _slider("nodes", default.nodes)
+        for name in ("top_p", "top_k", "repetition_penalty"):
+            made[name] = _slider(name)
+        made["seed"] = gr.Number(Request.seed, precision=0, **_words("seed"))
+        made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **_words("keep_free_gb"))
+    made["system"].render()
+    made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))
+
+
+def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
+    """What one control changes in the others."""
+    made["drafter"].change(_about, made["drafter"], about, **QUIET)
     made["pair"].input(
-        lambda name: _chosen(pairs, name),
-        inputs=made["pair"],
-        outputs=[made[name] for name in ("drafter", *PRESET)],
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        lambda name: _chosen(pairs, name), made["pair"], [made[name] for name in ("drafter", *PRESET)], **QUIET
     )
     made["pair"].change(  # also where an address or a trace chose it
-        lambda name: _described(pairs.get(name), fits.of(name)),
-        inputs=made["pair"],
-        outputs=[made["pair"], own],
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
     )
-    if not access.public:  # it looks into the folder that was typed
-        gr.on(
-            [made["assistant"].blur, made["assistant"].submit],
-            _drafter_for,
-            inputs=[made["assistant"], made["drafter"]],
-            outputs=made["drafter"],
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
-        )
-    return made, Buttons(run, stop, every)
 
 
 def inputs(controls: Controls) -> list[Component]:

@@ -30,7 +30,7 @@ from playground.experiments.events import Event, Finished
 from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL, Lane, Request
 from playground.models.device import gigabytes
-from playground.models.fit import Fit
+from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import filling, share
@@ -44,7 +44,6 @@ OURS = "Something went wrong inside the playground, not in what you typed. Run a
 BackendFor = Callable[[Pair], Backend]
 REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
-LARGE = 1e9  # bytes to download from which it is asked first
 
 Start = Callable[[Pair, Work], Run]
 
@@ -54,8 +53,8 @@ class LargeDownload(PlaygroundError):
 
     def __init__(self, pair: Pair, size: float) -> None:
         super().__init__(
-            f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first. Agree to it, or "
-            "choose models that are ready."
+            f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first. Agree to it "
+            "on the page, or choose models that are ready."
         )
         self.size = size
 

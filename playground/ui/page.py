@@ -197,7 +197,7 @@ def _wire(
     run, stop, every, clear, open_, strip = outputs.buttons
     stage: Any = outputs.stage
     shown, kept = gr.State(), gr.State([])
-    minutes = gr.Number(0, visible=False)  # what the browser's clock is ahead of UTC
+    minutes = gr.JSON(visible=False)  # what the browser's clock is ahead of UTC; ZONE fills it
 
     async def begin(request: gr.Request) -> tuple[Any, ...]:
         return events.begin(str(request.session_hash))

@@ -12,7 +12,7 @@ from playground import export, metrics
 from playground.trace import Comparison, Trace
 from playground.ui import panels
 from playground.ui.screen import Screen
-from playground.views import report
+from playground.views import report, run_details
 
 TITLE = "Speculative Decoding Playground"
 
@@ -38,7 +38,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
         legend=panels.LEGEND,
         acceptance=_acceptance(other),
         memory=panels.memory(report.memory_rows(comparison)),
-        details=panels.details(report.details(pair)),
+        details=panels.details(run_details.details(pair)),
         value=_json(value),
         trace=_json(export.to_json(comparison)),
         legend_script=panels.legend_script(),

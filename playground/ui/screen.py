@@ -15,7 +15,7 @@ from playground.models.device import gigabytes
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
-from playground.views import charts, drafters, report, tokens
+from playground.views import charts, drafters, report, run_details, tokens
 
 NAMES = ("Standard", "Assisted")
 
@@ -271,7 +271,7 @@ def results(comparison: Comparison | None, chosen: str = "") -> tuple[Any, ...]:
     shown = comparison.beside(chosen or comparison.others[0].lane.name)
     assisted = shown.others[0]
     return (
-        panels.details(report.details(shown)),
+        panels.details(run_details.details(shown)),
         panels.memory(report.memory_rows(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-position"),

@@ -16,7 +16,7 @@ from playground.lane import LOCAL, Request, preset_of
 from playground.presets import DTYPES, Pair
 from playground.settings import PRESET, default, flag
 from playground.trace import Comparison, Trace
-from playground.views import report
+from playground.views import report, run_details
 
 SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")
 
@@ -118,7 +118,7 @@ def _sentences(comparison: Comparison) -> list[str]:
         name = f"{other.lane.name}: " if len(others) > 1 else ""
         said += [name + sentence for sentence in (report.sameness(base, other), *_doubts(comparison, other))]
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
-    facts = dict(report.details(comparison))
+    facts = dict(run_details.details(comparison))
     return [escape(sentence) for sentence in said + [f"{name}: {facts[name]}" for name in wanted]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.lane import LOCAL
 from playground.metrics import FirstDifference, Metrics, Repeated
 from playground.trace import Comparison, Environment, Trace
 
@@ -65,7 +64,7 @@ def speedup(comparison: Comparison) -> str:
     """The headline, such as "1.87×": the first lane beside the baseline, the median if repeated; a dash if a lane has
     no speed."""
     repeats = metrics.repeated(comparison, comparison.others[0])
-    return _ratio(repeats.median if repeats else metrics.compare(comparison.standard, comparison.others[0]).speedup)
+    return ratio(repeats.median if repeats else metrics.compare(comparison.standard, comparison.others[0]).speedup)
 
 
 def speedup_meaning(comparison: Comparison) -> str:
@@ -79,7 +78,7 @@ def speedup_meaning(comparison: Comparison) -> str:
 
 def spread(repeats: Repeated) -> str:
     """The range of a repeated speed-up, such as "1.71 to 1.94, 4 runs"."""
-    return f"{repeats.low:.2f} to {repeats.high:.2f}, {_count(repeats.runs, 'run')}"
+    return f"{repeats.low:.2f} to {repeats.high:.2f}, {count(repeats.runs, 'run')}"
 
 
 def sameness(baseline: Trace, other: Trace) -> str:
@@ -87,11 +86,11 @@ def sameness(baseline: Trace, other: Trace) -> str:
     n = min(len(baseline.tokens), len(other.tokens))
     difference = metrics.first_difference(baseline, other)
     if difference is None:
-        return f"Identical output: {_count(n, 'token')}."
+        return f"Identical output: {count(n, 'token')}."
     if "stopped" in (baseline.finish, other.finish) and difference.index == n:
         if not n:
             return "Stopped before both lanes had output."
-        return f"Identical output as far as both lanes got: {_count(n, 'token')}."
+        return f"Identical output as far as both lanes got: {count(n, 'token')}."
     if not baseline.request.greedy:
         return (
             f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
@@ -120,7 +119,7 @@ def passes(baseline: Trace, other: Trace) -> str:
         return ""
     m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
     per_token = m.target_passes / m.tokens
-    return f"{_count(m.target_passes, 'pass', 'passes')} for {_count(m.tokens, 'token')} ({per_token:.2f} per token)."
+    return f"{count(m.target_passes, 'pass', 'passes')} for {count(m.tokens, 'token')} ({per_token:.2f} per token)."
 
 
 def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> list[str]:
@@ -194,7 +193,7 @@ def shortage(lane: Trace) -> str:
     if not capped:
         return ""
     return (
-        f"Memory was short: drafts were cut in {capped:,} of {_count(len(lane.rounds), 'round')} to keep "
+        f"Memory was short: drafts were cut in {capped:,} of {count(len(lane.rounds), 'round')} to keep "
         f"{lane.lane.keep_free_gb:g} GB free."
     )
 
@@ -210,7 +209,7 @@ def done(comparison: Comparison) -> str:
 
 def environment_line(environment: Environment) -> str:
     """Device and precision, short enough for a status line."""
-    threads = f"{_count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
+    threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
     known = [part for part in (environment.device_name, environment.dtype, threads) if part]
     return " · ".join(known) or "unknown device"
 
@@ -218,131 +217,6 @@ def environment_line(environment: Environment) -> str:
 def run_at(environment: Environment) -> str:
     """Date and time of a run, to the minute."""
     return environment.created.replace("T", " ")[:16]
-
-
-def details(comparison: Comparison) -> list[tuple[str, str]]:
-    """The run's settings and where it ran, for whoever wants to repeat it: labels and values."""
-    first, second = comparison.standard, comparison.others[0]
-    request, lane, environment = first.request, second.lane, second.environment
-    prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
-    return [
-        ("Target", lane.target),
-        ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
-        ("Lookahead", _lookahead(second)),
-        ("Rejections", rejections(second)),
-        *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
-        ("Decoding", _decoding(first)),
-        ("Limit", f"{request.max_new_tokens:,} new tokens"),
-        ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
-        ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
-        ("", request.prompt),
-        ("System prompt", request.system or "none"),
-        ("Ran on", f"{environment_line(environment)} ({environment.platform or 'unknown platform'})"),
-        ("Weights", "; ".join(environment.weights)),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
-        ("Run at", environment.created),
-        *(("Note", note) for note in environment.notes),
-    ]
-
-
-def verify_passes(environment: Environment) -> str:
-    """The measured cost of a pass by its width."""
-    one, *more = environment.pass_times
-    wider = "; ".join(f"{time.tokens} tokens: {time.seconds / one.seconds:.2f}x" for time in more)
-    return f"{wider} a single-token pass ({1000 * one.seconds:.1f} ms)"
-
-
-def rejections(trace: Trace) -> str:
-    """Where the target's choice ranked among the drafter's: would a wider draft have helped?"""
-    ranks = metrics.ranks(trace.rounds)
-    if not ranks.rejections:
-        return "none at a position where the drafter scored candidates"
-    counts = [
-        ("1st choice (another was sampled)", ranks.best),
-        ("2nd choice", ranks.second),
-        ("3rd to 8th", ranks.third_to_eighth),
-        ("lower", ranks.further),
-        ("none of its tokens", ranks.never),
-    ]
-    found = "; ".join(f"{name}: {n}" for name, n in counts if n)
-    return f"{ranks.rejections:,}; the target's token was the drafter's {found}"
-
-
-def table(comparison: Comparison) -> str:
-    """The comparison as a short plain-text table for a terminal, then a line for each lane beside the baseline."""
-    columns = [metrics.measure(lane) for lane in comparison.lanes]
-    names = [lane.lane.name for lane in comparison.lanes]
-    rows = [[figure.label, figure.unit] for figure in figures(columns[-1], drafting=True)]
-    rows[-1][1] = ""
-    for lane, m in zip(comparison.lanes, columns, strict=True):
-        drafting = lane.lane.drafter != "none"
-        values = [figure.value for figure in figures(m, drafting=drafting)]
-        for row, value in zip(rows, values + [""] * (len(rows) - len(values)), strict=True):
-            row.append(value)
-    widths = [max(len(row[i]) for row in [["", "", *names], *rows]) for i in range(len(names) + 2)]
-    lines = ["  ".join(_cells(row, widths)).rstrip() for row in [["", "", *names], *rows]]
-    where = dict.fromkeys(_where(trace.environment) for trace in comparison.lanes)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *(_against(comparison, other) for other in comparison.others),
-            *filter(None, [*map(shortage, comparison.others), caveat(*comparison.lanes)]),
-            *_memory_line(comparison),
-            *(where if len({trace.lane.backend for trace in comparison.lanes}) > 1 else [*where][-1:]),
-            *(note for trace in comparison.lanes for note in trace.environment.notes),
-        ]
-    )
-
-
-def _where(environment: Environment) -> str:
-    return f"{environment_line(environment)}, {'; '.join(environment.weights)}"
-
-
-def _against(comparison: Comparison, other: Trace) -> str:
-    repeats = metrics.repeated(comparison, other)
-    ratio = _ratio(metrics.compare(comparison.standard, other).speedup)
-    told = f"{_ratio(repeats.median)} (median; {spread(repeats)})" if repeats else ratio
-    return f"{other.lane.name}: {told}. {sameness(comparison.standard, other)} {passes(comparison.standard, other)}"
-
-
-def _memory_line(comparison: Comparison) -> list[str]:
-    """What the lanes hold in memory, on one line."""
-    rows = memory_rows(comparison)
-    if not rows:
-        return []
-    names, *_, total = rows
-    return ["Memory: " + ", ".join(f"{size} {name}" for name, size in zip(names[1:], total[1:], strict=True))]
-
-
-def _cells(row: list[str], widths: list[int]) -> list[str]:
-    label, unit, *values = row
-    right = [f"{value:>{width}}" for value, width in zip(values, widths[2:], strict=True)]
-    return [f"{label:<{widths[0]}}", *right, f"{unit:<{widths[1]}}"]
-
-
-def _lookahead(trace: Trace) -> str:
-    lane = trace.lane
-    if lane.drafter == "none":
-        return "none"
-    if lane.backend != LOCAL and all(round_.lookahead is None for round_ in trace.rounds):
-        return "set by the server"
-    threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    trees = any(round_.is_tree for round_ in trace.rounds)
-    tree = f", trees of at most {_count(lane.nodes, 'token')}" if trees else ""
-    return f"{_count(lane.lookahead, 'token')}, {lane.policy}{threshold}{tree}"
-
-
-def _decoding(trace: Trace) -> str:
-    request = trace.request
-    penalty = f", repetition penalty {request.repetition_penalty:g}" if request.repetition_penalty != 1 else ""
-    if request.greedy:
-        return f"greedy{penalty}"
-    top_k = f"top-k {request.top_k}" if request.top_k else "every token"
-    return (
-        f"sampled at temperature {request.temperature:g}, top-p {request.top_p:g}, {top_k}{penalty}, "
-        f"seed {request.seed}"
-    )
 
 
 def _ms(seconds: float | None) -> tuple[str, str]:
@@ -364,9 +238,9 @@ def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.0f}"
 
 
-def _ratio(value: float | None) -> str:
+def ratio(value: float | None) -> str:
     return f"{value:.2f}×" if value else "–"
 
 
-def _count(n: int, noun: str, plural: str = "") -> str:
+def count(n: int, noun: str, plural: str = "") -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

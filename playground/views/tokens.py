@@ -5,8 +5,8 @@ its default is left out, because the browser holds the whole log.
 
 A round is {"drafted": [token, …], "own": token, "tree": true, "times": {"start", "draft", "verify", "end"}}, times in
 seconds. A token is {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw"}: `kind`
-is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's own
-choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided.
+is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's
+own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided.
 """
 
 from __future__ import annotations

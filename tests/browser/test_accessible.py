@@ -10,24 +10,13 @@ import pytest
 
 from playground import export
 from playground.trace import Comparison, Memory
+from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, opened, panel, start
 from tests.examples import plain_round, trace, tree_round
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
-GRADIOS = ["image-redundant-alt"]  # the pictures in the links of Gradio's footer repeat the links' text
 SIZES = [(1440, 900), (390, 844)]
-
-
-def violations(page) -> list[str]:
-    """What axe finds, one line an element."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    if not page.get_by_role("dialog").is_visible():
-        page.evaluate("scrollTo(0, 0)")  # or axe takes what sticks for the ground of what lies below it
-    page.wait_for_timeout(400)  # colours of buttons fade
-    options = {"resultTypes": ["violations"], "rules": {rule: {"enabled": False} for rule in GRADIOS}}
-    found = axe.Axe().run(page, options=options).response["violations"]
-    return [f"{it['id']}: {node['target']} {node['failureSummary']}" for it in found for node in it["nodes"]]
 
 
 def tree() -> Comparison:
@@ -88,14 +77,18 @@ def test_run_and_stop_stay_on_a_phones_screen(visit):
     assert 0 <= page.locator("#run").bounding_box()["y"] < 100
 
 
-@pytest.mark.parametrize("width", [360, 390, 768, 1440, 1920])
-def test_nothing_scrolls_sideways(visit, width):
-    page = visit(width)
+def test_nothing_scrolls_sideways(visit):
+    page = visit(360)
     advanced(page)
     open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
     finish(page)
     page.locator("#charts .main-svg").first.wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("tab").nth(1).click()
+    panel(page, 1).locator(".caret").first.click()
+    for width in (360, 390, 768, 1440, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(visit):

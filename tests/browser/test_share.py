@@ -11,6 +11,7 @@ import pytest
 
 from playground import export
 from playground.ui import page_file
+from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
 from tests.ui import fakes
 from tests.ui.test_page_file import HOSTILE, hostile
@@ -84,8 +85,12 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit, url):
 
 def test_the_menu_shares_the_run_that_is_shown(visit):
     page = visit()
+    assert copied(page, "markdown").startswith("|  | Standard | "), "the recorded run"
+    page.locator("#clear").click()
+    panel(page, 0).locator(".tok").first.wait_for(state="detached")
     page.get_by_role("button", name="Share").click()
     assert page.locator("#share-menu button:enabled").count() == 1, "without a run there is a link alone"
+    assert violations(page) == []
     page.keyboard.press("Escape")
     assert page.locator("#share-menu").is_hidden()
     run(page, "Compare TCP and UDP.")
@@ -148,6 +153,7 @@ def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
     run(page, "echo Another one entirely.", 16)
     strip.get_by_role("radio").nth(1).wait_for()
     assert strip.get_by_role("radio").nth(0).is_checked()
+    assert violations(page) == []
     strip.locator("label").nth(1).click()
     wait_for_prompt(page, "echo The first of both.")
     for index, lane in enumerate(first.lanes):

@@ -278,6 +278,19 @@ def test_arrow_keys_step_through_the_chosen_lane_in_words(stage):
     assert "Standard" in words() and "A plain pass of the model in 100 ms" in words()
 
 
+def test_a_sampled_decision_shows_the_numbers_that_decided(stage):
+    drafted = drafted_round([1, 2, 9], accepted=1, own=3)
+    draws = [replace(token, draw=u) for token, u in zip(drafted.drafted, (0.41, 0.9), strict=False)]
+    round_ = replace(drafted, drafted=(*draws, drafted.drafted[2]))
+    lanes = (trace([plain_round(1)], temperature=0.7), trace([round_], drafter="assistant", temperature=0.7))
+    page = stage(value_of(Comparison(lanes)))
+    page.get_by_label("Forward one round").click()
+    words = page.locator(".replay .decision").inner_text()
+    assert "r 0.41 ≤ p/q 0.87: accepted" in words and "r 0.90 > p/q 0.87: rejected" in words
+    page.locator(".caret").click()
+    assert "r 0.90 > p/q 0.87: rejected" in page.get_by_role("dialog").inner_text()
+
+
 def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
     comparison = fakes.comparison()
     page = stage(value_of(comparison))

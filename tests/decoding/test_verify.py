@@ -12,7 +12,7 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.sampling import Sampler
-from playground.decoding.verify import follow, speculative_sampling
+from playground.decoding.verify import decide, follow, speculative_sampling
 from playground.lane import Request
 from tests.decoding import law
 from tests.decoding.fakes import FakeModel, random_law
@@ -66,6 +66,17 @@ def test_agreement_shows_in_acceptance():
     none = [speculative_sampling(Draft([4, 4], [1, 1], q), never, sampler)[0] for _ in range(200)]
     assert set(same) == {2}
     assert set(none) == {0}
+
+
+def test_a_verdict_has_the_numbers_that_decided():
+    q = distributions(1, 2)
+    sampler = Sampler(Request("x", temperature=1.0, seed=3), CPU)
+    for _ in range(50):
+        draft = Draft([sampler.draw(q[0]), sampler.draw(q[1])], [1.0, 1.0], q)
+        verdict = decide(draft, P.log(), sampler)
+        ratios = [float(P[i, id_] / q[i, id_]) for i, id_ in enumerate(draft.ids)]
+        decided = [u < ratio for u, ratio in zip(verdict.draws, ratios, strict=False)]
+        assert decided == ([True, True] if len(verdict.path) == 2 else [True] * len(verdict.path) + [False])
 
 
 def test_wrong_rules_are_caught():

@@ -6,7 +6,7 @@ import pytest
 
 from playground import metrics
 from playground.trace import Comparison, PassTime, Trace
-from playground.views import report
+from playground.views import report, run_details, table
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
 
@@ -98,7 +98,7 @@ def test_one_sentence_says_whether_the_outputs_are_the_same(first, second, sente
 
 
 def test_the_table_aligns_both_lanes_and_names_the_weights():
-    lines = report.table(Comparison((standard(1, 2), assisted(TWO_AT_ONCE)))).splitlines()
+    lines = table.text(Comparison((standard(1, 2), assisted(TWO_AT_ONCE)))).splitlines()
     assert lines[0].split() == ["Standard", "Assisted"]
     speed = next(line for line in lines if line.startswith("Speed"))
     assert speed.split() == ["Speed", "10.0", "10.0", "tok/s"]
@@ -108,7 +108,7 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
 
 def test_details_repeat_what_was_asked():
     lane = standard(1, temperature=0.7, top_k=40, seed=3, system="be brief")
-    rows = dict(report.details(Comparison((lane, assisted(TWO_AT_ONCE)))))
+    rows = dict(run_details.details(Comparison((lane, assisted(TWO_AT_ONCE)))))
     assert rows["Decoding"] == "sampled at temperature 0.7, top-p 1, top-k 40, seed 3"
     assert rows["System prompt"] == "be brief"
     assert rows["Lookahead"] == "5 tokens, constant"
@@ -116,10 +116,10 @@ def test_details_repeat_what_was_asked():
 
 def test_details_tell_what_verify_passes_take_where_it_was_measured():
     lanes = Comparison((standard(1), assisted(TWO_AT_ONCE)))
-    assert "Verify passes" not in dict(report.details(lanes))
+    assert "Verify passes" not in dict(run_details.details(lanes))
     environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
     timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
-    told = dict(report.details(timed))["Verify passes"]
+    told = dict(run_details.details(timed))["Verify passes"]
     assert told == "4 tokens: 1.25x; 16 tokens: 2.50x a single-token pass (40.0 ms)"
 
 
@@ -128,16 +128,16 @@ def test_a_busy_machine_is_named_beside_the_speedup():
     busy = [plain_round(i, start_s=i, verify_s=0.9 if i % 3 == 0 else 0.1) for i in range(30)]
     assert report.caveat(trace(steady), trace(steady)) == ""
     assert "slow passes took 9.0x as long" in report.caveat(trace(steady), trace(busy))
-    assert "Timing is noisy" in report.table(Comparison((trace(steady), trace(busy, name="Standard again"))))
+    assert "Timing is noisy" in table.text(Comparison((trace(steady), trace(busy, name="Standard again"))))
 
 
 def test_rejections_say_what_a_wider_draft_would_have_held():
     round_ = drafted_round([1, 2], accepted=1, own=9)
     ranked = [dataclasses.replace(round_, target=dataclasses.replace(round_.target, rank=n)) for n in (2, 2, 0)]
-    assert report.rejections(assisted(*ranked)) == (
+    assert run_details.rejections(assisted(*ranked)) == (
         "3; the target's token was the drafter's 2nd choice: 2; none of its tokens: 1"
     )
-    assert report.rejections(assisted(round_)).startswith("none")
+    assert run_details.rejections(assisted(round_)).startswith("none")
 
 
 def test_a_speedup_that_its_parts_cannot_explain_is_doubted():

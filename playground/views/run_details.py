@@ -1,0 +1,81 @@
+"""A run's settings and where it ran, for whoever wants to repeat it."""
+
+from __future__ import annotations
+
+from playground import metrics
+from playground.lane import LOCAL
+from playground.trace import Comparison, Environment, Trace
+from playground.views import report
+from playground.views.report import count
+
+
+def details(comparison: Comparison) -> list[tuple[str, str]]:
+    """Labels and values."""
+    first, second = comparison.standard, comparison.others[0]
+    request, lane, environment = first.request, second.lane, second.environment
+    prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
+    return [
+        ("Target", lane.target),
+        ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
+        ("Lookahead", _lookahead(second)),
+        ("Rejections", rejections(second)),
+        *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
+        ("Decoding", _decoding(first)),
+        ("Limit", f"{request.max_new_tokens:,} new tokens"),
+        ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
+        ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
+        ("", request.prompt),
+        ("System prompt", request.system or "none"),
+        ("Ran on", f"{report.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
+        ("Weights", "; ".join(environment.weights)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
+        ("Run at", environment.created),
+        *(("Note", note) for note in environment.notes),
+    ]
+
+
+def verify_passes(environment: Environment) -> str:
+    """The measured cost of a pass by its width."""
+    one, *more = environment.pass_times
+    wider = "; ".join(f"{time.tokens} tokens: {time.seconds / one.seconds:.2f}x" for time in more)
+    return f"{wider} a single-token pass ({1000 * one.seconds:.1f} ms)"
+
+
+def rejections(trace: Trace) -> str:
+    """Where the target's choice ranked among the drafter's: would a wider draft have helped?"""
+    ranks = metrics.ranks(trace.rounds)
+    if not ranks.rejections:
+        return "none at a position where the drafter scored candidates"
+    counts = [
+        ("1st choice (another was sampled)", ranks.best),
+        ("2nd choice", ranks.second),
+        ("3rd to 8th", ranks.third_to_eighth),
+        ("lower", ranks.further),
+        ("none of its tokens", ranks.never),
+    ]
+    found = "; ".join(f"{name}: {n}" for name, n in counts if n)
+    return f"{ranks.rejections:,}; the target's token was the drafter's {found}"
+
+
+def _lookahead(trace: Trace) -> str:
+    lane = trace.lane
+    if lane.drafter == "none":
+        return "none"
+    if lane.backend != LOCAL and all(round_.lookahead is None for round_ in trace.rounds):
+        return "set by the server"
+    threshold = f", threshold {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
+    trees = any(round_.is_tree for round_ in trace.rounds)
+    tree = f", trees of at most {count(lane.nodes, 'token')}" if trees else ""
+    return f"{count(lane.lookahead, 'token')}, {lane.policy}{threshold}{tree}"
+
+
+def _decoding(trace: Trace) -> str:
+    request = trace.request
+    penalty = f", repetition penalty {request.repetition_penalty:g}" if request.repetition_penalty != 1 else ""
+    if request.greedy:
+        return f"greedy{penalty}"
+    top_k = f"top-k {request.top_k}" if request.top_k else "every token"
+    return (
+        f"sampled at temperature {request.temperature:g}, top-p {request.top_p:g}, {top_k}{penalty}, "
+        f"seed {request.seed}"
+    )
