@@ -229,7 +229,7 @@ class Events:
         """
         try:
             pair, lanes, request = self._resolved(asked)
-            start = self._start(pair, Compare(lanes, request), float("inf"))
+            start = self._start(pair, Compare(lanes, request), LARGE)
             async with aclosing(self._turns.run(session, address, start)) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:

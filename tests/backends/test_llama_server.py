@@ -12,7 +12,7 @@ from playground.backends.connect import connect
 from playground.backends.llama_server import LlamaServer
 from playground.experiments.compare import decode, run
 from playground.lane import Request
-from playground.views import markdown, report
+from playground.views import markdown, report, run_details, table
 from tests.backends.fake_server import llama_server, serve
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
@@ -99,8 +99,8 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
             emit=lambda event: None,
         )
     assert export.load(json.dumps(export.to_json(comparison))) == comparison
-    assert "Identical output: 40 tokens" in report.table(comparison)
-    assert dict(report.details(comparison))["Lookahead"] == "set by the server"
+    assert "Identical output: 40 tokens" in table.text(comparison)
+    assert dict(run_details.details(comparison))["Lookahead"] == "set by the server"
 
 
 def test_lanes_of_different_programs_are_not_taken_for_speculation_alone(server):

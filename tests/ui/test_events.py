@@ -225,7 +225,7 @@ def test_a_large_download_is_asked_first():
     stage, _ = last(events.accept("mine", asked(pair="far", max_new_tokens=4)))
     assert stage["offer"], "agreed to once only"
     with pytest.raises(gr.Error, match=r"2\.4 GB has to be downloaded first"):
-        events.compare("a program", asked(pair="far"))
+        asyncio.run(events.compare("a program", asked(pair="far")))
 
 
 def test_a_trace_is_opened_and_another_file_is_refused():
