@@ -131,7 +131,8 @@ class Environment:
     `versions`: of the software that decoded, such as {"playground": …, "torch": …} or {"vllm": …}. `device`: "cpu",
     "cuda", … ; `device_name` as its maker calls it. `weights`: where the weights came from, the target's first.
     `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
-    empty before the first tree. `notes`: what limits the figures of this run, as sentences.
+    empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes
+    per second that a copy in the device's memory reads and writes.
     """
 
     versions: dict[str, str]
@@ -144,6 +145,7 @@ class Environment:
     created: str
     pass_times: tuple[PassTime, ...] = ()
     notes: tuple[str, ...] = ()
+    bandwidth: float | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 import transformers
 
 from playground import __version__
+from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
@@ -92,6 +93,7 @@ class LocalBackend:
             weights=(models.target.weights, *([drafting.weights] if drafting else [])),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             pass_times=models.target.pass_times,
+            bandwidth=bandwidth(device),
         )
 
     @staticmethod

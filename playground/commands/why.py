@@ -72,6 +72,7 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         points = theory.by_batch(times, found.all_rounds, used, found.draft / used)
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
+    lines += filter(None, map(why.limit, (comparison.standard, other)))
     if options.hourly_rate:
         lanes = (comparison.standard, other)
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in lanes}

@@ -127,5 +127,5 @@ def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 def _comparable(header: Header) -> Header:
     """Without what differs from run to run on one machine."""
-    environment = replace(header.environment, created="", pass_times=(), threads=None)
+    environment = replace(header.environment, created="", pass_times=(), threads=None, bandwidth=None)
     return replace(header, environment=environment)

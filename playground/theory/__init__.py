@@ -10,7 +10,7 @@ from playground.theory.attribution import Against, Attribution, attribute, publi
 from playground.theory.batch import BatchPoint, by_batch
 from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
-from playground.theory.limits import bandwidth_limit
+from playground.theory.limits import bandwidth_limit, limit_of
 from playground.theory.lookahead import Prediction, WhatIf, what_if
 from playground.theory.queueing import LoadPoint, Service, under_load
 
@@ -29,6 +29,7 @@ __all__ = [
     "expected_tokens",
     "expected_tokens_by_position",
     "joules_per_token",
+    "limit_of",
     "price_of",
     "price_per_million",
     "published",

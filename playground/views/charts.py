@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from playground import metrics
+from playground import metrics, theory
 from playground.trace import Comparison, Trace
 
 STANDARD = "#808080"
@@ -57,6 +57,18 @@ def race(comparison: Comparison) -> go.Figure:
             line={"color": color, "width": 2.5, "shape": "hv"},
             hovertemplate="%{y} tokens after %{x:.2f} s",
         )
+        if (most := theory.limit_of(trace)) and trace.rounds:
+            first, last = trace.rounds[0].end_s, trace.rounds[-1].end_s
+            end = min(last, first + len(trace.tokens) / most)
+            figure.add_scatter(
+                x=[first, end],
+                y=[1, 1 + (end - first) * most],
+                name=f"memory limit, {most:.0f} tok/s",
+                mode="lines",
+                line={"color": color, "width": 1, "dash": "dot"},
+                hoverinfo="name",
+                showlegend=False,
+            )
     lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it in lanes if it.rounds]
     figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *lines]))
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")

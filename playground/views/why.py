@@ -147,6 +147,19 @@ def batches(points: Sequence[BatchPoint]) -> str:
     return f"Predicted speed-up by batch size: {line}. {end}{beyond}"
 
 
+def limit(trace: Trace) -> str:
+    """How near a lane comes to what the memory's bandwidth allows; "" where that is unknown."""
+    most, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
+    if most is None or reached is None:
+        return ""
+    if reached > most:
+        return f"{trace.lane.name}: faster than the memory's bandwidth allows, so its weights come from caches."
+    return (
+        f"{trace.lane.name}: {reached:.0f} of at most {most:.0f} tok/s, at which the memory's bandwidth "
+        f"({(trace.environment.bandwidth or 0) / 1e9:.0f} GB/s, measured by a copy) would limit reading the weights."
+    )
+
+
 def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> str:
     """Predictions for a terminal."""
     lines = [f"{'lookahead':>9}  {'tokens per pass':>15}  speed-up (predicted)"]

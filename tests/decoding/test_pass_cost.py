@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from playground.decoding import pass_cost
+from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters import tree
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
@@ -84,3 +85,8 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
         return models.target.pass_times
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]
+
+
+def test_the_bandwidth_of_a_copy_is_measured_once():
+    cpu = torch.device("cpu")
+    assert bandwidth(cpu) == bandwidth(cpu) > 1e8

@@ -13,7 +13,7 @@ from playground import metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory.batch import pass_seconds
-from playground.trace import Comparison, PassTime, Round, Trace
+from playground.trace import Comparison, Memory, PassTime, Round, Trace
 from playground.views import why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
@@ -137,6 +137,11 @@ def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
 def test_price_and_bandwidth():
     assert theory.price_per_million(3.6, 100) == pytest.approx(10)
     assert theory.bandwidth_limit(1_000_000, 0, 50e6, tokens_per_pass=2) == 100
+    lane = assisted(0.7, 3)
+    assert theory.limit_of(lane) is None and why.limit(lane) == ""
+    known = replace(lane, environment=replace(ENVIRONMENT, bandwidth=50e9), memory=Memory(10**9, 0, 10**6, 0))
+    assert theory.limit_of(known) == pytest.approx(50 * metrics.measure(lane).mean_accepted_length)
+    assert "50 GB/s" in why.limit(known)
 
 
 def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
