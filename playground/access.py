@@ -24,7 +24,7 @@ OWN_MACHINE = "run the playground on your own machine"
 class Limits:
     """Attributes:
     new_tokens: of each lane.
-    prompt: characters of the prompt and of the system prompt together.
+    prompt: characters of prompt, system prompt and earlier turns together.
     run_s: seconds that a run may hold the device; loading and downloads count.
     runs_each: runs of one visitor that wait or decode at a time.
     runs: runs of all visitors that wait or decode at a time.
@@ -94,10 +94,11 @@ class Access:
         """Raises:
         PlaygroundError: it asks for more than a run may take here.
         """
-        limits, length = self.limits, len(request.prompt) + len(request.system)
+        limits = self.limits
+        length = sum(map(len, (request.prompt, request.system, *request.history)))
         check(
             length <= limits.prompt,
-            f"The prompt has {length:,} characters with its system prompt; this server takes {limits.prompt:,}. "
+            f"The prompt has {length:,} characters in all; this server takes {limits.prompt:,}. "
             f"Shorten it, or {OWN_MACHINE}.",
         )
         check(

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import cast
 
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from playground.decoding import template
 from playground.errors import PlaygroundError
 from playground.lane import Request
 
@@ -19,8 +20,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
     """The prompt of a request as token ids.
 
     Raises:
-        PlaygroundError: the tokenizer has no chat template, the template rejects the messages, or the prompt has no
-            tokens.
+        PlaygroundError: the tokenizer has no chat template, the template does not render, or the prompt has no tokens.
     """
     if not request.chat_template:
         text = "\n\n".join(filter(None, [request.system, *request.history, request.prompt]))
@@ -32,23 +32,19 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
         messages = [{"role": role, "content": text} for role, text in turns]
         if request.system:
             messages.insert(0, {"role": "system", "content": request.system})
-        try:
-            ids = chat_ids(tokenizer, messages)
-        except Exception as error:  # the template is a program; transformers runs it in a sandbox
-            raise PlaygroundError(
-                f"The model's chat template refuses these messages ({error or type(error).__name__}). "
-                "Leave the system prompt empty, or switch the chat template off."
-            ) from error
+        ids = chat_ids(tokenizer, messages)
     if not ids:
         raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
     return list(ids)
 
 
 def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. Raises
-    whatever the template raises."""
-    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
-    return cast(BatchEncoding, encoded)["input_ids"]  # what `return_dict` asks for
+    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer.
+
+    Raises:
+        PlaygroundError: the template refuses the messages, or does not keep within its limits.
+    """
+    return tokenizer(template.render(tokenizer, messages), add_special_tokens=False)["input_ids"]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from playground.decoding.text import chat_ids
 from playground.errors import PlaygroundError
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles
@@ -193,6 +194,7 @@ def test_the_real_starter_writes_an_english_sentence():
     prompt = target.tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
+    assert chat_ids(target.tokenizer, messages) == prompt["input_ids"][0].tolist()
     output = target.model.generate(**prompt, max_new_tokens=16, do_sample=False)[0]
     assert "Paris" in target.tokenizer.decode(output[prompt["input_ids"].shape[1] :])
 

@@ -1,0 +1,81 @@
+"""Chat templates, rendered apart: the same text as transformers', and an end to those that have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.decoding import template
+from playground.errors import PlaygroundError
+
+CONVERSATION = [
+    {"role": "system", "content": "Be brief & <b>kind</b>."},
+    {"role": "user", "content": 'Say "Ja" to {{ messages }}.\n\tகடல் 🙂'},
+    {"role": "assistant", "content": "Ja."},
+    {"role": "user", "content": "\ufffd\x00 Again?"},
+]
+TEMPLATES = {
+    "trimmed": "{%- for m in messages %}\n    {{- '[' + m.role + '] ' + m['content'] | trim }}\n{%- endfor %}",
+    "json": "{{ messages | tojson(indent=2) }}{{ bos_token }}{{ eos_token }}",
+    "macros": "{% macro say(m) %}<{{ m.role }}>{{ m.content }}{% endmacro %}{{ say(messages[0]) }}{{ say(messages[1]) }}",
+    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+    "controls": "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+    "prompt": "{{ messages[-1].content }}{% if add_generation_prompt %}<|assistant|>{% endif %}{{ tools is none }}",
+    "year": "{{ strftime_now('%Y') }}",
+}
+ENDLESS = 4 * "{% for a in range(99999) %}" + 4 * "{% endfor %}"
+
+
+@pytest.fixture
+def tokenizer(tiny_tokenizer, monkeypatch):
+    def with_template(text: object):
+        monkeypatch.setattr(tiny_tokenizer, "chat_template", text)
+        return tiny_tokenizer
+
+    return with_template
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_text_is_that_of_transformers(tokenizer, name):
+    with_template = tokenizer(TEMPLATES[name])
+    expected = with_template.apply_chat_template(CONVERSATION, add_generation_prompt=True, tokenize=False)
+    assert template.render(with_template, CONVERSATION) == expected
+
+
+def test_a_template_that_refuses_is_quoted(tokenizer):
+    with pytest.raises(PlaygroundError, match=r"refuses these messages \(no system here\)"):
+        template.render(tokenizer("{{ raise_exception('no system here') }}"), CONVERSATION)
+
+
+@pytest.mark.parametrize("text", ["{% for m in", "{{ ''.__class__.__mro__ }}", "{{ 1 // 0 }}", "{{ undefined.x }}"])
+def test_so_is_one_that_is_broken_or_reaches_out_of_its_sandbox(tokenizer, text):
+    with pytest.raises(PlaygroundError, match="refuses these messages"):
+        template.render(tokenizer(text), CONVERSATION)
+
+
+def test_several_templates_need_a_default(tokenizer):
+    with pytest.raises(PlaygroundError, match="multiple chat templates"):
+        template.render(tokenizer({"tool_use": "", "rag": ""}), CONVERSATION)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [(ENDLESS, "did not end within 0 s"), ("{{ 'x' * 10**7 }}", "writes more than 100,000 characters")],
+)
+def test_one_without_an_end_is_ended_and_the_next_renders(tokenizer, monkeypatch, text, sentence):
+    template.render(tokenizer(TEMPLATES["year"]), CONVERSATION)  # the process runs: only the template takes time
+    monkeypatch.setattr(template, "LIMIT_S", 0.2)
+    monkeypatch.setattr(template, "LIMIT", 100_000)
+    with pytest.raises(PlaygroundError, match=sentence):
+        template.render(tokenizer(text), CONVERSATION)
+    monkeypatch.undo()
+    assert template.render(tokenizer("{{ messages[0].content }}!"), CONVERSATION).endswith("!")
+
+
+def test_it_finds_nothing_of_our_environment(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    process = template._started()
+    with open(f"/proc/{process.pid}/environ", encoding="utf-8") as file:
+        assert "secret" not in file.read()
+    process.kill()
+    process.communicate()
