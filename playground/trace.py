@@ -131,8 +131,10 @@ class Environment:
     `versions`: of the software that decoded, such as {"playground": …, "torch": …} or {"vllm": …}. `device`: "cpu",
     "cuda", … ; `device_name` as its maker calls it. `weights`: where the weights came from, the target's first.
     `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
-    empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes
-    per second that a copy in the device's memory reads and writes.
+    empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
+    second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
+    "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
+    nothing was compiled.
     """
 
     versions: dict[str, str]
@@ -146,6 +148,8 @@ class Environment:
     pass_times: tuple[PassTime, ...] = ()
     notes: tuple[str, ...] = ()
     bandwidth: float | None = None
+    runner: str | None = None
+    compile_s: float | None = None
 
 
 @dataclass(frozen=True)

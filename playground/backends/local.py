@@ -9,7 +9,6 @@ import platform
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.pass_cost import one_token_pass
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
@@ -47,11 +46,16 @@ class LocalBackend:
         store: a `ModelStore`, shared with other backends.
         dtype: as `resolve_dtype` takes it; "auto" is the pair's.
         device: as `resolve_device` takes it.
+        compiled: "auto", "on" or "off". All lanes are run the same way.
     """
 
-    def __init__(self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto") -> None:
+    def __init__(
+        self, store: Any, pair: Pair, dtype: str = "auto", device: str = "auto", compiled: str = "auto"
+    ) -> None:
         self._store, self._pair = store, pair
         self._format = {"dtype": dtype, "device": device}
+        self._compiled = compiled
+        self._runners: Runners | None = None
         self._chose_threads = False
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
@@ -62,15 +66,16 @@ class LocalBackend:
         PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
             for this target.
         """
-        return LocalRun(self.models(lane), lane, request)
+        models = self.models(lane)
+        return LocalRun(models, lane, request, self.runners(models))
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
         if not self._chose_threads:  # once, so that all lanes of a comparison are warmed up with the same number
             self._choose_threads(self.models(lane))
             self._chose_threads = True
-        # With the whole prompt: the first prefill of a length is slower, and must not fall to one lane alone.
-        short = replace(request, max_new_tokens=min(request.max_new_tokens, 4 * WARM_UP_ROUNDS))
-        for _ in itertools.islice(self.run(lane, short).rounds, WARM_UP_ROUNDS):
+        # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
+        # static cache is made for the length of the answer.
+        for _ in itertools.islice(self.run(lane, request).rounds, WARM_UP_ROUNDS):
             if stop.is_set():
                 break
 
@@ -78,6 +83,8 @@ class LocalBackend:
         models = self.models(lane)
         device = models.target.model.device
         drafting = models.drafting if lane.drafter != "none" else None
+        runners = self.runners(models)
+        how = runners.describe(models.target)
         return Environment(
             versions={
                 "playground": __version__,
@@ -92,19 +99,25 @@ class LocalBackend:
             threads=torch.get_num_threads(),
             weights=(models.target.weights, *([drafting.weights] if drafting else [])),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            pass_times=models.target.pass_times,
+            pass_times=models.target.pass_times.get(how, ()),
             bandwidth=bandwidth(device),
+            runner=how,
+            compile_s=runners.seconds(*(model for model in (models.target, drafting) if model)),
         )
 
-    @staticmethod
-    def _choose_threads(models: LoadedPair) -> None:
+    def runners(self, models: LoadedPair) -> Runners:
+        """What makes the runners of all lanes."""
+        if self._runners is None:
+            self._runners = Runners(wants_compiled(self._compiled, models.target.model.device))
+        return self._runners
+
+    def _choose_threads(self, models: LoadedPair) -> None:
         """Chosen for every comparison, which has a backend of its own: other programs may use the cores by now."""
-        model = models.target.model
-        if model.device.type != "cpu":
+        if models.target.model.device.type != "cpu":
             return
         with suppress(RuntimeError):  # a pass that fails here fails again in the run, which explains why
-            if choose_threads(one_token_pass(model)):
-                models.target.pass_times = ()  # they were measured with another number of threads
+            if choose_threads(one_token_pass(self.runners(models)(models.target))):
+                models.target.pass_times.clear()  # they were measured with another number of threads
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
@@ -119,13 +132,14 @@ class LocalRun:
 
     amended = None
 
-    def __init__(self, models: LoadedPair, lane: Lane, request: Request) -> None:
+    def __init__(self, models: LoadedPair, lane: Lane, request: Request, runners: Runners) -> None:
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
-        self._target = EagerRunner(models.target.model)
+        runners.expect(len(prompt_ids), request.max_new_tokens)
+        self._target = runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
-        self._drafter = build_drafter(models, lane, self._target, sampler)
+        self._drafter = build_drafter(models, lane, self._target, sampler, runners)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
@@ -172,6 +186,7 @@ class LocalRun:
                 raise
         # Out of the handler, where the error no longer holds the frames that hold the caches.
         del rounds, self._target, self._drafter
+        self._models.target.static.clear()
         gc.collect()
         torch.cuda.empty_cache()
         raise PlaygroundError(

@@ -41,6 +41,9 @@ def decode(
     """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
 
     The first pass is the prefill; it also verifies a draft if the drafter has one.
+
+    Raises:
+        PlaygroundError: the target's logits are not numbers.
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
@@ -59,7 +62,10 @@ def decode(
         # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft.
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
         scores = sampler.scores(logits, partial(_context, ids, draft))
-        verdict = decide(draft, scores, sampler)
+        try:
+            verdict = decide(draft, scores, sampler)
+        except FloatingPointError:
+            raise target.not_numbers() from None
         end_s = clock()
 
         # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round.

@@ -11,10 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from transformers import PreTrainedModel
 
 from playground.decoding.clock import Clock
-from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.base import Runner
 from playground.trace import PassTime
 
 # Tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
@@ -38,9 +37,9 @@ class PassCost:
         return self._passes[min(tokens, len(self._passes) - 1)]
 
 
-def one_token_pass(model: PreTrainedModel) -> Callable[[], None]:
-    """What runs a pass over one token at every call, always after the same few tokens."""
-    target = EagerRunner(model)
+def one_token_pass(target: Runner) -> Callable[[], None]:
+    """What runs a pass over one token at every call, always after the same few tokens. `target`: with an empty
+    cache."""
     ids = random.Random(0).choices(range(target.vocab_size), k=TEXT)
     target.forward(ids, keep=1)
     target.commit(TEXT)
@@ -52,10 +51,11 @@ def one_token_pass(model: PreTrainedModel) -> Callable[[], None]:
     return run_pass
 
 
-def time_passes(model: PreTrainedModel) -> tuple[PassTime, ...]:
+def time_passes(target: Runner) -> tuple[PassTime, ...]:
     """Times passes of each size in turn and keeps the fastest of each, since other load only makes a pass slower.
-    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size."""
-    target, clock = EagerRunner(model), Clock(model.device)
+    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size. `target`: with an empty
+    cache."""
+    clock = Clock(target.device)
     ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
     least, sizes = ([size for size in of if TEXT + size <= target.context_limit] for of in (LEAST, SIZES))
 

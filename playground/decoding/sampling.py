@@ -71,6 +71,29 @@ class Sampler:
             scores = warper(None, scores)
         return scores.softmax(dim=-1)
 
+    def choose(self, probabilities: torch.Tensor) -> torch.Tensor:
+        """Samples a token id from a (vocabulary,) distribution, which need not be normalised, and leaves it on the
+        device. As `torch.multinomial` does it, without its checks, which end a GPU's work where they fail."""
+        noise = torch.empty_like(probabilities).exponential_(1, generator=self.generator)
+        return (probabilities / noise).argmax()
+
     def draw(self, probabilities: torch.Tensor) -> int:
-        """Samples a token id from a (vocabulary,) distribution, which need not be normalised."""
-        return int(torch.multinomial(probabilities, 1, generator=self.generator))
+        """The same, read.
+
+        Raises:
+            FloatingPointError: the probabilities are not numbers.
+        """
+        chosen = self.choose(probabilities)
+        return read_choices(chosen[None], probabilities[chosen])[0]
+
+
+def read_choices(choices: torch.Tensor, scores: torch.Tensor) -> list[int]:
+    """Reads (n,) choices, and whether the scores that they were made by are numbers, in one transfer.
+
+    Raises:
+        FloatingPointError: a score is NaN, which every choice takes for the highest.
+    """
+    *read, damaged = torch.cat([choices, scores.isnan().any().long()[None]]).tolist()
+    if damaged:
+        raise FloatingPointError
+    return read

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from playground.decoding.drafters.base import Draft
-from playground.decoding.sampling import Sampler
+from playground.decoding.sampling import Sampler, read_choices
 from playground.decoding.text import Detokenizer
 from playground.trace import Decision, DraftToken, TargetToken
 
@@ -46,10 +46,14 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
 
     Args:
         scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
+
+    Raises:
+        FloatingPointError: scores are not numbers.
     """
     draws: Sequence[float] = ()
     if sampler.greedy:
-        choices = scores.argmax(dim=-1).tolist()
+        best = scores.argmax(dim=-1)
+        choices = read_choices(best, scores.gather(-1, best[:, None]))
         path, token = follow(draft, choices.__getitem__)
     elif draft.probabilities is None:
         path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
@@ -87,18 +91,26 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
 
     Returns:
         The number of accepted draft tokens n, the target's token, and the uniform numbers that decided, at most n + 1.
+
+    Raises:
+        FloatingPointError: p is not numbers.
     """
+    assert draft.probabilities is not None, "the draft was sampled"
     k = len(draft.ids)
-    q = draft.probabilities
-    assert q is not None, "the draft was sampled"
+    q = torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))  # nothing was drafted in the last row
+    ids = torch.tensor(draft.ids, device=p.device)[:, None]
     u = torch.rand(k, generator=sampler.generator, device=p.device)
-    accepted = (u * q[range(k), draft.ids] < p[range(k), draft.ids]).tolist()
-    n = accepted.index(False) if False in accepted else k
-    if n == k:
-        return n, sampler.draw(p[k]), u.tolist()
-    residual = (p[n] - q[n]).clamp(min=0)
+    accepted = u * q[:k].gather(1, ids)[:, 0] < p[:k].gather(1, ids)[:, 0]
+    n = accepted.long().cumprod(0).sum()[None]
+    p_n, q_n = p.index_select(0, n)[0], q.index_select(0, n)[0]
+    residual = (p_n - q_n).clamp(min=0)
     # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right choice.
-    return n, sampler.draw(residual if residual.sum() > 0 else p[n]), u[: n + 1].tolist()
+    chosen = sampler.choose(torch.where(residual.sum() > 0, residual, p_n))
+    outcome = torch.stack([n[0], chosen, p_n[chosen].isnan()]).float()  # everything before it stays on the device
+    count, token, damaged, *decided = torch.cat([outcome, u.float()]).tolist()
+    if damaged:
+        raise FloatingPointError
+    return int(count), int(token), decided[: int(count) + 1]
 
 
 def _decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:

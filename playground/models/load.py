@@ -9,7 +9,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,15 @@ NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by the
 @dataclass
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
-    bytes came from; `pass_times` is empty until its passes have been timed."""
+    bytes came from; `pass_times` are the times of its passes by the runner that was timed; `static` holds the buffers
+    and graphs of its static runners by their use."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     name: str
     weights: str
-    pass_times: tuple[PassTime, ...] = ()
+    pass_times: dict[str, tuple[PassTime, ...]] = field(default_factory=dict)
+    static: dict[str, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:
@@ -62,11 +64,12 @@ class LoadedModel:
 @dataclass
 class LoadedDrafter:
     """A network that drafts from its target's hidden states, on the target's device and in its dtype. `name`,
-    `weights`: as for a model."""
+    `weights`, `static`: as for a model."""
 
     network: nn.Module
     name: str
     weights: str
+    static: dict[str, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:

@@ -215,4 +215,4 @@ def test_a_greedy_decision_reads_the_device_once(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "__int__", lambda self: pytest.fail("one token at a time"))
     scores = torch.eye(V)[[2, 3, 5]]
     verdict = decide(Draft([2, 3], [1.0, 1.0]), scores, Sampler(Request("x"), torch.device("cpu")))
-    assert (verdict.path, verdict.token, transfers) == ([0, 1], 5, [(3,)])
+    assert (verdict.path, verdict.token, transfers) == ([0, 1], 5, [(4,)])  # and whether the scores are numbers

@@ -102,7 +102,7 @@ def story_teller(story: str, tokenizer, **options) -> SimpleNamespace:
 
 @pytest.fixture
 def fakes(monkeypatch):
-    monkeypatch.setattr(universal, "EagerRunner", lambda model: model)
+    monkeypatch.setattr(universal, "Runners", lambda: lambda loaded, use: loaded.model)
 
 
 def loaded(tokenizer, seed: int = 0, sliding: bool = False) -> LoadedModel:

@@ -7,6 +7,7 @@ the request's own settings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import torch
@@ -14,7 +15,6 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
 from playground.decoding.drafters.build import Setup
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 
 
@@ -49,9 +49,14 @@ class AssistantDrafter(Drafter):
         scores = self._sampler.scores(logits, lambda row: ids)
         if self._sampler.greedy:
             q, best = scores[0].softmax(dim=-1).max(dim=-1)
+            if math.isnan(float(q)):
+                raise self._assistant.not_numbers()
             return Choice(int(best), float(q), None, scores[0])
         distribution = self._sampler.probabilities(scores)[0]
-        token = self._sampler.draw(distribution)
+        try:
+            token = self._sampler.draw(distribution)
+        except FloatingPointError:
+            raise self._assistant.not_numbers() from None
         padded = torch.nn.functional.pad(distribution, (0, self._vocab_size - len(distribution)))
         return Choice(token, float(distribution[token]), padded, scores[0])
 
@@ -61,5 +66,5 @@ class AssistantDrafter(Drafter):
 
 
 def build(setup: Setup) -> AssistantDrafter:
-    assistant = EagerRunner(setup.assistant.model)
+    assistant = setup.runners(setup.assistant, "assistant")
     return AssistantDrafter(assistant, setup.target.vocab_size, setup.sampler, setup.eos_ids)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pkgutil import resolve_name
 
 from torch import nn
 
 from playground.decoding.drafters.base import Drafter
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.factory import Runners
 from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
@@ -26,12 +27,14 @@ class Setup:
         models: the target and the drafter's weights, loaded.
         target: the target as the decode loop runs it, with its KV cache.
         sampler: that of the request.
+        runners: makes the runners of models that draft.
     """
 
     models: LoadedPair
     lane: Lane
     target: Runner
     sampler: Sampler
+    runners: Runners = field(default_factory=Runners)
 
     @property
     def eos_ids(self) -> Set[int]:
@@ -51,13 +54,15 @@ class Setup:
         return self.models.drafting.network
 
 
-def build_drafter(models: LoadedPair, lane: Lane, target: Runner, sampler: Sampler) -> Drafter:
-    """The drafter of a lane, for one run.
+def build_drafter(
+    models: LoadedPair, lane: Lane, target: Runner, sampler: Sampler, runners: Runners | None = None
+) -> Drafter:
+    """The drafter of a lane, for one run. `runners`: eager ones by default.
 
     Raises:
         PlaygroundError: this method cannot draft for the target.
     """
-    return resolve_name(METHODS[lane.drafter].builder)(Setup(models, lane, target, sampler))
+    return resolve_name(METHODS[lane.drafter].builder)(Setup(models, lane, target, sampler, runners or Runners()))
 
 
 def refuse_recurrent(model: Runner, name: str) -> None:

@@ -129,7 +129,8 @@ def build(setup: Setup) -> TreeDrafter:
             "attention, as in Llama 4, or attention to selected tokens. Choose a drafter that drafts a chain, such as "
             "mtp or ngram."
         )
-    if not model.pass_times:
-        model.pass_times = time_passes(model.model)
-    cost = PassCost(model.pass_times)
+    how = setup.runners.describe(model)
+    if how not in model.pass_times:
+        model.pass_times[how] = time_passes(setup.runners(model))
+    cost = PassCost(model.pass_times[how])
     return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)

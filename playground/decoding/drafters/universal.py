@@ -7,13 +7,15 @@ not sampled: q is one-hot, and sampling stays exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
 from transformers import PreTrainedTokenizerBase
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
 from playground.decoding.drafters.build import Setup, refuse_recurrent
-from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.factory import Runners
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, decode, special_ids
 from playground.models.load import LoadedModel
 
@@ -28,8 +30,9 @@ class UniversalDrafter(Drafter):
     one chat format. It drafts by argmax, up to a special token of its own.
     """
 
-    def __init__(self, assistant: LoadedModel, target: PreTrainedTokenizerBase) -> None:
-        self._model, self._tokenizer, self._target = EagerRunner(assistant.model), assistant.tokenizer, target
+    def __init__(self, assistant: LoadedModel, target: PreTrainedTokenizerBase, runners: Runners | None = None) -> None:
+        self._new_runner = partial(runners or Runners(), assistant, "assistant")
+        self._model, self._tokenizer, self._target = self._new_runner(), assistant.tokenizer, target
         own = special_ids(self._tokenizer)
         self._ends = assistant.eos_ids | own
         names = set(self._tokenizer.convert_ids_to_tokens(sorted(own)))
@@ -60,7 +63,7 @@ class UniversalDrafter(Drafter):
         both = zip(self._held, text[:-1], strict=False)
         common = next((i for i, (a, b) in enumerate(both) if a != b), min(len(self._held), len(text) - 1))
         if common < self._kept and self._model.discards_old:
-            self._model, common = EagerRunner(self._model.model), 0
+            self._model, common = self._new_runner(), 0
         elif common < self._model.length:
             self._model.commit(common)
         self._kept = min(common, self._model.length)
@@ -76,6 +79,8 @@ class UniversalDrafter(Drafter):
             logits = self._model.forward(fed, keep=1)[0, : len(self._tokenizer)]
             self._held += fed
             chance, token = logits.softmax(dim=-1).max(dim=-1)
+            if math.isnan(float(chance)):
+                raise self._model.not_numbers()
             if int(token) in self._ends:
                 break
             text.append(int(token))
@@ -128,5 +133,5 @@ class TextEnd:
 
 
 def build(setup: Setup) -> UniversalDrafter:
-    refuse_recurrent(EagerRunner(setup.assistant.model), setup.assistant.name)
-    return UniversalDrafter(setup.assistant, setup.models.target.tokenizer)
+    refuse_recurrent(setup.runners(setup.assistant, "assistant"), setup.assistant.name)
+    return UniversalDrafter(setup.assistant, setup.models.target.tokenizer, setup.runners)

@@ -14,6 +14,9 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
+from playground.errors import PlaygroundError
+from playground.models.quantised import precision
+
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"  # transformers' layer types
 
 
@@ -76,10 +79,10 @@ class Runner(Protocol):
 
         Returns:
             (keep, vocabulary) logits in float32, on the model's device.
-
-        Raises:
-            PlaygroundError: the logits are not numbers.
         """
+
+    def not_numbers(self) -> PlaygroundError:
+        """For whoever reads NaN from the logits: a check of its own would wait for the device once more."""
 
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         """Rolls the cache back to its first `length` tokens and those with the indices `path` among the tokens after
@@ -95,3 +98,11 @@ class Runner(Protocol):
     def first_layers(self, layers: PreTrainedModel) -> Runner:
         """A runner of `layers`, the first layers of this model, on this runner's cache of those layers. What it feeds
         must be rolled back before this runner goes on. It has its own `length`."""
+
+
+def not_numbers(model: PreTrainedModel) -> PlaygroundError:
+    """The sentence for `Runner.not_numbers`."""
+    return PlaygroundError(
+        f"The logits of {type(model).__name__} are not numbers (NaN): its weights are damaged, or its values overflow "
+        f"in {precision(model)}. Download it again, or choose a dtype of wider range: bfloat16 or float32."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -26,26 +26,15 @@ class HiddenCapture:
 
     def watch(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
         """`layers`: as `Runner.watch` takes them."""
-        modules = layers_of(model) or ()
-        self._watched = [decoder_of(model) if layer == -1 else modules[layer] for layer in layers]
+        self._watched = watched_modules(model, layers)
 
     @contextmanager
     def during_pass(self) -> Iterator[None]:
-        # `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard
-        # lane included.
-        seen: dict[nn.Module, torch.Tensor] = {}
-
-        def see(module: nn.Module, inputs: object, output: torch.Tensor | BaseModelOutput) -> None:
-            seen[module] = (output if isinstance(output, torch.Tensor) else output[0])[0]
-
-        hooks = [module.register_forward_hook(see) for module in self._watched]
-        try:
+        seen: dict[int, torch.Tensor] = {}
+        with watching(self._watched, seen.__setitem__):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if hooks:
-            self.hidden = torch.cat([seen[module] for module in self._watched], dim=-1)
+        if self._watched:
+            self.hidden = torch.cat([seen[i] for i in range(len(self._watched))], dim=-1)
 
     def gather(self, tail: int, index: torch.Tensor) -> None:
         """Moves those of the last `tail` rows that `index` names to the front of the tail."""
@@ -57,3 +46,28 @@ class HiddenCapture:
         """Drops the last rows."""
         if self._watched:
             self.hidden = self.hidden[: len(self.hidden) - dropped]
+
+
+def watched_modules(model: PreTrainedModel, layers: Sequence[int]) -> list[nn.Module]:
+    """The modules whose outputs are the hidden states of `layers`, which are as `Runner.watch` takes them."""
+    modules = layers_of(model) or ()
+    return [decoder_of(model) if layer == -1 else modules[layer] for layer in layers]
+
+
+@contextmanager
+def watching(modules: Sequence[nn.Module], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
+    """Within it, `see` is given each module's index and output, (tokens, width).
+
+    `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard lane
+    included.
+    """
+
+    def hook(i: int) -> Callable[[nn.Module, object, torch.Tensor | BaseModelOutput], None]:
+        return lambda module, inputs, output: see(i, (output if isinstance(output, torch.Tensor) else output[0])[0])
+
+    hooks = [module.register_forward_hook(hook(i)) for i, module in enumerate(modules)]
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from playground.decoding.runners.base import not_numbers
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
 from playground.decoding.runners.masks import additive, tree_masks
 from playground.errors import PlaygroundError
 from playground.models.decoder import layers_of
 from playground.models.footprint import cache_bytes
-from playground.models.quantised import precision
 
 
 class EagerRunner:
@@ -80,16 +80,13 @@ class EagerRunner:
         view._capture = HiddenCapture()
         return view
 
+    def not_numbers(self) -> PlaygroundError:
+        return not_numbers(self.model)
+
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         with self._capture.during_pass():
             logits = self._pass(ids, keep, **self._tree_inputs(len(ids), tree) if tree else {})
-        if logits[-1].isnan().any():
-            raise PlaygroundError(
-                f"The logits of {type(self.model).__name__} are not numbers (NaN): its weights are damaged, or its "
-                f"values overflow in {precision(self.model)}. Download it again, or choose a dtype of wider range: "
-                "bfloat16 or float32."
-            )
         prompt = self.length == 0 and keep == 1
         self.length += len(ids)
         self._cache.append(ids)

@@ -1,0 +1,83 @@
+"""Which runner a model gets: static where that is asked for and the model allows it, else eager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import signature
+
+import torch
+from transformers import DynamicCache, GgufConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from playground.decoding.runners.base import CHUNKED, Runner
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import graphs_for
+from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.models.load import LoadedDrafter, LoadedModel
+
+NEW_TOKENS = 2048
+GROWING = ("dynamic", "longrope")  # rotary positions whose frequencies depend on the length of the sequence
+
+
+@dataclass
+class Runners:
+    """Makes the runners of a backend, all of them alike.
+
+    Attributes:
+        compiled: whether models get static runners where they can.
+        room: tokens of the longest sequence asked for so far, which static caches make room for at once.
+    """
+
+    compiled: bool = False
+    room: int = 0
+
+    def expect(self, prompt: int, new_tokens: int) -> None:
+        """A request comes, of so many tokens. For a longer answer than NEW_TOKENS a static cache grows on the way."""
+        self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
+
+    def __call__(self, loaded: LoadedModel, use: str = "target") -> Runner:
+        """A runner with an empty cache. Its buffers and graphs are kept with the model, one set for each `use`: a model
+        can be its own drafter."""
+        if not self.compiled or why_eager(loaded.model):
+            return EagerRunner(loaded.model)
+        if use not in loaded.static:
+            loaded.static[use] = StaticModel(loaded.model, graphs_for(loaded.model.device))
+        return StaticRunner(loaded.static[use], self.room)
+
+    def describe(self, loaded: LoadedModel) -> str:
+        """How the target is run, such as "compiled (CUDA graphs)"; with the reason where it is run eagerly although
+        compiled lanes were asked for."""
+        if not self.compiled:
+            return "eager"
+        if reason := why_eager(loaded.model):
+            return f"eager: {reason}"
+        graphs = graphs_for(loaded.model.device) if "target" not in loaded.static else loaded.static["target"].graphs
+        return f"static cache, not compiled: {graphs.failure}" if graphs.failure else graphs.kind
+
+    def seconds(self, *models: LoadedModel | LoadedDrafter) -> float | None:
+        """What capturing took, None if nothing was captured."""
+        return sum(static.graphs.seconds for model in models for static in model.static.values()) or None
+
+
+def wants_compiled(choice: str, device: torch.device) -> bool:
+    """`choice`: "on", "off", or "auto", which is on where a pass is limited by its kernel launches: on CUDA."""
+    return choice == "on" or (choice == "auto" and device.type == "cuda")
+
+
+def why_eager(model: PreTrainedModel) -> str:
+    """Why a model cannot run over a static cache; "" if it can."""
+    config = model.config.get_text_config(decoder=True)
+    kinds = getattr(config, "layer_types", None) or ()
+    rope = getattr(config, "rope_parameters", None) or {}
+    quantisation = getattr(model.config, "quantization_config", None)
+    if {type(layer) for layer in DynamicCache(config=model.config).layers} != {DynamicLayer} or CHUNKED in kinds:
+        return "it has layers other than full attention, such as sliding windows or recurrent states"
+    if quantisation is not None and not isinstance(quantisation, GgufConfig):
+        return "its weights are quantised"
+    if rope.get("rope_type") in GROWING:
+        return "its rotary positions depend on the length of the text"
+    if not model._can_compile_fullgraph or getattr(config, "alibi", False):
+        return "transformers cannot compile this architecture"
+    if "position_ids" not in signature(model.forward).parameters:
+        return "it takes no positions"
+    return ""

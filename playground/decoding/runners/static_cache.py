@@ -1,0 +1,111 @@
+"""A KV cache of fixed length at fixed addresses, so that a captured pass can be replayed over it.
+
+New entries are written where the pass says. A roll-back only moves the end of the sequence: entries after it are
+masked, and overwritten by the next pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+
+class Cursor:
+    """Where the pass that runs now writes and reads.
+
+    Attributes:
+        length: entries of each layer.
+        slots: (n,), the entry of each of its tokens.
+        read: how many entries, from the first on, attention reads.
+    """
+
+    slots: Tensor
+    read: int
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+
+class FixedLayer(CacheLayerMixin):
+    """Keys and values of one layer: (1, heads, entries, head dimension). Allocated by the first pass."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__()
+        self._cursor = cursor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        rows, heads, _, _ = key_states.shape
+        self.keys = key_states.new_zeros(rows, heads, self._cursor.length, key_states.shape[-1])
+        self.values = value_states.new_zeros(rows, heads, self._cursor.length, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        at = self._cursor
+        self.keys.index_copy_(2, at.slots, key_states)
+        self.values.index_copy_(2, at.slots, value_states)
+        return self.keys[:, :, : at.read], self.values[:, :, : at.read]
+
+    # transformers asks for these only in a pass without a mask, which is the prefill.
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return self._cursor.length
+
+
+class StaticCache:
+    """The layers of one model. `states`: what the model is given as `past_key_values`.
+
+    Args:
+        length: entries of each layer.
+    """
+
+    def __init__(self, layers: int, length: int) -> None:
+        self.cursor = Cursor(length)
+        self.layers = [FixedLayer(self.cursor) for _ in range(layers)]
+        self.states = Cache(layers=[*self.layers])
+
+    def first_layers(self, count: int) -> StaticCache:
+        """The same entries of the first `count` layers."""
+        view = StaticCache(0, 0)
+        view.cursor, view.layers = self.cursor, self.layers[:count]
+        view.states = Cache(layers=[*view.layers])
+        return view
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Keys and values of all layers, once the first pass has allocated them."""
+        return [entries for layer in self.layers if layer.is_initialized for entries in (layer.keys, layer.values)]
+
+    def clear(self) -> None:
+        """A value that is not a number would pass through the mask: 0 times NaN is NaN."""
+        for entries in self.tensors:
+            entries.zero_()
+
+    def resize(self, length: int) -> None:
+        """Gives every layer so many entries, and keeps those that there were."""
+        kept = min(length, self.cursor.length)
+        self.cursor.length = length
+        for layer in self.layers:
+            if layer.is_initialized:
+                old = layer.keys, layer.values
+                layer.lazy_initialization(*old)
+                for new, entries in zip((layer.keys, layer.values), old, strict=True):
+                    new[:, :, :kept] = entries[:, :, :kept]
+
+    def move(self, source: Tensor, to: Tensor) -> None:
+        """Copies the entries `source` to the entries `to`, both (n,)."""
+        for entries in self.tensors:
+            entries.index_copy_(2, to, entries.index_select(2, source))

@@ -1,0 +1,196 @@
+"""The static runner writes what the eager one writes, and what it captures can be replayed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from transformers import MambaConfig, MambaForCausalLM
+
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.runners import static as static_runners
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.factory import Runners, wants_compiled, why_eager
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.models.networks.early_exit import first_layers
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
+from tests.decoding import real
+from tests.decoding.graphs import Recorder
+from tests.decoding.real import V, deepseek, gemma, ids_of, llama, over, prompts, rounds_of
+from tests.models.networks.test_eagle3 import loaded
+
+TARGETS = {"llama": llama, "deepseek": deepseek}
+WAYS = ("none", "ngram", "assistant", "early exit", "mtp", "mtp tree", "heads tree", "composite")
+ASSISTANT = llama(1, 1)
+SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, repetition_penalty=1.2))
+LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def model(request):
+    return TARGETS[request.param](0, 3)
+
+
+def static_runner(model, graphs: Graphs | None = None, room: int = 64) -> StaticRunner:
+    return StaticRunner(StaticModel(model, graphs or Graphs("as it is", None)), room)
+
+
+def drafting(way: str, model, make):
+    """What drafts for the model. `make`: gives any model its runner."""
+    torch.manual_seed(7)
+    if way.startswith(("mtp", "composite")):
+        network = MtpLayer(model, torch.arange(0, V, 2)).eval()
+        network.start_from(model)
+    if way.startswith("heads"):
+        network = ParallelHeads(model, torch.arange(V), 4).eval()
+    match way:
+        case "none":
+            return lambda target, sampler: NoDrafter()
+        case "ngram":
+            return lambda target, sampler: NgramDrafter()
+        case "assistant":
+            return lambda target, sampler: AssistantDrafter(make(ASSISTANT), V, sampler, {V - 1})
+        case "early exit":
+            layers = first_layers(loaded(model), 2).model
+            return lambda target, sampler: EarlyExitDrafter(layers, target, sampler, {V - 1})
+        case "composite":
+            tree = over(network, "tree")
+            return lambda target, sampler: CompositeDrafter(NgramDrafter(3, 2), tree(target, sampler))
+    return over(network, "tree" if way.endswith("tree") else "chain")
+
+
+def both_ways(monkeypatch, model, way, make, prompt, **options):
+    """The rounds of eager runners, and those of the runners that `make` gives."""
+    eager = rounds_of(model, drafting(way, model, EagerRunner), prompt, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(real, "EagerRunner", make)
+        return eager, rounds_of(model, drafting(way, model, make), prompt, **options)
+
+
+def assert_same(eager, static) -> None:
+    assert ids_of(static) == ids_of(eager)
+    assert [[token.id for token in r.drafted] for r in static] == [[token.id for token in r.drafted] for r in eager]
+    assert [r.passes for r in static] == [r.passes for r in eager]
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("way", WAYS)
+def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, sampling):
+    for prompt in (prompts(2)[1], LONG):
+        assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree"])
+def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way, sampling):
+    """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
+    model, recorders, kept = llama(0, 3), [], {}
+
+    def make(of):
+        if of not in kept:
+            recorders.append(Recorder())
+            kept[of] = StaticModel(of, Graphs("recorded", recorders[-1]))
+        return StaticRunner(kept[of], 64)
+
+    addresses = []
+    for prompt in prompts(3):
+        assert_same(*both_ways(monkeypatch, model, way, make, prompt, **sampling))
+        addresses.append([tensor.data_ptr() for static in kept.values() for tensor in buffers(static)])
+    assert len({tuple(of_run) for of_run in addresses}) == 1
+    assert all(recorder.replays > 3 * recorder.captures for recorder in recorders)
+    assert kept[model].graphs.seconds > 0
+
+
+def buffers(static: StaticModel) -> list[torch.Tensor]:
+    own = [value for value in vars(static).values() if isinstance(value, torch.Tensor)]
+    sent = [static._inputs.rows, static._moves.rows, static._among.rows]
+    return [*own, *sent, *static._hidden.values(), *static.cache.tensors]
+
+
+def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch):
+    model = llama(0, 1)
+    monkeypatch.setattr(static_runners, "WIDTHS", (1, 8, 64))
+    compiled = Graphs("compiled", lambda work: torch.compile(work, fullgraph=True, backend="aot_eager", dynamic=False))
+    static = StaticModel(model, compiled)
+
+    def make(of):
+        return StaticRunner(static, 64)
+
+    torch._dynamo.reset()
+    counters.clear()
+    assert_same(*both_ways(monkeypatch, model, "mtp tree", make, prompts(1)[0]))
+    assert not compiled.failure
+    once = counters["stats"]["unique_graphs"]
+    for prompt in prompts(3):
+        assert_same(*both_ways(monkeypatch, model, "mtp tree", make, prompt))
+    assert counters["stats"]["unique_graphs"] == once == 3 + 1  # and the move of a branch
+    assert not counters["graph_break"]
+
+
+def test_a_capture_that_fails_leaves_the_pass_as_it_is_and_says_why(monkeypatch):
+    def refuse(work):
+        raise RuntimeError("no such graph")
+
+    graphs = Graphs("compiled", refuse)
+    model = llama(0, 2)
+    runner = lambda of: static_runner(of, graphs)  # noqa: E731
+    assert_same(*both_ways(monkeypatch, model, "mtp", runner, prompts(1)[0]))
+    assert graphs.failure == "no such graph"
+
+
+def test_a_cache_that_is_too_short_grows(monkeypatch):
+    runner = lambda of: static_runner(of, Graphs("recorded", Recorder()), room=8)  # noqa: E731
+    options = dict(max_new_tokens=240, ends=())
+    assert_same(*both_ways(monkeypatch, llama(0, 2), "mtp tree", runner, prompts(1)[0], **options))
+
+
+def test_what_one_run_left_does_not_reach_the_next():
+    """Not even numbers that are none: 0 times NaN would be NaN."""
+    model = llama(0, 2)
+    static = StaticModel(model, Graphs("as it is", None))
+    logits = [StaticRunner(static, 64).forward([3, 1, 4], keep=1)]
+    with torch.inference_mode():
+        for entries in static.cache.tensors:
+            entries.fill_(float("nan"))
+    logits.append(StaticRunner(static, 64).forward([3, 1, 4], keep=1))
+    assert torch.equal(*logits)
+
+
+def test_models_that_cannot_run_statically_say_why():
+    assert not why_eager(llama(0, 1)) and not why_eager(deepseek(0, 1))
+    assert "sliding windows" in why_eager(gemma(0, 2))
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=V, hidden_size=16, num_hidden_layers=1, state_size=4))
+    assert "recurrent" in why_eager(mamba)
+    growing = llama(0, 1)
+    growing.config.rope_parameters["rope_type"] = "dynamic"
+    assert "length of the text" in why_eager(growing)
+
+
+@pytest.mark.parametrize("build", [llama, gemma])
+def test_a_model_keeps_its_buffers_and_one_that_cannot_stays_eager(build):
+    of, runners = loaded(build(0, 2)), Runners(compiled=True)
+    runners.expect(10, 20)
+    static = build is llama
+    assert type(runners(of)) is (StaticRunner if static else EagerRunner)
+    runners(of, "assistant")
+    assert set(of.static) == ({"target", "assistant"} if static else set())
+    kept = dict(of.static)
+    runners(of)
+    assert of.static == kept
+    assert runners.describe(of).startswith("static cache, not compiled" if static else "eager: it has layers")
+    assert type(Runners()(of)) is EagerRunner
+    assert Runners().describe(of) == "eager"
+
+
+def test_auto_compiles_on_cuda_alone():
+    cpu, cuda = torch.device("cpu"), SimpleNamespace(type="cuda")
+    wanted = {choice: (wants_compiled(choice, cpu), wants_compiled(choice, cuda)) for choice in ("auto", "on", "off")}
+    assert wanted == {"auto": (False, True), "on": (True, True), "off": (False, False)}
