@@ -170,7 +170,8 @@ class Memory:
 @dataclass(frozen=True)
 class Trace:
     """One lane on one request. `prompt_ids`: the token ids that the target was given; None if a server does not report
-    them. `memory` is None where it was not measured."""
+    them. `memory` is None where it was not measured. `joules`: the energy that the device used during the run,
+    other programs included; None where it has no counter."""
 
     lane: Lane
     request: Request
@@ -179,6 +180,7 @@ class Trace:
     rounds: tuple[Round, ...]
     finish: Finish
     memory: Memory | None = None
+    joules: float | None = None
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

@@ -33,6 +33,9 @@ class LaneRun(Protocol):
     def memory(self) -> Memory | None:
         """What the lane holds now; None if the backend does not report it."""
 
+    def joules(self) -> float | None:
+        """The energy that the device has used since the run was prepared; None where it has no counter."""
+
 
 class Backend(Protocol):
     """Runs lanes, one at a time."""

@@ -17,6 +17,7 @@ import transformers
 from playground import __version__
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
+from playground.decoding.energy import EnergyMeter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.pass_cost import one_token_pass
@@ -142,6 +143,7 @@ class LocalRun:
         self._drafter = build_drafter(models, lane, self._target, sampler, runners)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
+        self._energy = EnergyMeter(self._target.device)
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
     @property
@@ -161,6 +163,9 @@ class LocalRun:
             drafter_weights=weights_bytes(drafting.module, beside=target) if drafting else 0,
             drafter_cache=self._drafter.cache_bytes,
         )
+
+    def joules(self) -> float | None:
+        return self._energy.joules()
 
     def _decoded(self, sampler: Sampler) -> Generator[Round, None, None]:
         """Raises:

@@ -134,6 +134,9 @@ class ServerRun:
     def memory(self) -> None:
         """A server does not report it."""
 
+    def joules(self) -> None:
+        """Nor this."""
+
     def _decoded(self, backend: ServerBackend) -> Generator[Round, None, None]:
         try:
             yield from backend.answer(self)

@@ -73,6 +73,7 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
     lines += filter(None, map(why.limit, (comparison.standard, other)))
+    lines += filter(None, map(why.energy, (comparison.standard, other)))
     if options.hourly_rate:
         lanes = (comparison.standard, other)
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in lanes}

@@ -174,5 +174,6 @@ def decode(
             tell(round_)
             if stop.is_set():
                 break
+    joules = run.joules()  # before anything else is computed
     environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)
-    return Trace(lane, request, environment, run.prompt_ids, all_rounds, run.finish, run.memory())
+    return Trace(lane, request, environment, run.prompt_ids, all_rounds, run.finish, run.memory(), joules)

@@ -17,6 +17,7 @@ def price_of(trace: Trace, hourly_rate: float) -> float | None:
     return price_per_million(hourly_rate, speed) if speed else None
 
 
-def joules_per_token(joules: float, tokens: int) -> float:
-    """`joules`: used by the device while the tokens were decoded."""
-    return joules / tokens
+def joules_per_token(trace: Trace) -> float | None:
+    """The device's energy during the run, per new token; other programs on it count, too. None if it was not measured,
+    or nothing was decoded."""
+    return trace.joules / len(trace.tokens) if trace.joules and trace.tokens else None
