@@ -25,7 +25,7 @@ from typing import Any
 import gradio as gr
 
 from playground.backends.base import Backend
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event
 from playground.experiments.work import Work
@@ -87,22 +87,32 @@ class Held:
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would fill the device from threads
         self.pairs: dict[str, Pair] = {}
         self.problems: list[str] = []
-        self._stores: dict[str, ModelStore] = {}
+        self._loaded: dict[tuple[str, str], LoadedPair] = {}  # by pair and drafter
+        self._stores: list[ModelStore] = []
         for pair in (pairs[name] for name in PAIRS if name in pairs):
             store = ModelStore()
             try:
-                for drafter in pair.drafters:
-                    store.get(pair, drafter=drafter, progress=_log)
+                loaded = {drafter: store.get(pair, drafter=drafter, progress=_log) for drafter in _drafters(pair)}
             except PlaygroundError as problem:
                 self.problems.append(f"{pair.title} is left out. {problem}")
                 continue
-            self.pairs[pair.name], self._stores[pair.name] = pair, store
+            self.pairs[pair.name] = pair
+            self._loaded |= {(pair.name, drafter): models for drafter, models in loaded.items()}
+            self._stores.append(store)
         if not self.pairs:
             raise PlaygroundError(" ".join(["No model could be loaded.", *self.problems]))
 
-    def get(self, pair: Pair, **asked: Any) -> LoadedPair:
-        """As `ModelStore.get`."""
-        return self._stores[pair.name].get(pair, **asked)
+    def get(self, pair: Pair, *, drafter: str, **_: Any) -> LoadedPair:
+        """As `ModelStore.get`, in whichever format the models are.
+
+        Raises:
+            PlaygroundError: the drafter is not one of the pair's.
+        """
+        check(
+            (pair.name, drafter) in self._loaded,
+            f"{pair.title} has no {drafter} in memory. Choose one of {', '.join(_drafters(pair))}.",
+        )
+        return self._loaded[pair.name, drafter]
 
     def fit(self, pair: Pair) -> Fit:
         """The memory of a device that is not there cannot be asked."""
@@ -110,7 +120,7 @@ class Held:
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         """As `ModelStore.sampling_defaults`."""
-        return next((found for store in self._stores.values() if (found := store.sampling_defaults(name))), {})
+        return next((found for store in self._stores if (found := store.sampling_defaults(name))), {})
 
 
 class ZeroGpu:
@@ -195,6 +205,10 @@ def _in_words(error: gr.Error) -> Exception:
     if said == ABORTED:
         return PlaygroundError(KILLED)
     return RuntimeError(f"{said} in the process with the GPU")
+
+
+def _drafters(pair: Pair) -> list[str]:
+    return [*pair.drafters, "none"]
 
 
 def _log(step: Progress) -> None:

@@ -166,11 +166,15 @@ def test_the_models_of_all_listed_pairs_stay_in_memory(monkeypatch):
             if pair.name == "far":
                 raise zerogpu.PlaygroundError("The hub cannot be reached. Connect to the network.")
             loaded.append((pair.name, drafter))
+            return drafter
 
     monkeypatch.setattr(zerogpu, "ModelStore", Store)
     monkeypatch.setattr(zerogpu, "PAIRS", ("fake", "far", "gone"))
     held = zerogpu.Held({**PAIRS, "far": fakes.FAR})
-    assert loaded == [("fake", "ngram"), ("fake", "assistant")] and list(held.pairs) == ["fake"]
+    assert loaded == [("fake", "ngram"), ("fake", "assistant"), ("fake", "none")] and list(held.pairs) == ["fake"]
+    assert held.get(fakes.PAIR, drafter="assistant", progress=print) == "assistant"
+    with pytest.raises(zerogpu.PlaygroundError, match="Choose one of ngram, assistant, none"):
+        held.get(fakes.PAIR, drafter="mtp")
     assert held.problems == ["Far pair is left out. The hub cannot be reached. Connect to the network."]
     assert held.sampling_defaults("fake-target") and held.fit(fakes.PAIR).runs
     with pytest.raises(zerogpu.PlaygroundError, match="No model could be loaded"):

@@ -1,0 +1,63 @@
+"""The page under ZeroGPU's rules: no CUDA in its own process, each run in one that is forked for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from playground.ui import page as playground_page
+from playground.ui import zerogpu
+from tests.browser.test_page import ask, finish, saved, start
+from tests.ui import fakes, zero
+
+pytestmark = pytest.mark.browser
+PAIRS = {"fake": fakes.PAIR}
+
+
+@pytest.fixture(scope="module")
+def spaces() -> Iterator[zero.Spaces]:
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in = zero.Spaces(patch)
+        patch.setitem(sys.modules, "spaces", stand_in)
+        patch.setenv("SPACES_ZERO_GPU", "true")  # Gradio reads it, too
+        yield stand_in
+
+
+@pytest.fixture(scope="module")
+def url(spaces: zero.Spaces) -> Iterator[str]:
+    elsewhere = zerogpu.ZeroGpu(PAIRS, zero.Backend)
+    blocks = playground_page.build(fakes.Store(), PAIRS, fakes.PAIR, fakes.EXAMPLES, elsewhere=elsewhere)
+    _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
+    yield address
+    blocks.close()
+
+
+def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
+    page = visit()
+    ask(page, "Compare TCP and UDP.", 24)
+    start(page)
+    finish(page)
+    assert [len(lane.tokens) for lane in saved(page).lanes] == [24, 24] and spaces.asked
+
+    ask(page, "Compare TCP and UDP.", 500)
+    page.locator("#run").click()
+    page.locator("#status", has_text="Running lane 1").wait_for()
+    page.locator("#stop").click()
+    page.locator("#status", has_text="Stopped after").wait_for()
+    assert saved(page).standard.finish == "stopped"
+
+    spaces.refusal = "You have exceeded your free ZeroGPU quota (50s requested vs. 12s left). Try again in 3:20:00."
+    page.locator("#run").click()
+    page.locator("#status", has_text="12s left). Try again in 3:20:00. Log in").wait_for()
+    spaces.refusal = ""
+
+    page.locator("#run").click()
+    page.locator("#status", has_text="Running lane 1").wait_for()
+    assert multiprocessing.active_children()
+    page.close()
+    for child in multiprocessing.active_children():
+        child.join(10)
+    assert not multiprocessing.active_children()
