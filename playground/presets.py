@@ -15,8 +15,9 @@ from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.validation import read
 
-PRESETS = Path(__file__).resolve().parent.parent / "presets"
-SHIPPED = PRESETS.parent / "assets" / "drafters"
+ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
+PRESETS = ROOT / "presets"
+SHIPPED = ROOT / "assets" / "drafters"
 DRAFTERS = tuple(name for name in METHODS if name != "none")
 WEIGHTED = tuple(name for name, method in METHODS.items() if method.weights)
 HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 from playground.commands import main
+from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
+from playground.errors import PlaygroundError
 from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.models import fit
@@ -255,3 +258,74 @@ def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny
     main(command)
     printed = capsys.readouterr()
     assert "going on with" in printed.err and "1 of 3" not in printed.err and "3 of 3" in printed.err
+
+
+@pytest.fixture
+def kept(tiny_folder, tmp_path, capsys):
+    """The history after a comparison, a suite and a sweep: the ids by kind."""
+    common = ["--target", str(tiny_folder), "--dtype", "float32", "--max-new-tokens", "4"]
+    prompts = ["--runs", "1", "--suite", own_suite(tmp_path, "waves", "<b>winters</b>")]
+    main(["compare", *common, "--drafter", "ngram", "--prompt", "waves"])
+    main(["suite", *common, *prompts, "--drafters", "ngram", "--json", str(tmp_path / "suite.json")])
+    main(["sweep", *common, *prompts, "--drafter", "ngram", "--values", "0", "2"])
+    capsys.readouterr()
+    main(["history", "list", "--json"])
+    return {entry["kind"]: entry["id"] for entry in json.loads(capsys.readouterr().out)}
+
+
+def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_path, capsys):
+    def printed(*arguments):
+        main(["history", *arguments])
+        return capsys.readouterr().out
+
+    assert set(kept) == {"compare", "suite", "sweep"}
+    assert [line.split()[3] for line in printed().splitlines()] == ["sweep", "suite", "compare"]
+    assert len(printed("list", "finished", "ngram", "lookahead").splitlines()) == 1
+    assert "| ngram 5 | all | 2 |" in printed("show", kept["suite"])
+    assert "Best lookahead" in printed("show", kept["sweep"])
+    assert "Identical output" in printed("show", kept["compare"])
+    assert json.loads(printed("show", kept["compare"], "--json"))["lanes"]
+    same = printed("compare", kept["suite"], str(tmp_path / "suite.json"))
+    assert "| ngram 5 | all |" in same and "The prompts differ" not in same
+    for kind, name in kept.items():
+        for form in ("json", "csv", "html"):
+            main(["history", "export", name, str(tmp_path / f"{kind}.{form}")])
+    assert (tmp_path / "suite.csv").read_text().startswith("question,category,lane,")
+    assert (tmp_path / "compare.csv").read_text().count("\n") == 3
+    main(["history", "delete", kept["sweep"]])
+    assert printed("clear") == "2 deleted.\n"
+    assert "Nothing was run" in printed()
+
+
+def test_a_report_is_one_page_of_text_that_stays_text(kept, tmp_path, capsys):
+    source = tmp_path / "history" / "records" / f"{kept['suite']}.jsonl"
+    for file in (tmp_path / "suite.json", source):
+        main(["report", str(file), "-o", str(tmp_path / "page.html")])
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert page.startswith("<!doctype html>") and "&lt;b&gt;winters" in page
+        assert "<b>winters" not in page and "Content-Security-Policy" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["history", "show", "nothing"], "no experiment nothing"),
+        (["history", "export", "x", "x.pdf"], "should end in"),
+        (["report", "README.md", "-o", "x.html"], "is not JSON"),
+        (["report", "assets/recorded.json", "-o", "no/such/x.html"], "no folder"),
+    ],
+)
+def test_what_the_history_cannot_do_is_a_sentence(arguments, named, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    write(path, "first")
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(PlaygroundError, match="No space left"):
+        write(path, "second")
+    assert path.read_text() == "first\n" and [*tmp_path.iterdir()] == [path]

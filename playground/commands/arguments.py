@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +158,19 @@ def check_writable(path: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Raises:
-    PlaygroundError: the file cannot be written.
+    """Writes the whole text or, if that fails, leaves what was there.
+
+    Raises:
+        PlaygroundError: the file cannot be written.
     """
+    replaced = not path.exists() or path.is_file()  # /dev/stdout and the like cannot be
+    part = path.with_name(f".{path.name}.{os.getpid()}") if replaced else path
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        part.write_text(text + "\n", encoding="utf-8")
+        if replaced:
+            os.replace(part, path)
     except OSError as error:
+        if replaced:
+            with suppress(OSError):
+                part.unlink()
         raise PlaygroundError(f"{path} cannot be written ({error}). Choose another file.") from error

@@ -8,7 +8,7 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from playground.backends.connect import connect
 from playground.commands.arguments import (
@@ -25,7 +25,7 @@ from playground.commands.arguments import (
 )
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
-from playground.errors import check
+from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, STANDARD, Lane
 from playground.settings import PRESET, flag
 
@@ -151,7 +151,9 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     from playground import export
     from playground.views import drafters, table
 
-    document = json.dumps(export.to_json(comparison), indent=1)
+    data = export.to_json(comparison)
+    _keep(comparison, data)
+    document = json.dumps(data, indent=1)
     if options.html:
         from playground.ui import page_file
 
@@ -164,3 +166,16 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     if options.all_drafters:
         print(f"{drafters.text(comparison)}\n")
     print(table.text(comparison))
+
+
+def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
+    """In the history; a folder that cannot be written costs the comparison nothing."""
+    from playground.experiments.history import COMPARE, open_history
+    from playground.views import report
+
+    lane = comparison.others[0].lane
+    title = f"{lane.name} on {lane.target}, {report.speedup(comparison)}: {comparison.standard.request.prompt[:60]}"
+    try:
+        open_history().keep(COMPARE, " ".join(title.split()), data)
+    except PlaygroundError as error:
+        print(f"playground: {error}", file=sys.stderr)

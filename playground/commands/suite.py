@@ -72,6 +72,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with charts to FILE")
     add_models(parser)
     prompts = parser.add_argument_group("prompts")
     prompts.add_argument(
@@ -134,6 +135,7 @@ def _prepared(options: argparse.Namespace) -> tuple[Pair, list[Question]]:
     from playground.experiments import questions
 
     check_writable(options.json)
+    check_writable(options.html)
     settings = {name: getattr(options, name) for name in ANSWER if name != "system"}
     found, problems = questions.load(
         options.suite, options.per_category, settings, turns=options.turns, on_error=options.on_error
@@ -193,6 +195,10 @@ def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> SuiteR
         print(document)
     elif options.json:
         write(options.json, document)
+    if options.html:
+        from playground.views import page_report
+
+        write(options.html, page_report.build(result, title))
     return result
 
 

@@ -20,6 +20,7 @@ import psutil
 
 from playground.errors import PlaygroundError
 
+COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
 Status = Literal["running", "finished", "stopped", "failed"]
 TABLE = """
 CREATE TABLE IF NOT EXISTS experiments (

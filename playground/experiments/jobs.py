@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from playground import results, validation
+from playground import export, results, validation
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError, check
 from playground.experiments.background import Run
 from playground.experiments.events import Event, Progress, PromptDone, ResultReady
-from playground.experiments.history import History
+from playground.experiments.history import COMPARE, History
 from playground.experiments.work import Suite, Sweep
 from playground.presets import Pair
 from playground.results import Result
+from playground.trace import Comparison
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Jobs:
         Raises:
             PlaygroundError: there is no such experiment, or it runs.
         """
-        work, entry = self._work(name, owner), self._history.entry(name, owner)
+        work, entry = _work(self._history, name, owner), self._history.entry(name, owner)
         check(entry.status != "running", f"{entry.title} runs already.")
         self._begin(name, work)
 
@@ -107,15 +108,9 @@ class Jobs:
         Raises:
             PlaygroundError: the owner has no such experiment.
         """
-        if data := self._history.result(name, owner):
-            return results.from_json(data)
-        return self._work(name, owner).so_far()
-
-    def _work(self, name: str, owner: str) -> Suite | Sweep:
-        entry = self._history.entry(name, owner)
-        check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
-        work = validation.read(KINDS[entry.kind], self._history.work(name, owner), extra="ignore")
-        return replace(work, record=str(self._history.record(name)))
+        result = kept(self._history, name, owner)
+        assert not isinstance(result, Comparison), "a job is no comparison"
+        return result
 
     def _begin(self, name: str, work: Suite | Sweep) -> None:
         self._history.update(name, "running", note=WAITING)
@@ -154,3 +149,22 @@ class Jobs:
             case ResultReady(result):
                 self._history.update(name, "running", result=results.to_json(result))
         job.events.append(event)
+
+
+def kept(history: History, name: str, owner: str = "") -> Result | Comparison | None:
+    """What the history has of an experiment, also of one that runs or was stopped: None before its first prompt.
+
+    Raises:
+        PlaygroundError: the owner has no such experiment.
+    """
+    data = history.result(name, owner)
+    if history.entry(name, owner).kind == COMPARE:
+        return export.from_json(data)
+    return results.from_json(data) if data else _work(history, name, owner).so_far()
+
+
+def _work(history: History, name: str, owner: str) -> Suite | Sweep:
+    entry = history.entry(name, owner)
+    check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
+    work = validation.read(KINDS[entry.kind], history.work(name, owner), extra="ignore")
+    return replace(work, record=str(history.record(name)))

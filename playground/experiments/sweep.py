@@ -22,7 +22,7 @@ from playground.experiments.events import Event, Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.lane import Lane, Request, label, standard_lane
-from playground.presets import PRESETS, Pair
+from playground.presets import ROOT, Pair
 from playground.results import STANDARD, Axis, Point, Row, SuiteResult, SweepResult
 
 OF_LANES = ("lookahead", "nodes", "confidence_threshold")
@@ -181,6 +181,5 @@ def _padded(question: Question, tokens: int, count: Callable[[Request], int]) ->
 
 
 def _documents() -> str:
-    root = PRESETS.parent
-    paths: list[Path] = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    paths: list[Path] = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return "\n\n".join(path.read_text(encoding="utf-8") for path in paths)

@@ -79,7 +79,7 @@ def acceptance(trace: Trace) -> go.Figure:
     figure = blank("Acceptance by position", "draft tokens of the assisted lane", "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
     if not positions:
-        return _empty(figure, "Nothing was drafted.")
+        return empty(figure, "Nothing was drafted.")
     for name, totals, opacity, shape, meaning in (
         ("if reached", [p.reached for p in positions], 1.0, "", "rounds that accepted every position before it"),
         ("of all drafts", [p.drafted for p in positions], 0.55, "/", "rounds that drafted this position"),
@@ -136,7 +136,8 @@ def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
     )
 
 
-def _empty(figure: go.Figure, sentence: str) -> go.Figure:
+def empty(figure: go.Figure, sentence: str) -> go.Figure:
+    """The figure with a sentence in place of data."""
     figure.update_layout(meta=sentence)
     figure.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 14})
     return figure.update_xaxes(visible=False).update_yaxes(visible=False)

@@ -1,0 +1,200 @@
+"""`history` and `report`: what was run on this machine, and result files as pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playground.commands.arguments import check_writable, read, write
+from playground.errors import PlaygroundError, check
+
+if TYPE_CHECKING:  # numpy and transformers would slow every command down
+    from playground.experiments.history import Entry, History
+    from playground.results import Result, SuiteResult
+    from playground.trace import Comparison
+
+FORMS = (".json", ".csv", ".html")
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    history = commands.add_parser(
+        "history",
+        help="list, compare and export what was run on this machine",
+        description="Lists what was run on this machine, on the page or in the terminal: running, finished, stopped "
+        "and failed. Nothing leaves the machine. PLAYGROUND_HISTORY=off keeps nothing.",
+    )
+    history.set_defaults(command=_list, search=[], json=False)
+    actions = history.add_subparsers(metavar="action")
+    listed = actions.add_parser("list", help="list it, the newest first (also without an action)")
+    listed.set_defaults(command=_list)
+    listed.add_argument("search", nargs="*", metavar="WORD", help="only those with all of these words")
+    listed.add_argument("--json", action="store_true", help="print the list as JSON")
+    show = actions.add_parser("show", help="print the result of one")
+    show.set_defaults(command=_show)
+    show.add_argument("id", help="as `history` lists it")
+    show.add_argument("--json", action="store_true", help="print it as JSON")
+    compare = actions.add_parser("compare", help="print two suites or sweeps side by side")
+    compare.set_defaults(command=_compare)
+    compare.add_argument("first", help="an id, or a file of `--json`")
+    compare.add_argument("second", help="an id, or a file of `--json`")
+    export = actions.add_parser("export", help="write one to a file")
+    export.set_defaults(command=_export)
+    export.add_argument("id", help="as `history` lists it")
+    export.add_argument("file", type=Path, help=f"its ending says the form: {', '.join(FORMS)}")
+    delete = actions.add_parser("delete", help="delete one")
+    delete.set_defaults(command=_delete)
+    delete.add_argument("id", help="as `history` lists it")
+    actions.add_parser("clear", help="delete all but those that run").set_defaults(command=_clear)
+
+    report = commands.add_parser(
+        "report",
+        help="turn a result file into one HTML page with charts",
+        description="Writes a page that opens without a server: of a suite or a sweep its tables and charts, of a "
+        "comparison the replay.",
+    )
+    report.set_defaults(command=_report)
+    report.add_argument("file", type=Path, help="what `--json` of suite, sweep or compare wrote, or a suite's record")
+    report.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write")
+
+
+def _list(options: argparse.Namespace) -> None:
+    entries = _history().entries(search=" ".join(options.search))
+    if options.json:
+        print(json.dumps([asdict(entry) for entry in entries], indent=1))
+    for entry in entries if not options.json else ():
+        print(_line(entry))
+    if not entries and not options.json:
+        print("Nothing was run, or nothing has these words.")
+
+
+def _line(entry: Entry) -> str:
+    at = datetime.fromtimestamp(entry.created).strftime("%Y-%m-%d %H:%M")
+    status = f"{entry.status} {entry.fraction:.0%}" if entry.status in ("running", "stopped") else entry.status
+    note = f" ({entry.note})" if entry.note else ""
+    return f"{entry.id}  {at}  {entry.kind:<8} {status:<12} {entry.title}{note}"
+
+
+def _show(options: argparse.Namespace) -> None:
+    from playground import export, results
+    from playground.trace import Comparison
+    from playground.views import suite, sweep, table
+
+    result = _kept(_history(), options.id)
+    if options.json:
+        data = export.to_json(result) if isinstance(result, Comparison) else results.to_json(result)
+        print(json.dumps(data, indent=1))
+    elif isinstance(result, Comparison):
+        print(table.text(result))
+    elif isinstance(result, results.SweepResult):
+        print("\n\n".join([sweep.table(result), "\n".join(sweep.findings(result))]))
+    elif isinstance(result, results.SuiteResult):
+        print("\n\n".join([suite.table(result), "\n".join(suite.findings(result))]))
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from playground.views import compared
+
+    a, b = (_suite(name) for name in (options.first, options.second))
+    print("\n".join([*compared.settings(a, b), "", compared.table(a, b).markdown()]))
+
+
+def _export(options: argparse.Namespace) -> None:
+    from playground import export, results
+    from playground.trace import Comparison
+    from playground.views import spreadsheet
+
+    check(options.file.suffix in FORMS, f"{options.file} should end in {', '.join(FORMS)}.")
+    check_writable(options.file)
+    history = _history()
+    result, title = _kept(history, options.id), history.entry(options.id).title
+    if options.file.suffix == ".html":
+        write(options.file, _page(result, title))
+    elif options.file.suffix == ".json":
+        data = export.to_json(result) if isinstance(result, Comparison) else results.to_json(result)
+        write(options.file, json.dumps(data, indent=1))
+    elif isinstance(result, Comparison):
+        write(options.file, spreadsheet.comparison(result).rstrip())
+    else:
+        write(options.file, spreadsheet.suite(_suite_of(result)).rstrip())
+
+
+def _delete(options: argparse.Namespace) -> None:
+    history = _history()
+    check(history.entry(options.id).status != "running", f"{options.id} runs. Stop it before you delete it.")
+    history.delete(options.id)
+
+
+def _clear(options: argparse.Namespace) -> None:
+    print(f"{_history().clear()} deleted.")
+
+
+def _report(options: argparse.Namespace) -> None:
+    check_writable(options.out)
+    write(options.out, _page(_opened(options.file)))
+
+
+def _history() -> History:
+    from playground.experiments.history import open_history
+
+    return open_history()
+
+
+def _kept(history: History, name: str) -> Result | Comparison:
+    from playground.experiments.jobs import kept
+
+    result = kept(history, name)
+    if result is None:
+        raise PlaygroundError(f"{name} has no result yet: no prompt has ended.")
+    return result
+
+
+def _opened(path: Path) -> Result | Comparison:
+    """A result file, or a record."""
+    from playground import export, results
+    from playground.experiments import record, suite
+
+    text = read(path)
+    if text.startswith(f'{{"kind": "{record.KIND}"'):
+        result = suite.suite_result(*record.read(path))
+        if result is None:
+            raise PlaygroundError(f"{path} holds no prompt that has ended.")
+        return result
+    try:
+        data: Any = json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        raise PlaygroundError(f"{path} is not JSON. {results.CHOOSE}") from None
+    comparison = isinstance(data, dict) and "kind" not in data and "baseline" in data
+    return export.from_json(data) if comparison else results.from_json(data)
+
+
+def _suite(name: str) -> SuiteResult:
+    """By an id of the history, or in a file."""
+    return _suite_of(_opened(Path(name)) if Path(name).is_file() else _kept(_history(), name))
+
+
+def _suite_of(result: Result | Comparison) -> SuiteResult:
+    from playground.results import SuiteResult, SweepResult
+
+    if isinstance(result, SweepResult):
+        return result.suite
+    if not isinstance(result, SuiteResult):
+        raise PlaygroundError("This is neither a suite nor a sweep.")
+    return result
+
+
+def _page(result: Result | Comparison, title: str = "") -> str:
+    from playground.results import SuiteResult, SweepResult
+    from playground.trace import Comparison
+    from playground.views import page_report
+
+    if isinstance(result, Comparison):
+        from playground.ui import page_file
+
+        return page_file.build(result)
+    if not isinstance(result, (SuiteResult, SweepResult)):
+        raise PlaygroundError("Results of `bench` have no page. Choose a suite, a sweep or a comparison.")
+    return page_report.build(result, title)

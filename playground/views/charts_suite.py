@@ -1,0 +1,147 @@
+"""Suites and sweeps as Plotly figures, in the style of `charts`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from playground.results import ALL, STANDARD, Point, SuiteResult, Summary, SweepResult
+from playground.views import charts
+from playground.views.charts import ASSISTED, GRID, INK, OTHERS
+from playground.views.sweep import NAMES
+
+PREDICTED = "#8A6100"
+COLUMNS = 3  # of small multiples
+
+
+def speedups(result: SuiteResult) -> go.Figure:
+    """The pooled speed-up of every lane on each category, with its interval where there is one."""
+    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; 1 is standard decoding", "", "speed-up")
+    lanes = [name for name in dict.fromkeys(s.lane for s in result.summaries) if name != STANDARD]
+    if not lanes:
+        return charts.empty(figure, "No prompt was run.")
+    told = []
+    for name, color in zip(lanes, itertools.cycle(OTHERS), strict=False):
+        here = [summary for summary in result.summaries if summary.lane == name]
+        here = [summary for summary in here if summary.category == ALL] + here[:-1]
+        figure.add_bar(
+            x=[escape(summary.category) for summary in here],
+            y=[summary.overall for summary in here],
+            error_y=_error_bars(here),
+            name=escape(name),
+            marker={"color": color},
+            hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
+        )
+        told.append(f"{name}: {here[0].overall:.2f} over all prompts.")
+    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    figure.update_layout(barmode="group", meta=" ".join(["Speed-up by category.", *told]))
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def sweep(
+    result: SweepResult, category: str = ALL, predicted: Sequence[tuple[float, float]] = (), title: str = "Speed-up"
+) -> go.Figure:
+    """Speed-up over the setting with its interval, and under it the mean accepted length on the same axis.
+
+    Args:
+        predicted: (value of the setting, speed-up) of a model, drawn as a line.
+    """
+    name = NAMES[result.axis]
+    figure = charts.blank(title, "pooled, with 95 % intervals; below: mean accepted length", "", "")
+    found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
+    if not found:
+        return charts.empty(figure, "No prompt was run.")
+    make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
+    _measured(figure, found, name, row=1, col=1, marker=_marks([point for point, _ in found], category))
+    if predicted:
+        figure.add_scatter(
+            x=[x for x, _ in predicted], y=[y for _, y in predicted], name="predicted", mode="lines",
+            line={"color": PREDICTED, "width": 2, "dash": "dash"}, hovertemplate="%{y:.2f}× predicted<extra></extra>",
+            row=1, col=1,
+        )  # fmt: skip
+    figure.add_scatter(
+        x=[point.value for point, _ in found], y=[summary.mean_accepted_length for _, summary in found],
+        name="mean accepted length", mode="lines+markers", line={"color": charts.STANDARD, "width": 2}, row=2, col=1,
+        showlegend=False, hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
+    )  # fmt: skip
+    told = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
+    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *told, *_marked(found, category)]))
+    figure.update_yaxes(title_text="speed-up", row=1, col=1)
+    figure.update_yaxes(title_text="tokens/pass", row=2, col=1)
+    figure.update_xaxes(title_text=name, row=2, col=1)
+    return _styled(figure)
+
+
+def by_category(result: SweepResult) -> go.Figure:
+    """The speed-up over the setting for each category, as small multiples on one scale."""
+    name = NAMES[result.axis]
+    figure = charts.blank("By category", "speed-up over " + name, "", "")
+    categories = list(dict.fromkeys(s.category for point in result.points for s in point.summaries))
+    categories = [category for category in categories if category != ALL]
+    if not categories:
+        return charts.empty(figure, "No prompt was run.")
+    rows = -(-len(categories) // COLUMNS)
+    make_subplots(
+        rows=rows, cols=COLUMNS, figure=figure, shared_yaxes="all", vertical_spacing=0.35 / rows,
+        horizontal_spacing=0.05, subplot_titles=[escape(category) for category in categories],
+    )  # fmt: skip
+    for number, category in enumerate(categories):
+        found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
+        _measured(figure, found, name, row=1 + number // COLUMNS, col=1 + number % COLUMNS, showlegend=False)
+    figure.update_annotations(font={"size": 12})
+    figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
+    return _styled(figure)
+
+
+def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:
+    summaries = [summary for _, summary in found]
+    figure.add_scatter(
+        x=[point.value for point, _ in found],
+        y=[summary.overall for summary in summaries],
+        error_y=_error_bars(summaries),
+        name="measured",
+        mode="lines+markers",
+        line={"color": ASSISTED, "width": 2},
+        hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>",
+        **more,
+    )
+    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"}, row=more["row"], col=more["col"])
+
+
+def _styled(figure: go.Figure) -> go.Figure:
+    """The axes of subplots as `charts.blank` has the first ones."""
+    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
+    figure.update_xaxes(showgrid=False, title={"standoff": 8, "font": {"size": 12}}, **axis)
+    return figure.update_yaxes(rangemode="tozero", title={"standoff": 8, "font": {"size": 12}}, **axis)
+
+
+def _error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
+    return {
+        "array": [s.interval[1] - s.overall if s.interval else None for s in summaries],
+        "arrayminus": [s.overall - s.interval[0] if s.interval else None for s in summaries],
+        "color": INK,
+        "thickness": 1.2,
+        "width": 3,
+    }
+
+
+def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
+    """A star on the best value over all prompts, a diamond on those that tie with it."""
+    symbols = ["star" if point.best else "diamond" if point.ties else "circle" for point in points]
+    if category != ALL:
+        symbols = ["circle"] * len(points)
+    return {"symbol": symbols, "size": [14 if symbol != "circle" else 7 for symbol in symbols], "color": ASSISTED}
+
+
+def _marked(found: Sequence[tuple[Point, Summary]], category: str) -> list[str]:
+    """What the marks say, in words."""
+    best = [f"{point.value:g}" for point, _ in found if point.best]
+    ties = [f"{point.value:g}" for point, _ in found if point.ties and not point.best]
+    if category != ALL or not best:
+        return []
+    return [f"Best, a star: {', '.join(best)}."] + ([f"Ties, diamonds: {', '.join(ties)}."] if ties else [])
