@@ -1,46 +1,35 @@
-"""A server's own counts of what it decoded, from /metrics, by one name for both kinds of server."""
+"""A server's own counts, from /metrics, by one name for both kinds of server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from playground.backends.prometheus import Sample, samples
+from playground.errors import check
+from playground.metrics.serving import Counts
 
 PREFIXES = ("vllm:", "llamacpp:")
 
 
-@dataclass(frozen=True)
-class Counters:
-    """Counts since the server started, over all requests. None where it does not report them.
+def counters(text: str) -> Counts:
+    """Reads what vLLM or llama-server shows at /metrics. Several engines of a server are added up.
 
-    `drafts`: verify steps that had a draft. `accepted_at`: accepted tokens by position in the draft, the first
-    position first. `running` and `waiting` are requests now.
+    Raises:
+        PlaygroundError: these are the metrics of another program.
     """
-
-    drafts: int | None
-    drafted: int | None
-    accepted: int | None
-    accepted_at: tuple[int, ...]
-    tokens: int
-    running: int
-    waiting: int
-
-
-def counters(text: str) -> Counters:
-    """Reads what vLLM or llama-server shows. Several engines of a server are added up."""
     found = [
         sample._replace(name=sample.name.removeprefix(prefix))
         for sample in samples(text)
         for prefix in PREFIXES
         if sample.name.startswith(prefix)
     ]
+    check(bool(found), "The server's /metrics has no counters of vLLM or llama-server.")
     by_position: dict[int, int] = {}
     for sample in found:
         if sample.name == "spec_decode_num_accepted_tokens_per_pos_total":
             position = int(sample.labels.get("position", 0))
             by_position[position] = by_position.get(position, 0) + int(sample.value)
-    return Counters(
+    return Counts(
         drafts=_total(found, "spec_decode_num_drafts_total"),
         drafted=_total(found, "spec_decode_num_draft_tokens_total"),
         accepted=_total(found, "spec_decode_num_accepted_tokens_total"),

@@ -54,6 +54,7 @@ class ServerBackend(ABC):
     def __init__(self, http: Http) -> None:
         self.http = http
         self._notes: dict[Lane, tuple[str, ...]] = {}  # of a lane's last run
+        self._encoded: dict[Request, list[int]] = {}
 
     @property
     def name(self) -> str:
@@ -86,7 +87,9 @@ class ServerBackend(ABC):
         and `run.notes` if there is reason to."""
 
     def run(self, lane: Lane, request: Request) -> ServerRun:
-        return ServerRun(self, lane, request)
+        if request not in self._encoded:
+            self._encoded[request] = self.encode(request)
+        return ServerRun(self, lane, request, self._encoded[request])
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
         short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
@@ -123,9 +126,9 @@ class ServerBackend(ABC):
 class ServerRun:
     """One request to a server."""
 
-    def __init__(self, backend: ServerBackend, lane: Lane, request: Request) -> None:
+    def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> None:
         self.lane, self.request = lane, request
-        self.prompt_ids: tuple[int, ...] = tuple(backend.encode(request))
+        self.prompt_ids: tuple[int, ...] = tuple(prompt_ids)
         self.finish: Finish = "stopped"
         self.amended: tuple[Round, ...] | None = None
         self.notes: list[str] = []

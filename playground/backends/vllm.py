@@ -16,18 +16,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from playground.backends.counters import Counters, counters
+from playground.backends.counters import counters
 from playground.backends.http import Http
 from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room
 from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated, rounds_of
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.metrics.serving import Counts
 from playground.trace import DraftToken, Round, TargetToken
 
 ESTIMATED = (
     "vLLM did not report the steps of this request: drafted tokens are estimated from its counters. Start it with "
     "--enable-per-request-metrics --per-request-spec-decode-metrics detailed."
 )
+UNKNOWN = "vLLM did not report the steps of this request: rejected tokens are missing in its rounds."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
 
@@ -83,9 +85,9 @@ class VllmServer(ServerBackend):
             )
         tokens = sum(len(chunk.pieces) for chunk in chunks)
         run.finish = "eos" if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
-        if before:
-            steps = self._steps(run, chunks, metrics or {}, before)
-            run.amended = tuple(self._annotated(run, rounds_of(chunks, steps, self._lookahead)))
+        steps = self._steps(run, chunks, metrics or {}, before)
+        rounds = rounds_of(chunks, steps, self._lookahead)
+        run.amended = tuple(self._annotated(run, rounds) if self.details else rounds)
 
     def _so_far(self, chunks: Sequence[Chunk]) -> list[Round]:
         """The rounds of the last chunk: the accepted tokens, without those that were drafted in vain."""
@@ -96,20 +98,24 @@ class VllmServer(ServerBackend):
         rounds = rounds_of([last], steps, self._lookahead)
         return [replace(round_, start_s=max(start_s, round_.start_s)) for round_ in rounds]
 
-    def _steps(self, run: ServerRun, chunks: list[Chunk], metrics: dict[str, Any], before: Counters) -> list[Step]:
-        """The steps that drafted: as reported, or estimated from the counters, with a note."""
-        if before.drafts is None:
+    def _steps(self, run: ServerRun, chunks: list[Chunk], metrics: dict[str, Any], before: Counts | None) -> list[Step]:
+        """The steps that drafted: as reported, or estimated from the counters, or without the rejected tokens; a note
+        says so."""
+        if self.drafter == "none":
             return [PLAIN] * sum(len(chunk.pieces) for chunk in chunks)
         reported = metrics.get("speculative_decoding") or {}
-        if "num_spec_steps" in reported and reported["num_spec_steps"] == len(reported.get("per_step_drafted", ())):
-            accepted, drafted = reported.get("per_step_accepted", ()), reported.get("per_step_drafted", ())
+        accepted, drafted = (reported.get(f"per_step_{name}", ()) for name in ("accepted", "drafted"))
+        if reported.get("num_spec_steps") == len(drafted):
             return [Step(*counts) for counts in zip(accepted, drafted, strict=True)]
+        if before is None:
+            run.notes.append(UNKNOWN)
+            return []
         after = self._counters()
         run.notes.append(ESTIMATED)
         if after.tokens - before.tokens > sum(len(chunk.pieces) for chunk in chunks):
             run.notes.append(OTHERS)
-        drafts, drafted = (after.drafts or 0) - before.drafts, (after.drafted or 0) - (before.drafted or 0)
-        return estimated(chunks, drafts, drafted)
+        gained = [(getattr(after, name) or 0) - (getattr(before, name) or 0) for name in ("drafts", "drafted")]
+        return estimated(chunks, *gained)
 
     def _annotated(self, run: ServerRun, rounds: list[Round]) -> list[Round]:
         """The rounds with each token's text and, in greedy decoding, p and margin: from one more request, over the
@@ -127,7 +133,7 @@ class VllmServer(ServerBackend):
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"vllm": self._version}, None
 
-    def _counters(self) -> Counters:
+    def _counters(self) -> Counts:
         return counters(self.http.text("/metrics"))
 
     def _body(self, request: Request, prompt_ids: Sequence[int]) -> dict[str, Any]:

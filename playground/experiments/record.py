@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from playground import validation
 from playground.errors import PlaygroundError, check
@@ -33,29 +33,34 @@ class Header:
 
 
 class Record:
-    """A record to write. Nothing is done to the file before `begin`."""
+    """A record to write. Nothing is done to the file before `begin`. A subclass keeps another experiment's."""
+
+    kind: ClassVar[str] = KIND
+    what: ClassVar[str] = "suite"
+    header: ClassVar[type] = Header
+    row: ClassVar[type] = QuestionResult
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, header: Header) -> tuple[QuestionResult, ...]:
-        """Makes the file, or goes on with one of the same suite on the same machine; returns what it holds.
+    def begin(self, header: Any) -> tuple[Any, ...]:
+        """Makes the file, or goes on with one of the same run on the same machine; returns what it holds.
 
         Raises:
-            PlaygroundError: it holds another suite, or cannot be read or written.
+            PlaygroundError: it holds another run, or cannot be read or written.
         """
         try:
             empty = not self.path.exists() or self.path.stat().st_size == 0
         except OSError as error:
             raise self._unwritten(error) from error
         if empty:
-            self._write({"kind": KIND, "schema_version": SCHEMA_VERSION, **asdict(header)})
+            self._write({"kind": self.kind, "schema_version": SCHEMA_VERSION, **asdict(header)})
             return ()
-        found, results, whole = _read(self.path)
+        found, results, whole = read_as(self.path, type(self))
         check(
-            _comparable(found) == _comparable(header),
-            f"{self.path} holds the rows of another suite: other lanes, prompts or settings, or another machine. Name "
-            "another file, or delete this one.",
+            self.comparable(found) == self.comparable(header),
+            f"{self.path} holds the rows of another {self.what}: other lanes, prompts or settings, or another machine. "
+            "Name another file, or delete this one.",
         )
         try:
             with self.path.open("r+b") as file:  # what a crash left of the last line goes
@@ -64,11 +69,16 @@ class Record:
             raise self._unwritten(error) from error
         return results
 
-    def append(self, result: QuestionResult) -> None:
+    def append(self, result: Any) -> None:
         """Raises:
         PlaygroundError: the file cannot be written.
         """
         self._write(asdict(result))
+
+    @staticmethod
+    def comparable(header: Any) -> Any:
+        """Without what differs from run to run on one machine."""
+        return replace(header, environment=alike(header.environment))
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
@@ -90,12 +100,17 @@ def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
     Raises:
         PlaygroundError: the file cannot be read, or is no record.
     """
-    header, results, _ = _read(path)
+    header, results, _ = read_as(path, Record)
     return header, results
 
 
-def _read(path: Path) -> tuple[Header, tuple[QuestionResult, ...], int]:
-    """Also the bytes of its whole lines."""
+def alike(environment: Environment) -> Environment:
+    """An environment without what differs from run to run on one machine."""
+    return replace(environment, created="", pass_times=(), threads=None, bandwidth=None)
+
+
+def read_as(path: Path, of: type[Record]) -> tuple[Any, tuple[Any, ...], int]:
+    """What a record of any kind holds: its header, its rows, and the bytes of its whole lines."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -103,14 +118,15 @@ def _read(path: Path) -> tuple[Header, tuple[QuestionResult, ...], int]:
     whole = data.rfind(b"\n") + 1
     lines = [_parsed(path, number, line) for number, line in enumerate(data[:whole].splitlines(), start=1)]
     first = lines[0] if lines else {}
-    check(first.get("kind") == KIND, f"{path} is not a record of a suite: its first line does not say what was run.")
+    known = first.get("kind") == of.kind
+    check(known, f"{path} is not a record of a {of.what}: its first line does not say what was run.")
     check(
         first.get("schema_version") == SCHEMA_VERSION,
         f"{path} has schema version {first.get('schema_version')!r}; this playground reads {SCHEMA_VERSION}.",
     )
-    header = validation.read(Header, first, f"{path}, line 1", extra="ignore")
-    results = [
-        validation.read(QuestionResult, line, f"{path}, line {number}", extra="ignore")
+    header: Any = validation.read(of.header, first, f"{path}, line 1", extra="ignore")
+    results: list[Any] = [
+        validation.read(of.row, line, f"{path}, line {number}", extra="ignore")
         for number, line in enumerate(lines[1:], start=2)
     ]
     return header, tuple(results), whole
@@ -123,9 +139,3 @@ def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
         raise PlaygroundError(f"{path}, line {number} is damaged ({error}).") from None
     check(isinstance(parsed, dict), f"{path}, line {number} is damaged: it should be keys with values.")
     return parsed
-
-
-def _comparable(header: Header) -> Header:
-    """Without what differs from run to run on one machine."""
-    environment = replace(header.environment, created="", pass_times=(), threads=None, bandwidth=None)
-    return replace(header, environment=environment)

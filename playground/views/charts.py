@@ -103,6 +103,7 @@ def acceptance(trace: Trace) -> go.Figure:
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
+    """A figure without data, in the look that all charts share."""
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
     return go.Figure(
         layout={

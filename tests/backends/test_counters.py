@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from playground.backends.counters import Counters, counters
+from playground.backends.counters import counters
 from playground.backends.prometheus import samples
+from playground.metrics.serving import Counts
 from tests.backends.fake_server import RECORDED
 
 LLAMA = """\
@@ -22,15 +23,15 @@ llamacpp:requests_deferred 1
 
 def test_vllm():
     before = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))["before"]
-    assert counters(before) == Counters(30, 150, 106, (26, 23, 23, 17, 17), 153, 0, 0)
+    assert counters(before) == Counts(30, 150, 106, (26, 23, 23, 17, 17), 153, 0, 0)
 
 
 def test_llama_server():
-    assert counters(LLAMA) == Counters(6, 34, 29, (), 60, 2, 1)
+    assert counters(LLAMA) == Counts(6, 34, 29, (), 60, 2, 1)
 
 
 def test_a_server_that_does_not_count_drafts():
-    assert counters("vllm:generation_tokens_total 5\nsomething_else 1") == Counters(None, None, None, (), 5, 0, 0)
+    assert counters("vllm:generation_tokens_total 5\nsomething_else 1") == Counts(None, None, None, (), 5, 0, 0)
 
 
 def test_labels_may_hold_anything():

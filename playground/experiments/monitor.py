@@ -1,0 +1,36 @@
+"""A server that serves traffic, watched through its /metrics. Nothing is asked of its model."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from playground.backends.counters import counters
+from playground.backends.http import KEY, Http
+from playground.metrics.serving import Reading, Window, window
+
+
+def watch(url: str, every_s: float, stop: threading.Event) -> Iterator[Window]:
+    """A window every `every_s` seconds until `stop` is set. A server that is started anew begins a new window.
+
+    Raises:
+        PlaygroundError: nothing answers, or it shows no counters of vLLM or llama-server (started with --metrics).
+    """
+    http = Http(url, os.environ.get(KEY, ""), idle_s=max(5.0, every_s))
+    begun = time.monotonic()
+    try:
+        before = _read(http, begun)
+        while not stop.wait(every_s):
+            after = _read(http, begun)
+            if found := window(before, after):
+                yield found
+            before = after
+    finally:
+        http.close()
+
+
+def _read(http: Http, begun: float) -> Reading:
+    text = http.text("/metrics")
+    return Reading(time.monotonic() - begun, counters(text))

@@ -1,0 +1,215 @@
+"""Figures of a server under load. Each is defined as vLLM's `bench serve`, AIPerf and SPEED-Bench define it.
+
+Where two tools give one name to two things, both are here: vLLM's inter-token latency is the gap between chunks, each
+of which may hold several tokens; AIPerf's is the time per output token, which vLLM calls TPOT.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from playground.metrics.lane import acceptance_rate
+from playground.metrics.pooled import Timed, pooled
+
+
+@dataclass(frozen=True)
+class Level:
+    """How requests come. Closed loop: `concurrency` users, each of whom sends the next request as soon as the last is
+    answered. Open loop: `rate` requests a second on average, at random moments (Poisson), whether or not the server
+    keeps up."""
+
+    concurrency: int | None = None
+    rate: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.concurrency}" if self.concurrency else f"{self.rate:g}/s"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One request under load. Times are in seconds.
+
+    Attributes:
+        level: how it came.
+        lane: the name of the lane that answered.
+        number: of the request among those of its level and lane, from 0.
+        question: the index of its prompt in the suite.
+        sent_s: when it was sent; in open loop, when it was due. Counted from the beginning of the level.
+        arrivals: of each chunk, when it arrived, counted from `sent_s`, and its tokens.
+        drafted, accepted: draft tokens; None if the server does not report them.
+        error: why there is no whole answer; "" if there is one.
+    """
+
+    level: Level
+    lane: str
+    number: int
+    question: int
+    sent_s: float
+    arrivals: tuple[tuple[float, int], ...]
+    drafted: int | None = None
+    accepted: int | None = None
+    error: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.arrivals)
+
+    @property
+    def ttft_s(self) -> float:
+        """Time to first token."""
+        return self.arrivals[0][0]
+
+    @property
+    def latency_s(self) -> float:
+        """From sending to the last token: vLLM's E2EL, AIPerf's request latency."""
+        return self.arrivals[-1][0]
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token, (latency - TTFT) / (tokens - 1): vLLM's TPOT, AIPerf's inter-token latency. None for a
+        single token."""
+        return (self.latency_s - self.ttft_s) / (self.tokens - 1) if self.tokens > 1 else None
+
+    @property
+    def chunk_gaps_s(self) -> list[float]:
+        """Seconds between chunks: vLLM's inter-token latencies."""
+        return [b - a for (a, _), (b, _) in itertools.pairwise(self.arrivals)]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request must keep to be good: times to first token and per output token, in seconds."""
+
+    ttft_s: float
+    tpot_s: float
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """50th and 99th, linear between the two nearest. With fewer than 100 values the latter is about the largest."""
+
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A lane at a level. None where no request gives the figure.
+
+    Attributes:
+        requests, failed: answered as a whole; not.
+        duration_s: from the first request sent to the last token.
+        tokens_per_s: output tokens of all answers / duration_s.
+        per_user: output tokens/s that a user sees: 1 / the median TPOT.
+        requests_per_s: requests / duration_s.
+        goodput: requests that keep both limits / duration_s; failed requests keep none.
+        ttft, tpot, chunk_gap, latency: seconds.
+        acceptance_rate: accepted / drafted.
+    """
+
+    level: Level
+    lane: str
+    requests: int
+    failed: int
+    duration_s: float
+    tokens_per_s: float
+    per_user: float | None
+    requests_per_s: float
+    goodput: float
+    ttft: Percentiles | None
+    tpot: Percentiles | None
+    chunk_gap: Percentiles | None
+    latency: Percentiles | None
+    acceptance_rate: float | None
+
+
+def points(answered: Iterable[Answered], limits: Limits) -> list[Point]:
+    """One for each level and lane, in the order in which they first come."""
+    groups: dict[tuple[Level, str], list[Answered]] = {}
+    for request in answered:
+        groups.setdefault((request.level, request.lane), []).append(request)
+    return [_point(level, lane, group, limits) for (level, lane), group in groups.items()]
+
+
+def _point(level: Level, lane: str, group: Sequence[Answered], limits: Limits) -> Point:
+    whole = [request for request in group if not request.error]
+    ends = [request.sent_s + (request.latency_s if request.arrivals else 0) for request in group]
+    duration = max(ends) - min(request.sent_s for request in group) or math.inf
+    tpot = percentiles(request.tpot_s for request in whole)
+    counted = [request for request in whole if request.drafted is not None]
+    return Point(
+        level=level,
+        lane=lane,
+        requests=len(whole),
+        failed=len(group) - len(whole),
+        duration_s=duration,
+        tokens_per_s=sum(request.tokens for request in whole) / duration,
+        per_user=1 / tpot.p50 if tpot and tpot.p50 else None,
+        requests_per_s=len(whole) / duration,
+        goodput=sum(is_good(request, limits) for request in whole) / duration,
+        ttft=percentiles(request.ttft_s for request in whole),
+        tpot=tpot,
+        chunk_gap=percentiles(gap for request in whole for gap in request.chunk_gaps_s),
+        latency=percentiles(request.latency_s for request in whole),
+        acceptance_rate=acceptance_rate(
+            sum(request.accepted or 0 for request in counted), sum(request.drafted or 0 for request in counted)
+        ),
+    )
+
+
+def is_good(request: Answered, limits: Limits) -> bool:
+    """Whether it keeps both limits, as in vLLM's `--goodput` and AIPerf."""
+    return request.ttft_s <= limits.ttft_s and (request.tpot_s or 0.0) <= limits.tpot_s
+
+
+def percentiles(values: Iterable[float | None]) -> Percentiles | None:
+    known = [value for value in values if value is not None]
+    return Percentiles(*np.percentile(known, [50, 99]).tolist()) if known else None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A lane against the baseline at a level. `speedup`: the ratio of the pooled latency per token over the requests
+    that both answered as a whole; `interval`: its 95 % bootstrap interval over requests, None for too few (see
+    `pooled`)."""
+
+    level: Level
+    lane: str
+    requests: int
+    speedup: float
+    interval: tuple[float, float] | None
+
+
+def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
+    """Every other lane against the baseline, at every level that both have."""
+    rows = [request for request in answered if not request.error and request.tokens]
+    base = {(row.level, row.number): row for row in rows if row.lane == baseline}
+    groups: dict[tuple[Level, str], list[Answered]] = {}
+    for row in rows:
+        if row.lane != baseline and (row.level, row.number) in base:
+            groups.setdefault((row.level, row.lane), []).append(row)
+    found = []
+    for (level, lane), group in groups.items():
+        beside = [base[level, row.number] for row in group]
+        ratio = pooled([_timed(row) for row in beside], [_timed(row) for row in group])
+        found.append(Gain(level, lane, len(group), ratio.speedup, ratio.interval))
+    return found
+
+
+def _timed(row: Answered) -> Timed:
+    return Timed(row.tokens, (row.latency_s,))
+
+
+def crossing(gains: Sequence[Gain]) -> float | None:
+    """The concurrency (or rate) at which a lane's speed-up falls through 1, on a line between the two levels around it
+    over the logarithm of the concurrency. None if it does not."""
+    curve = sorted((float(gain.level.concurrency or gain.level.rate or 0), gain.speedup) for gain in gains)
+    for (x, a), (y, b) in itertools.pairwise(curve):
+        if a >= 1 > b:
+            return float(math.exp(math.log(x) + (a - 1) / (a - b) * (math.log(y) - math.log(x))))
+    return None

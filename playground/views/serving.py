@@ -1,0 +1,81 @@
+"""A server that serves traffic: a line for each window, advice, and charts over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from playground.metrics.serving import Window
+from playground.views import charts
+
+# The field's thresholds of the acceptance rate; healthy is meant for instruction following.
+HEALTHY = 0.75
+LOW = 0.6
+LEAST = 50  # drafted tokens that advice takes
+HEAD = f"{'time':>7}  {'tok/s':>8}  {'running':>7}  {'waiting':>7}  {'accepted':>8}  {'length':>6}  by position"
+
+
+def line(window: Window) -> str:
+    """A window under HEAD, for the terminal."""
+    rate = "–" if window.acceptance_rate is None else f"{window.acceptance_rate:.0%}"
+    length = "–" if window.mean_accepted_length is None else f"{window.mean_accepted_length:.2f}"
+    positions = " ".join(f"{share:.2f}" for share in window.accepted_at)
+    counts = f"{window.running:>7}  {window.waiting:>7}"
+    traffic = f"{window.end_s:>6.0f}s  {window.tokens_per_s:>8.1f}  {counts}"
+    return f"{traffic}  {rate:>8}  {length:>6}  {positions}".rstrip()
+
+
+def advice(window: Window) -> list[str]:
+    """What to do about the server, as sentences."""
+    rate = window.acceptance_rate
+    if rate is None:
+        idle = "no request runs" if not window.running else "it has no drafter, or its drafter found nothing to propose"
+        said = [f"Nothing was drafted: {idle}."]
+    elif window.drafted < LEAST:
+        said = [f"Only {window.drafted} tokens were drafted: too few for advice."]
+    elif rate >= HEALTHY:
+        said = [f"Acceptance is healthy: {rate:.0%}; {HEALTHY:.0%} or more is usual for instruction following."]
+    elif rate >= LOW:
+        said = [f"Acceptance is fair: {rate:.0%}. A shorter lookahead may be faster: measure it with a load test."]
+    else:
+        said = [
+            f"Acceptance is low: {rate:.0%}, under {LOW:.0%}. Shorten the lookahead, and check that the drafter was "
+            "made for this target and this kind of prompt."
+        ]
+    if window.waiting:
+        said.append(
+            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and may cost: "
+            "measure it with a load test."
+        )
+    return said
+
+
+def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
+    """Acceptance (over all drafted tokens, and by position) and throughput with the queue, over time."""
+    seconds = [window.end_s for window in windows]
+    accepted = charts.blank("Acceptance", "accepted ÷ drafted, and by position", "seconds", "% accepted")
+    accepted.add_scatter(
+        x=seconds,
+        y=[None if window.acceptance_rate is None else 100 * window.acceptance_rate for window in windows],
+        name="all positions",
+        line={"color": charts.ASSISTED, "width": 2.5},
+    )
+    for position in range(max((len(window.accepted_at) for window in windows), default=0)):
+        shares = [window.accepted_at[position] if position < len(window.accepted_at) else None for window in windows]
+        accepted.add_scatter(
+            x=seconds,
+            y=[None if share is None else 100 * share for share in shares],
+            name=f"position {position + 1}",
+            line={"color": charts.ASSISTED, "width": 1},
+            opacity=max(0.25, 0.8 - 0.12 * position),
+        )
+    traffic = charts.blank("Traffic", "output tokens and requests", "seconds", "tok/s")
+    traffic.add_scatter(
+        x=seconds, y=[window.tokens_per_s for window in windows], name="tok/s", line={"color": charts.ASSISTED}
+    )
+    for name, color in (("running", charts.STANDARD), ("waiting", charts.OTHERS[2])):
+        counts = [getattr(window, name) for window in windows]
+        traffic.add_scatter(x=seconds, y=counts, name=f"{name} requests", yaxis="y2", line={"color": color})
+    traffic.update_layout(yaxis2={"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False})
+    return accepted.update_yaxes(range=[0, 100]), traffic

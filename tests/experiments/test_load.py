@@ -1,0 +1,158 @@
+"""Load and monitor, through the terminal and against servers with recorded answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from playground.backends.connect import connect
+from playground.commands import main
+from playground.errors import PlaygroundError
+from playground.experiments import load, load_record
+from playground.experiments.monitor import watch
+from playground.experiments.questions import Question
+from playground.lane import Request
+from playground.metrics.load import Level
+from tests.backends.fake_server import BREAK, RECORDED, Answer, llama_server, serve, vllm
+
+QUESTIONS = [Question("chat", Request(prompt, max_new_tokens=40)) for prompt in ("one", "two", "three")]
+
+
+@pytest.fixture
+def servers():
+    with serve(llama_server()) as first, serve(vllm()) as second:
+        yield first, second
+
+
+def sent(servers, plan: load.Plan, **more):
+    backends = [connect(server.url) for server in servers]
+    lanes = [backend.lane() for backend in backends]
+    by_name = {backend.name: backend for backend in backends}
+    more = {"stop": threading.Event(), "emit": lambda event: None, **more}
+    return load.run(lanes, QUESTIONS, by_name, plan, **more)
+
+
+def test_every_level_asks_every_lane_the_same_prompts(servers):
+    rows = sent(servers, load.Plan((Level(concurrency=1), Level(concurrency=3)), requests=4))
+    assert len(rows) == 2 * 2 * 4
+    for level in (1, 3):
+        for lane in {row.lane for row in rows}:
+            here = [row for row in rows if (row.level.concurrency, row.lane) == (level, lane)]
+            assert [(row.number, row.question) for row in here] == [(0, 0), (1, 1), (2, 2), (3, 0)]
+            assert all(row.tokens == 40 and not row.error for row in here)
+    assert {row.drafted for row in rows if row.lane.startswith("vLLM")} == {45}, "from the last chunk"
+    assert {(row.drafted, row.accepted) for row in rows if row.lane.startswith("llama")} == {(26, 20)}
+
+
+def test_a_level_has_at_least_a_request_for_each_user(servers):
+    assert len(sent(servers, load.Plan((Level(concurrency=6),), requests=1))) == 2 * 6
+
+
+def test_in_open_loop_requests_come_at_the_same_random_moments_for_each_lane(servers):
+    rows = sent(servers, load.Plan((Level(rate=100),), requests=6, seed=3))
+    first, second = (sorted(row.sent_s for row in rows if row.lane.startswith(kind)) for kind in ("llama", "vLLM"))
+    assert first == pytest.approx(second, abs=1e-9) and first[0] == 0 and len(set(first)) == 6
+    assert all(row.ttft_s > 0 for row in rows)
+
+
+def test_a_request_that_fails_is_a_row_with_its_error(servers):
+    whole = servers[0].routes["/completion"].body
+    lock, count = threading.Lock(), iter(range(100))
+
+    def sometimes(*_):
+        with lock:
+            return Answer([*whole[:3], BREAK] if next(count) == 4 else whole)
+
+    servers[0].routes["/completion"] = sometimes
+    rows = sent(servers, load.Plan((Level(concurrency=2),), requests=4))
+    failed = [row for row in rows if row.error]
+    assert len(rows) == 8 and len(failed) == 1 and "broke off" in failed[0].error
+
+
+def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
+    path, stop = tmp_path / "rows.jsonl", threading.Event()
+    plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2)
+
+    def until_the_second_level(step):
+        if " at 2" in step.label:
+            stop.set()
+
+    rows = sent(servers, plan, record=load_record.Record(path), stop=stop, emit=until_the_second_level)
+    assert {row.level.concurrency for row in rows} == {1}
+    assert load_record.read(path)[1] == tuple(rows)
+    asked = len(servers[0].asked)
+    again = sent(servers, plan, record=load_record.Record(path))
+    assert again[: len(rows)] == rows and len(again) == 2 * 2 * 2
+    assert sum(path == "/completion" for path, _ in servers[0].asked[asked:]) == 1 + 2 + 2, "probe, warm-up, one level"
+    with pytest.raises(PlaygroundError, match="holds the rows of another load test"):
+        sent(servers, replace(plan, requests=3), record=load_record.Record(path))
+
+
+def test_load_prints_the_table_and_writes_the_figures(servers, tmp_path, capsys):
+    out, page, traces = tmp_path / "load.json", tmp_path / "load.html", tmp_path / "traces.jsonl"
+    main(["load", "--baseline-server", servers[0].url, "--server", servers[1].url, "--concurrency", "1", "2",
+          "--requests", "2", "--per-category", "1", "--max-new-tokens", "40", "--json", str(out), "--html", str(page),
+          "--traces", str(traces)])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "| vLLM: speculative | 2 |" in printed and "Goodput" in printed
+    data = json.loads(out.read_text())
+    assert [point["level"]["concurrency"] for point in data["points"]] == [1, 1, 2, 2]
+    assert len(traces.read_text().splitlines()) == 8 and page.stat().st_size > 1e6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--rate", "0"], "not a number above 0"),
+        (["--concurrency", "1", "--rate", "1"], "not allowed with"),
+        (["--baseline-server", "SERVER"], "the same server"),
+        (["--suite", "nobody"], "not a suite"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_sentence(servers, arguments, named, capsys):
+    given = [servers[0].url if argument == "SERVER" else argument for argument in arguments]
+    with pytest.raises(SystemExit) as exit_:
+        main(["load", "--server", servers[0].url, *given])
+    assert exit_.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def metrics_of(server) -> None:
+    recorded = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))
+    shown = iter([recorded["before"], recorded["after"], recorded["before"], recorded["after"], recorded["after"]])
+    server.routes["/metrics"] = lambda *_: Answer(next(shown))
+
+
+def test_monitor_reads_the_change_of_the_counters_and_asks_nothing_else(servers):
+    metrics_of(servers[1])
+    windows = watch(servers[1].url, 0.01, threading.Event())
+    first, after_a_restart = next(windows), next(windows)
+    windows.close()
+    assert first.acceptance_rate == pytest.approx(32 / 45) == after_a_restart.acceptance_rate
+    assert first.accepted_at == pytest.approx((8 / 9, 7 / 9, 7 / 9, 5 / 9, 5 / 9))
+    assert {path for path, _ in servers[1].asked} == {"/metrics"}
+
+
+def test_monitor_prints_a_line_for_each_window(servers, capsys):
+    metrics_of(servers[1])
+    main(["monitor", servers[1].url, "--every", "0.01", "--count", "1"])
+    assert "71%" in capsys.readouterr().out
+    metrics_of(servers[1])
+    main(["monitor", servers[1].url, "--every", "0.01", "--count", "1", "--json"])
+    assert json.loads(capsys.readouterr().out)["drafted"] == 45
+
+
+@pytest.mark.parametrize(
+    ("shown", "named"),
+    [
+        (Answer("up 1\nprocess_open_fds 3\n"), "no counters of vLLM or llama-server"),
+        (Answer({"error": {"message": "Start it with `--metrics`"}}, 501), "answers 501 to /metrics: Start it with"),
+    ],
+)
+def test_a_server_that_shows_no_counters(servers, shown, named):
+    servers[1].routes["/metrics"] = shown
+    with pytest.raises(PlaygroundError, match=named):
+        next(watch(servers[1].url, 0.01, threading.Event()))

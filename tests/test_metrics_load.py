@@ -1,0 +1,123 @@
+"""The figures of a load test and of a server that serves traffic, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.metrics.load import Answered, Level, Limits, crossing, gains, is_good, points
+from playground.metrics.serving import Counts, Reading, window
+from playground.views import load, serving
+
+LIMITS = Limits(ttft_s=0.5, tpot_s=0.1)
+
+
+def answered(level: int, lane: str, number: int, ttft: float = 0.2, tpot: float = 0.05, sent: float = 0.0, **more):
+    """An answer of 1 + 2 + 2 tokens."""
+    arrivals = ((ttft, 1), (ttft + 2 * tpot, 2), (ttft + 4 * tpot, 2))
+    return Answered(Level(concurrency=level), lane, number, 0, sent, arrivals, **more)
+
+
+def test_the_figures_of_one_request():
+    row = answered(1, "a", 0)
+    assert (row.tokens, row.ttft_s) == (5, 0.2)
+    assert row.latency_s == pytest.approx(0.4)
+    assert row.tpot_s == pytest.approx(0.05), "vLLM's TPOT, AIPerf's inter-token latency"
+    assert row.chunk_gaps_s == pytest.approx([0.1, 0.1]), "vLLM's inter-token latency"
+
+
+def test_the_figures_of_a_level():
+    rows = [
+        answered(2, "a", 0, drafted=4, accepted=2),
+        answered(2, "a", 1, ttft=0.6, sent=0.4, drafted=4, accepted=4),
+        Answered(Level(concurrency=2), "a", 2, 0, 0.5, ((0.1, 1),), error="broke off"),
+    ]
+    (point,) = points(rows, LIMITS)
+    assert (point.requests, point.failed) == (2, 1)
+    assert point.duration_s == pytest.approx(1.2)
+    assert point.tokens_per_s == pytest.approx(10 / 1.2)
+    assert point.per_user == pytest.approx(20)
+    assert point.goodput == pytest.approx(1 / 1.2), "the second waits too long, the third failed"
+    assert (point.ttft.p50, point.acceptance_rate) == (pytest.approx(0.4), 0.75)
+
+
+def test_a_request_that_is_too_slow_in_either_way_is_not_good():
+    assert is_good(answered(1, "a", 0), LIMITS)
+    assert not is_good(answered(1, "a", 0, ttft=0.51), LIMITS)
+    assert not is_good(answered(1, "a", 0, tpot=0.11), LIMITS)
+
+
+def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
+    rows = []
+    for level, tpot in ((1, 0.025), (4, 0.1)):
+        rows += [answered(level, "base", n, ttft=0.05, tpot=0.05) for n in range(9)]
+        rows += [answered(level, "spec", n, ttft=0.05, tpot=tpot) for n in range(8)]
+    found = gains(rows, "base")
+    assert [(gain.level.concurrency, gain.requests) for gain in found] == [(1, 8), (4, 8)]
+    assert [gain.speedup for gain in found] == pytest.approx([0.25 / 0.15, 0.25 / 0.45])
+    assert found[0].interval == pytest.approx((0.25 / 0.15, 0.25 / 0.15))
+    at = crossing(found)
+    assert 1 < at < 4
+    assert crossing(found[:1]) is None
+    said = load.verdict(rows, "base")
+    assert f"stops paying at about {at:.1f} users" in said[0]
+
+
+def test_failed_requests_are_counted_in_words():
+    rows = [answered(1, "a", 0), Answered(Level(concurrency=1), "a", 1, 0, 0.0, (), error="The server hangs.")]
+    assert "1 of 2 requests failed. The first: The server hangs." in load.verdict(rows, "a")
+    assert "| a | 1 | 1, 1 failed |" in load.table(rows, LIMITS)
+
+
+def test_a_level_without_an_answer_has_no_figures():
+    (point,) = points([Answered(Level(rate=0.5), "a", 0, 0, 0.0, (), error="x")], LIMITS)
+    assert (point.requests, point.failed, point.tokens_per_s, point.ttft) == (0, 1, 0.0, None)
+
+
+def test_the_charts_have_a_line_for_each_lane():
+    rows = [answered(level, lane, n) for level in (1, 4) for lane in ("base", "<b>spec") for n in range(8)]
+    pareto, speedup, latency = load.pareto(rows, LIMITS), load.speedup(rows, "base"), load.latency(rows, LIMITS)
+    assert [trace.name for trace in pareto.data] == ["base", "&lt;b&gt;spec"]
+    assert list(speedup.data[0].x) == [1, 4] and list(speedup.data[0].y) == pytest.approx([1, 1])
+    assert len(latency.data) == 4
+    page = load.page(rows, LIMITS, "base")
+    assert page.startswith("<!doctype html>") and "<b>spec" not in page
+
+
+def reading(seconds: float, drafts=10, drafted=50, accepted=20, at=(10, 5), tokens=100, running=1, waiting=0):
+    return Reading(seconds, Counts(drafts, drafted, accepted, at, tokens, running, waiting))
+
+
+def test_a_window_has_the_change_of_the_counters():
+    found = window(reading(0), reading(4, drafts=30, drafted=150, accepted=60, at=(26, 9), tokens=180))
+    assert (found.acceptance_rate, found.mean_accepted_length, found.drafted) == (0.4, 3.0, 100)
+    assert found.accepted_at == (0.8, 0.2)
+    assert found.tokens_per_s == 20
+    assert window(reading(0), reading(4, tokens=5)) is None, "started anew"
+    idle = window(reading(0), reading(4))
+    assert (idle.acceptance_rate, idle.mean_accepted_length, idle.accepted_at) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "more", "named"),
+    [
+        (100, {}, "healthy: 80%"),
+        (85, {}, "fair: 65%"),
+        (60, {}, "Shorten the lookahead, and check that the drafter"),
+        (100, {"waiting": 3}, "3 requests wait"),
+        (28, {"drafted": 60}, "Only 10 tokens were drafted"),
+        (20, {"drafted": 50, "running": 0}, "no request runs"),
+    ],
+)
+def test_advice_follows_the_fields_thresholds(accepted, more, named):
+    found = window(
+        reading(0), reading(4, **{"drafts": 30, "drafted": 150, "accepted": accepted, "tokens": 180, **more})
+    )
+    assert any(named in sentence for sentence in serving.advice(found))
+    assert len(serving.line(found)) > 40
+
+
+def test_the_charts_over_time_have_each_position_and_the_queue():
+    found = [window(reading(0), reading(4 + i, drafts=30, drafted=150, accepted=60, at=(26, 9))) for i in range(3)]
+    accepted, traffic = serving.over_time(found)
+    assert [trace.name for trace in accepted.data] == ["all positions", "position 1", "position 2"]
+    assert [trace.name for trace in traffic.data] == ["tok/s", "running requests", "waiting requests"]
