@@ -16,7 +16,7 @@ CONVERSATION = [
 TEMPLATES = {
     "trimmed": "{%- for m in messages %}\n    {{- '[' + m.role + '] ' + m['content'] | trim }}\n{%- endfor %}",
     "json": "{{ messages | tojson(indent=2) }}{{ bos_token }}{{ eos_token }}",
-    "macros": "{% macro say(m) %}<{{ m.role }}>{{ m.content }}{% endmacro %}{{ say(messages[0]) }}{{ say(messages[1]) }}",
+    "macros": "{% macro a(m) %}<{{ m.role }}>{{ m.content }}{% endmacro %}{{ a(messages[0]) }}{{ a(messages[1]) }}",
     "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
     "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
     "controls": "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
