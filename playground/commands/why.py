@@ -72,6 +72,10 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         points = theory.by_batch(times, found.all_rounds, used, found.draft / used)
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
+    if both := theory.services(comparison.standard, other):
+        loads = theory.under_load(*both, theory.rates(both[0], len(other.tokens)), len(other.tokens))
+        result["under_load"] = [asdict(point) for point in loads]
+        lines.append(why.load(loads))
     lines += filter(None, map(why.limit, (comparison.standard, other)))
     lines += filter(None, map(why.energy, (comparison.standard, other)))
     if options.hourly_rate:

@@ -12,7 +12,7 @@ from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
 from playground.theory.limits import bandwidth_limit, limit_of
 from playground.theory.lookahead import Prediction, WhatIf, what_if
-from playground.theory.queueing import LoadPoint, Service, under_load
+from playground.theory.queueing import LoadPoint, Service, rates, services, under_load
 
 __all__ = [
     "Against",
@@ -33,6 +33,8 @@ __all__ = [
     "price_of",
     "price_per_million",
     "published",
+    "rates",
+    "services",
     "speedup",
     "under_load",
     "what_if",

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from playground import metrics
+from playground.theory.attribution import attribute
+from playground.theory.batch import pass_seconds
+from playground.trace import Trace
+
 REQUESTS, WARM = 400, 100  # simulated at each rate; the first of them find an empty service and are not counted
 
 
@@ -42,6 +47,34 @@ class LoadPoint:
     @property
     def pays(self) -> bool:
         return self.assisted_s < self.standard_s
+
+
+def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
+    """Standard and assisted decoding as one replica each, from a finished run; None without measured pass times of two
+    widths, drafts, or the split of rounds."""
+    found, times = attribute(baseline, other), other.environment.pass_times
+    if found is None or not found.split or len(times) < 2:
+        return None
+    base, ours = metrics.compared_rounds(baseline, other)
+    plain_s = (base[-1].end_s - base[0].end_s) / (len(base) - 1)
+    width = 1 + sum(len(round_.drafted) for round_ in ours[1:]) / (len(ours) - 1)
+    cost = pass_seconds(times)
+    growth = lambda tokens: cost(tokens) / cost(1)  # noqa: E731
+    # The run's own rounds fix the level at a batch of 1, the measured pass times how it grows with the batch.
+    verify_s = plain_s * (1 + found.verify + found.other) / growth(width)
+    standard = Service(lambda batch: plain_s * growth(batch), [1], base[0].end_s)
+    assisted = Service(
+        lambda batch: verify_s * growth(batch * width) + plain_s * found.draft * growth(batch),
+        [len(round_.tokens) for round_ in ours[1:]],
+        ours[0].end_s,
+    )
+    return standard, assisted
+
+
+def rates(standard: Service, length: int) -> list[float]:
+    """Requests per second to simulate: from a tenth of what one request at a time would fill to eight times that."""
+    alone = 1 / (standard.prefill_s + length * standard.round_s(1))
+    return [alone * share for share in (0.1, 0.3, 0.6, 1, 2, 4, 8)]
 
 
 def under_load(

@@ -9,7 +9,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
-from playground.theory import Against, Attribution, BatchPoint, WhatIf
+from playground.theory import Against, Attribution, BatchPoint, LoadPoint, WhatIf
 from playground.trace import Comparison, Trace
 from playground.views import charts
 from playground.views.report import UNSTEADY
@@ -145,6 +145,16 @@ def batches(points: Sequence[BatchPoint]) -> str:
     end = f"It stops paying at a batch of {stops}." if stops else "It pays at every batch size shown."
     beyond = " * wider passes than were measured." if any(it.extrapolated for it in points) else ""
     return f"Predicted speed-up by batch size: {line}. {end}{beyond}"
+
+
+def load(points: Sequence[LoadPoint]) -> str:
+    """Simulated times under load, for a terminal, and where speculation stops paying."""
+    line = ", ".join(f"{it.rate:.2g}/s: {it.standard_s:.1f} and {it.assisted_s:.1f} s" for it in points)
+    stops = next((it.rate for it in points if not it.pays), None)
+    end = f"Speculation stops paying at {stops:.2g} requests/s." if stops else "Speculation pays at every rate shown."
+    return (
+        f"Simulated load (Poisson arrivals, one replica), mean time of an answer, standard and assisted: {line}. {end}"
+    )
 
 
 def limit(trace: Trace) -> str:

@@ -134,6 +134,18 @@ def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
     assert points == theory.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 20.0), length=50)
 
 
+def test_services_agree_with_the_run_at_a_batch_of_one():
+    times = (PassTime(1, 0.1), PassTime(16, 0.2), PassTime(64, 0.8))
+    other = replace(assisted(0.7, 3), environment=replace(ENVIRONMENT, pass_times=times))
+    plain, ours = theory.services(standard(), other)
+    assert plain.round_s(1) == pytest.approx(PASS_S)
+    assert ours.round_s(1) == pytest.approx(VERIFY_S + 3 * DRAFT_S + REST_S, rel=0.01)
+    assert ours.round_s(16) / plain.round_s(16) > ours.round_s(1) / plain.round_s(1)
+    points = theory.under_load(plain, ours, theory.rates(plain, 100), length=100)
+    assert points[0].pays
+    assert "requests/s" in why.load(points) or "every rate" in why.load(points)
+
+
 def test_price_and_bandwidth():
     assert theory.price_per_million(3.6, 100) == pytest.approx(10)
     assert theory.bandwidth_limit(1_000_000, 0, 50e6, tokens_per_pass=2) == 100
