@@ -75,7 +75,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from playground.experiments.compare import repeat, run
-    from playground.experiments.events import Event, Finished, LaneSkipped
+    from playground.experiments.events import Event, Finished
     from playground.lane import Request
     from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
@@ -87,15 +87,12 @@ def _compare(options: argparse.Namespace) -> None:
     check_writable(options.html)
     store, stop = ModelStore(), threading.Event()
     lanes, backends, baseline = _lanes(options, store)
-    skipped: list[LaneSkipped] = []
     comparison: Comparison | None = None
     try:
         with progress_bar(options.max_new_tokens) as draw:
 
             def emit(event: Event) -> None:
                 nonlocal comparison
-                if isinstance(event, LaneSkipped):
-                    skipped.append(event)
                 if isinstance(event, Finished):
                     comparison = event.comparison
                 draw(event)
@@ -105,8 +102,6 @@ def _compare(options: argparse.Namespace) -> None:
             if options.repeat:
                 comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
     finally:  # an error in a later lane leaves the lanes before it
-        for event in skipped:
-            print(f"playground: left out {event.lane.name}: {event.reason}", file=sys.stderr)
         if comparison:
             _show(options, comparison)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}

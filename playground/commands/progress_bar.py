@@ -13,7 +13,7 @@ from playground.experiments.events import Event
 
 class progress_bar:
     """A context manager that gives an `emit`, which draws a run's events as bars on standard error if that is a
-    terminal."""
+    terminal. What has ended or was left out is a line above them."""
 
     def __init__(self, max_new_tokens: int) -> None:
         self._total = max_new_tokens
@@ -39,10 +39,15 @@ class progress_bar:
                 self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
             case events.LaneStarted(_, lane):
                 self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
+            case events.LaneSkipped(lane, reason):
+                self._say(f"playground: left out {lane.name}: {reason}")
             case events.PromptDone():
-                self._bars.console.print(_prompt(event), highlight=False, markup=False)
+                self._say(_prompt(event))
             case events.RoundDone(_, round_):
                 self._bars.advance(self._task, len(round_.tokens))
+
+    def _say(self, line: str) -> None:
+        self._bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _prompt(event: events.PromptDone) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playground.commands import experiment
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
@@ -20,15 +21,13 @@ from playground.commands.arguments import (
     positive,
     write,
 )
-from playground.commands.progress_bar import progress_bar
-from playground.errors import PlaygroundError
 from playground.settings import PRESET
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.experiments.questions import Question
     from playground.experiments.work import Suite, Sweep
     from playground.presets import Pair
-    from playground.results import SuiteResult, SweepResult
+    from playground.results import SuiteResult
 
 AXES = ("lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens")
 EXIT = (
@@ -103,8 +102,8 @@ def _suite(options: argparse.Namespace) -> None:
         for drafter in options.drafters or pair.drafters
         for lookahead in options.lookaheads or [pair.lookahead]
     ]
-    work = Suite(pair, tuple(lanes), tuple(questions), options.runs, options.order_seed)
-    result: Any = _run(work, f"{options.suite} on {pair.title}", options)
+    work = Suite(pair, tuple(lanes), tuple(questions), options.runs, options.order_seed, skip=not options.drafters)
+    result = _run(work, f"{options.suite} on {pair.title}", options)
     if options.json != Path("-"):
         parts = [view.table(result), *([view.by_prompt(result).markdown()] if options.by_prompt else [])]
         print("\n\n".join([*parts, "\n".join(view.findings(result))]))
@@ -124,7 +123,7 @@ def _sweep(options: argparse.Namespace) -> None:
     values = tuple(options.values or sweep.DEFAULTS[options.over])
     work = Sweep(pair, lane, options.over, values, tuple(questions), options.runs, options.order_seed)
     title = f"{options.over.replace('_', ' ')} of {lane.drafter} on {pair.title}, {options.suite}"
-    result: Any = _run(work, title, options)
+    result = _run(work, title, options)
     if options.json != Path("-"):
         print("\n\n".join([view.table(result), "\n".join(view.findings(result))]))
     _exit(result.suite)
@@ -146,50 +145,11 @@ def _prepared(options: argparse.Namespace) -> tuple[Pair, list[Question]]:
     return (pair if options.dtype == "auto" else replace(pair, dtype=options.dtype)), found
 
 
-def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> SuiteResult | SweepResult:
-    """Runs it as a job, which the history lists, or takes it up where it was stopped.
-
-    Raises:
-        PlaygroundError: it failed, or was stopped before a prompt was finished.
-    """
+def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> Any:
+    """Runs it and writes its files."""
     from playground import results
-    from playground.backends.device_queue import DeviceQueue
-    from playground.backends.local import LocalBackend
-    from playground.experiments.background import BackgroundRun
-    from playground.experiments.history import open_history
-    from playground.experiments.jobs import Jobs
-    from playground.lane import LOCAL
-    from playground.models.store import ModelStore
 
-    store, history = ModelStore(), open_history()
-
-    def start(pair: Pair, work: Suite | Sweep) -> BackgroundRun:
-        backends = {LOCAL: LocalBackend(store, pair, device=options.device)}
-        return BackgroundRun(lambda stop, emit: work(backends, stop=stop, emit=emit))
-
-    jobs = Jobs(history, start, DeviceQueue())
-    name = None if options.again else jobs.unfinished(work)
-    if name:
-        print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
-        jobs.resume(name)
-    else:
-        name = jobs.start(work, title)
-    with progress_bar(1) as draw:
-        try:
-            for event in (event for batch in jobs.watch(name) for event in batch):
-                draw(event)
-        except KeyboardInterrupt:
-            jobs.stop(name)
-            for _ in jobs.watch(name):
-                pass
-    result, entry = jobs.result(name), history.entry(name)
-    if entry.status == "failed":
-        raise PlaygroundError(entry.note)
-    if entry.status == "stopped":
-        kept = "; the same command goes on" if history.kept else ""
-        print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)
-        sys.exit(130)
-    assert result and not isinstance(result, results.BenchResult), "it was not stopped"
+    result = experiment.run(work, title, device=options.device, again=options.again)
     document = json.dumps(results.to_json(result), indent=1)
     if options.json == Path("-"):
         print(document)
@@ -198,6 +158,7 @@ def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> SuiteR
     if options.html:
         from playground.views import page_report
 
+        assert not isinstance(result, results.BenchResult)
         write(options.html, page_report.build(result, title))
     return result
 

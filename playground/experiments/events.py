@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from playground.lane import Lane
 from playground.progress import Progress
-from playground.results import QuestionResult, SuiteResult, SweepResult
+from playground.results import QuestionResult, Result
 from playground.trace import Comparison, Round, Trace
 
 
@@ -56,9 +56,9 @@ class PromptDone:
 
 @dataclass(frozen=True)
 class ResultReady:
-    """A suite or a sweep has ended; of one that was stopped, what was finished."""
+    """An experiment has ended; of one that was stopped, what was finished."""
 
-    result: SuiteResult | SweepResult
+    result: Result
 
 
 Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone | ResultReady

@@ -7,7 +7,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any
 
 from playground import export, results, validation
 from playground.backends.device_queue import DeviceQueue
@@ -15,14 +16,13 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.background import Run
 from playground.experiments.events import Event, Progress, PromptDone, ResultReady
 from playground.experiments.history import COMPARE, History
-from playground.experiments.work import Suite, Sweep
+from playground.experiments.work import EXPERIMENTS, Experiment
 from playground.presets import Pair
 from playground.results import Result
 from playground.trace import Comparison
 
 logger = logging.getLogger(__name__)
 
-KINDS: dict[str, type[Suite] | type[Sweep]] = {"suite": Suite, "sweep": Sweep}
 HZ = 5
 WAITING = "Waiting for the device"
 OURS = "Something went wrong inside the playground, not in what you asked for. The log says more."
@@ -44,20 +44,20 @@ class Jobs:
         queue: where it waits for the device.
     """
 
-    def __init__(self, history: History, start: Callable[[Pair, Suite | Sweep], Run], queue: DeviceQueue) -> None:
+    def __init__(self, history: History, start: Callable[[Pair, Experiment], Run], queue: DeviceQueue) -> None:
         self._history, self._start, self._queue = history, start, queue
         self._jobs: dict[str, _Job] = {}
 
-    def start(self, work: Suite | Sweep, title: str, owner: str = "") -> str:
+    def start(self, work: Experiment, title: str, owner: str = "") -> str:
         """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder."""
-        kind = next(name for name, kind in KINDS.items() if isinstance(work, kind))
-        name = self._history.add(kind, title, asdict(work), owner)
-        self._begin(name, replace(work, record=str(self._history.record(name))))
+        kind = next(name for name, kind in EXPERIMENTS.items() if isinstance(work, kind))
+        name = self._history.add(kind, title, _data(work), owner)
+        self._begin(name, _on_record(work, self._history, name))
         return name
 
-    def unfinished(self, work: Suite | Sweep, owner: str = "") -> str | None:
+    def unfinished(self, work: Experiment, owner: str = "") -> str | None:
         """The newest experiment with the same settings that was stopped, or failed."""
-        return self._history.unfinished(asdict(work), owner)
+        return self._history.unfinished(_data(work), owner)
 
     def resume(self, name: str, owner: str = "") -> None:
         """Goes on with an experiment that was stopped, or failed, where it ended.
@@ -112,13 +112,13 @@ class Jobs:
         assert not isinstance(result, Comparison), "a job is no comparison"
         return result
 
-    def _begin(self, name: str, work: Suite | Sweep) -> None:
+    def _begin(self, name: str, work: Experiment) -> None:
         self._history.update(name, "running", note=WAITING)
         follow = threading.Thread(target=self._follow, args=(name, work), name=f"experiment {name}", daemon=True)
         self._jobs[name] = _Job(follow)
         follow.start()
 
-    def _follow(self, name: str, work: Suite | Sweep) -> None:
+    def _follow(self, name: str, work: Experiment) -> None:
         job, ticket = self._jobs[name], self._queue.join()
         try:
             while self._queue.ahead(ticket) and not job.stopped:
@@ -163,8 +163,19 @@ def kept(history: History, name: str, owner: str = "") -> Result | Comparison | 
     return results.from_json(data) if data else _work(history, name, owner).so_far()
 
 
-def _work(history: History, name: str, owner: str) -> Suite | Sweep:
+def _work(history: History, name: str, owner: str) -> Experiment:
     entry = history.entry(name, owner)
-    check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
-    work = validation.read(KINDS[entry.kind], history.work(name, owner), extra="ignore")
-    return replace(work, record=str(history.record(name)))
+    check(entry.kind in EXPERIMENTS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
+    work = validation.read(EXPERIMENTS[entry.kind], history.work(name, owner), extra="ignore")
+    return _on_record(work, history, name)
+
+
+def _data(work: Experiment) -> dict[str, Any]:
+    """As JSON takes it, and `validation.read` reads it."""
+    assert is_dataclass(work) and not isinstance(work, type)
+    return asdict(work)
+
+
+def _on_record(work: Experiment, history: History, name: str) -> Experiment:
+    changed: Any = work
+    return replace(changed, record=str(history.record(name)))

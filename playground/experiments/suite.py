@@ -18,7 +18,7 @@ from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments import summaries
 from playground.experiments.compare import decode
-from playground.experiments.events import Event, Progress, PromptDone
+from playground.experiments.events import Event, LaneSkipped, Progress, PromptDone
 from playground.experiments.questions import Question
 from playground.experiments.record import Header, Record
 from playground.lane import Lane, label
@@ -34,6 +34,7 @@ def run(
     *,
     runs: int = 1,
     seed: int = 0,
+    skip: bool = False,
     record: Record | None = None,
     stop: threading.Event,
     emit: Callable[[Event], None],
@@ -47,6 +48,7 @@ def run(
         backends: by the name in `Lane.backend`.
         runs: how often each prompt goes through each lane.
         seed: of the order of the lanes.
+        skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains beside the baseline.
         record: takes each question as it ends. What it already holds of the same suite is not run again.
 
     Raises:
@@ -60,13 +62,20 @@ def run(
         emit(step)
 
     try:
-        for lane in in_turn.values():
-            backends[lane.backend].load(lane, tell)
+        for name, lane in list(in_turn.items()):
+            try:
+                backends[lane.backend].load(lane, tell)
+            except PlaygroundError as error:
+                if not skip or name == STANDARD or len(in_turn) == 2:
+                    raise
+                del in_turn[name]
+                emit(LaneSkipped(lane, str(error)))
         tell(Progress("Warming up"))
     except Stopped:
         return None
     _warm_up(in_turn, questions, backends, stop)
-    header = Header(baseline, tuple(lanes), tuple(questions), runs, seed, backends[baseline.backend].describe(baseline))
+    beside = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
+    header = Header(baseline, beside, tuple(questions), runs, seed, backends[baseline.backend].describe(baseline))
     done = {result.question: result for result in record.begin(header)} if record else {}
     left = [number for number in range(len(questions)) if number not in done]
     started = time.monotonic()

@@ -15,7 +15,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
 from playground.lane import Lane, Request, standard_lane
 from playground.presets import Pair
-from playground.results import Axis, SuiteResult, SweepResult
+from playground.results import Axis, Result, SuiteResult, SweepResult
 from playground.trace import Comparison
 
 
@@ -32,6 +32,20 @@ class Work(Protocol):
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None: ...
+
+
+class Experiment(Work, Protocol):
+    """Work that takes long: a dataclass that JSON holds, whose rows are on record as they come, and which emits
+    `ResultReady` at the end, also of what was finished when it was stopped. `record`: its path; "" for none."""
+
+    @property
+    def pair(self) -> Pair: ...
+
+    @property
+    def record(self) -> str: ...
+
+    def so_far(self) -> Result | None:
+        """What its record holds; None without a finished question."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +89,14 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Suite:
-    """As `suite.run`, of lanes of one pair. `record`: the path of its record; "" for none."""
+    """As `suite.run`, of lanes of one pair."""
 
     pair: Pair
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
     runs: int = 1
     seed: int = 0
+    skip: bool = False
     record: str = ""
 
     @property
@@ -93,13 +108,12 @@ class Suite:
     ) -> None:
         result = suite.run(
             standard_lane(self.pair), self.lanes, self.questions, backends,
-            runs=self.runs, seed=self.seed, record=_record(self.record), stop=stop, emit=emit,
+            runs=self.runs, seed=self.seed, skip=self.skip, record=_record(self.record), stop=stop, emit=emit,
         )  # fmt: skip
         if result:
             emit(ResultReady(result))
 
     def so_far(self) -> SuiteResult | None:
-        """What its record holds; None without a finished question."""
         return suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
 
 
@@ -136,9 +150,11 @@ class Sweep:
             emit(ResultReady(result))
 
     def so_far(self) -> SweepResult | None:
-        """As `Suite.so_far`."""
         result = suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
         return sweep.sweep_result(self.axis, self.values, self.lanes, result) if result else None
+
+
+EXPERIMENTS: dict[str, type[Experiment]] = {"suite": Suite, "sweep": Sweep}  # by the kind that the history names
 
 
 def _record(path: str) -> Record | None:

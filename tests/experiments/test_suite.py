@@ -12,7 +12,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import record as records
 from playground.experiments import suite
-from playground.experiments.events import PromptDone
+from playground.experiments.events import LaneSkipped, PromptDone
 from playground.experiments.questions import Question, load, questions
 from playground.experiments.record import Record
 from playground.experiments.summaries import ratio, summarise
@@ -275,6 +275,18 @@ def test_a_model_error_is_a_failure_of_its_prompt(tiny_folder, tmp_path, monkeyp
     result = run(pair, [assisted_lane(pair, "ngram", 2)], asked)
     assert {row.question for row in result.rows} == {1}
     assert result.failures[0].lane == "ngram 2" and "shapes do not match" in result.failures[0].reason
+
+
+def test_a_drafter_that_cannot_be_loaded_is_left_out_where_that_is_asked(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), "no/such/drafter/here")
+    lanes = [assisted_lane(pair, "ngram", 2), assisted_lane(pair, "assistant", 2)]
+    asked, events = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY), []
+    result = run(pair, lanes, asked, skip=True, emit=events.append)
+    assert [event.lane.drafter for event in events if isinstance(event, LaneSkipped)] == ["assistant"]
+    assert result.lanes == (lanes[0],) and {row.lane for row in result.rows} == {STANDARD, "ngram 2"}
+    for these, skip in ((lanes, False), (lanes[1:], True)):
+        with pytest.raises(PlaygroundError, match="no/such/drafter/here"):
+            run(pair, these, asked, skip=skip)
 
 
 def test_the_order_of_the_lanes_is_shuffled_with_a_seed_that_is_kept(tiny_folder, tmp_path):
