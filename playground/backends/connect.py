@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -11,7 +11,8 @@ from playground.backends.http import KEY, Http, NotFound
 from playground.backends.llama_server import LlamaServer
 from playground.backends.server import ServerBackend
 from playground.backends.vllm import VllmServer
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
+from playground.lane import Lane
 
 
 def connect(url: str, model: str = "") -> ServerBackend:
@@ -36,6 +37,27 @@ def connect(url: str, model: str = "") -> ServerBackend:
         f"The server at {http.url} is neither llama-server nor vLLM: its model belongs to {owner!r}. Give the address "
         "of one of these."
     )
+
+
+def server_lanes(
+    urls: Sequence[str], model: str = "", lookahead: int | None = None
+) -> tuple[list[Lane], dict[str, ServerBackend]]:
+    """A lane for each server, and the backends by the name in `Lane.backend`.
+
+    Args:
+        lookahead: what a llama-server is asked for that obeys it; None is the default.
+
+    Raises:
+        PlaygroundError: as `connect`; or two addresses are the same.
+    """
+    lanes: list[Lane] = []
+    backends: dict[str, ServerBackend] = {}
+    for url in urls:
+        server = connect(url, model)
+        check(server.name not in backends, f"{server.http.url} is named twice. Give two servers.")
+        lanes.append(server.lane(lookahead, taken=lanes))
+        backends[server.name] = server
+    return lanes, backends
 
 
 def _models(http: Http) -> list[dict[str, Any]]:

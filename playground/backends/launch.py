@@ -146,7 +146,7 @@ def start_vllm(
         model: an id on the hub or a folder.
         speculative_config: vLLM's JSON, such as '{"method": "ngram", "num_speculative_tokens": 5}'; "" for standard
             decoding.
-        options: more of `vllm serve`'s.
+        options: more of vLLM's.
 
     Raises:
         PlaygroundError: there is no vLLM, or it does not start.
@@ -155,7 +155,9 @@ def start_vllm(
     if not vllm:
         raise PlaygroundError("There is no vllm on the PATH. Activate the environment that it is installed in.")
     port = port or free_port()
-    command = [vllm, "serve", model, "--host", HOST, "--port", str(port), "--enable-per-request-metrics"]
+    # Not by `vllm serve`, which the CPU wheel breaks: it looks for a distribution of another name.
+    command = [str(Path(vllm).with_name("python")), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    command += ["--host", HOST, "--port", str(port), "--enable-per-request-metrics"]
     if served_name:
         command += ["--served-model-name", served_name]
     if speculative_config:

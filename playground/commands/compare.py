@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.backends.connect import connect
+from playground.backends.connect import server_lanes
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
@@ -126,17 +126,16 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
         backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
-    baseline = STANDARD
+    urls = [url for url in (options.baseline_server, options.server) if url]
+    in_servers, servers = server_lanes(urls, options.model, options.lookahead)
     if options.baseline_server:
-        server = connect(options.baseline_server, options.model)
-        lanes.insert(0, server.lane(options.lookahead))
-        backends[server.name], baseline = server, lanes[0].name
-    if options.server:
-        server = connect(options.server, options.model)
-        lanes.append(server.lane(options.lookahead, taken=lanes))
-        backends[server.name] = server
-        if lanes[-1].drafter == "none":
-            print(f"playground: {server.name} does not speculate. {server.how_to_speculate}", file=sys.stderr)
+        baseline, lanes = in_servers[0].name, [in_servers[0], *lanes, *in_servers[1:]]
+    else:
+        baseline, lanes = STANDARD, [*lanes, *in_servers]
+    backends |= servers
+    if options.server and in_servers[-1].drafter == "none":
+        server = servers[in_servers[-1].backend]
+        print(f"playground: {server.name} does not speculate. {server.how_to_speculate}", file=sys.stderr)
     check(len(lanes) > 1, "One server is no comparison. Add --baseline-server URL, or --pair NAME.")
     return lanes, backends, baseline
 

@@ -8,15 +8,10 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from playground.commands.arguments import DEFAULT, add_model_name, add_settings, check_writable, positive, write
-from playground.errors import check
 from playground.experiments.events import Event, Progress
-
-if TYPE_CHECKING:
-    from playground.backends.server import ServerBackend
-    from playground.lane import Lane
 
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
 
@@ -84,6 +79,7 @@ def _number(text: str) -> float:
 
 def _load(options: argparse.Namespace) -> None:
     from playground import export
+    from playground.backends.connect import server_lanes
     from playground.experiments import load
     from playground.experiments.load_record import Record
     from playground.experiments.questions import questions
@@ -99,7 +95,7 @@ def _load(options: argparse.Namespace) -> None:
         levels = tuple(Level(rate=rate) for rate in options.rate)
     else:
         levels = tuple(Level(concurrency=n) for n in options.concurrency or CONCURRENCIES)
-    lanes, backends = _lanes(options)
+    lanes, backends = server_lanes([*filter(None, (options.baseline_server, options.server))], options.model)
     traces: list[Trace] = []
     stop = threading.Event()
     plan = load.Plan(levels, options.requests, options.seed)
@@ -122,20 +118,6 @@ def _load(options: argparse.Namespace) -> None:
     print(f"{views.table(answered, limits)}\n\n{views.definitions(limits)}")
     for sentence in views.verdict(answered, lanes[0].name):
         print(sentence)
-
-
-def _lanes(options: argparse.Namespace) -> tuple[list[Lane], dict[str, ServerBackend]]:
-    """The baseline's lane first, if there is one."""
-    from playground.backends.connect import connect
-
-    lanes: list[Lane] = []
-    backends: dict[str, ServerBackend] = {}
-    for url in filter(None, (options.baseline_server, options.server)):
-        server = connect(url, options.model)
-        check(server.name not in backends, "--server and --baseline-server are the same server. Give two addresses.")
-        lanes.append(server.lane(taken=lanes))
-        backends[server.name] = server
-    return lanes, backends
 
 
 def _say(event: Event) -> None:

@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     vllm.set_defaults(command=_vllm)
     vllm.add_argument("--target", metavar="MODEL", help="a Hugging Face id or a folder (default: the starter)")
     vllm.add_argument("--speculative-config", default="", metavar="JSON", help="as vLLM takes it (default: none)")
-    vllm.add_argument("options", nargs="*", metavar="OPTION", help="after --: more options of `vllm serve`")
+    vllm.add_argument("options", nargs="*", metavar="OPTION", help="after --: more options of vLLM")
     for kind in (llama, vllm):
         kind.add_argument("--port", type=positive, metavar="N", help="port (default: a free one)")
 

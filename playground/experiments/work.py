@@ -13,7 +13,7 @@ from playground.experiments import compare, suite, sweep
 from playground.experiments.events import Event, Finished, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
-from playground.lane import Lane, Request, standard_lane
+from playground.lane import STANDARD, Lane, Request, standard_lane
 from playground.presets import Pair
 from playground.results import Axis, Result, SuiteResult, SweepResult
 from playground.trace import Comparison
@@ -55,6 +55,7 @@ class Compare:
     lanes: Sequence[Lane]
     request: Request
     skip: bool = False
+    baseline: str = STANDARD
 
     @property
     def tokens(self) -> int:
@@ -63,7 +64,7 @@ class Compare:
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
-        compare.run(self.lanes, self.request, backends, skip=self.skip, stop=stop, emit=emit)
+        compare.run(self.lanes, self.request, backends, baseline=self.baseline, skip=self.skip, stop=stop, emit=emit)
 
 
 @dataclass(frozen=True)

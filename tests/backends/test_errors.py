@@ -79,7 +79,8 @@ def test_the_key_is_sent_and_is_in_no_trace_and_no_message(server, monkeypatch, 
     seen = []
     answer = server.routes["/completion"]
     server.routes["/completion"] = lambda _, headers: seen.append(headers["Authorization"]) or answer
-    main(["compare", "--baseline-server", server.url, "--server", f"{server.url}/v1", "--prompt", "x", "--json", "-"])
+    with serve(server.routes) as second:
+        main(["compare", "--baseline-server", server.url, "--server", second.url, "--prompt", "x", "--json", "-"])
     assert set(seen) == {"Bearer a-secret-key"}
     printed = capsys.readouterr()
     assert "a-secret-key" not in printed.out + printed.err
@@ -164,7 +165,8 @@ def test_a_server_without_speculation_is_told_how_to_speculate(server, capsys):
         {"content": "a", "tokens": [5], "stop": False, "timings": counts},
         {**events[-1], "timings": counts, "generation_settings": {"speculative.types": "none"}, "stop_type": "eos"},
     ]
-    main(["compare", "--baseline-server", server.url, "--server", f"{server.url}/v1", "--prompt", "x"])
+    with serve(server.routes) as second:
+        main(["compare", "--baseline-server", server.url, "--server", second.url, "--prompt", "x"])
     printed = capsys.readouterr()
     assert "does not speculate. Start llama-server with --spec-type" in printed.err
     assert "llama-server: standard" in printed.out

@@ -108,7 +108,7 @@ def test_load_prints_the_table_and_writes_the_figures(servers, tmp_path, capsys)
     [
         (["--rate", "0"], "not a number above 0"),
         (["--concurrency", "1", "--rate", "1"], "not allowed with"),
-        (["--baseline-server", "SERVER"], "the same server"),
+        (["--baseline-server", "SERVER"], "is named twice"),
         (["--suite", "nobody"], "not a suite"),
     ],
 )
