@@ -61,7 +61,8 @@ def main() -> None:
     if zerogpu.active():
         store = zerogpu.Held(pairs)
         pairs, problems = store.pairs, problems + store.problems
-        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair))
+        # A forked process would have to capture all graphs anew.
+        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair, compiled="off"))
     default = pairs.get(args.pair) or default_pair(pairs)
     blocks = page.build(store, pairs, default, examples, problems=problems, elsewhere=elsewhere, access=access)
     try:

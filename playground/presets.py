@@ -36,6 +36,7 @@ class Pair:
         weights: the drafter's weights, by the name of the drafting method: an id or a folder as for `target`; for mtp
             also "native", the target's own layers; for early-exit the number of the target's layers.
         nodes: the most tokens of a draft tree.
+        compiled: how its lanes are run by default: auto, on or off.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
         note: one line for the user, or "".
     """
@@ -52,6 +53,7 @@ class Pair:
     confidence_threshold: float = settings.default("confidence_threshold")
     nodes: int = settings.default("nodes")
     dtype: str = "auto"
+    compiled: str = settings.default("compiled")
     gated: bool = False
     note: str = ""
 
@@ -70,7 +72,7 @@ class Pair:
             if wanted and not self.drafts_by(drafter):
                 raise PlaygroundError(f"weights should name {' or '.join(wanted)}, for the drafter {drafter}.")
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        for name in settings.PRESET:
+        for name in (*settings.PRESET, "compiled"):
             setting = settings.SETTINGS[name]
             _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")

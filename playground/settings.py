@@ -115,6 +115,12 @@ SETTINGS: dict[str, Setting] = {
         0,
         10**9,
     ),
+    "compiled": Setting(
+        "Compiled",
+        "run both lanes as CUDA graphs over a static cache; auto = on a CUDA GPU",
+        "auto",
+        choices={"auto": "Auto", "on": "On", "off": "Off"},
+    ),
     "max_new_tokens": Setting("Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, Slider(8, 2048, 8)),
     "temperature": Setting(
         "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.01), zero=True

@@ -47,7 +47,7 @@ class LocalBackend:
         store: a `ModelStore`, shared with other backends.
         dtype: as `resolve_dtype` takes it; "auto" is the pair's.
         device: as `resolve_device` takes it.
-        compiled: "auto", "on" or "off". All lanes are run the same way.
+        compiled: "on", "off", or "auto" for the pair's. All lanes are run the same way.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LocalBackend:
     ) -> None:
         self._store, self._pair = store, pair
         self._format = {"dtype": dtype, "device": device}
-        self._compiled = compiled
+        self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
         self._chose_threads = False
 

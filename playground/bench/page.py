@@ -103,7 +103,7 @@ def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:
     """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace."""
     session = uuid.uuid4().hex
     drafting = pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold, pair.nodes  # as the page opens
-    asked = [PROMPT, pair.name, "", "", *drafting, 0, max_new_tokens, 0, 1, 0, 1, 0, "", True]
+    asked = [PROMPT, pair.name, "", "", *drafting, 0, max_new_tokens, 0, 1, 0, 1, 0, "", True, "auto"]
     _call(url, session, "stream", asked)
     outputs = _call(url, session, "finish", [None])
     saved = next(output["value"]["url"] for output in outputs if isinstance(output, dict) and _is_file(output))

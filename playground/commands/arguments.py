@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def add_models(parser: argparse.ArgumentParser) -> None:
         "--early-exit", type=int, default=0, metavar="N", help="with --target: draft with its first N layers"
     )
     models.add_argument("--dtype", default="auto", choices=DTYPES, help=f"weights and arithmetic {DEFAULT}")
+    compiled = SETTINGS["compiled"]
+    models.add_argument("--compiled", default="auto", choices=[*compiled.choices], help=f"{compiled.help} {DEFAULT}")
     models.add_argument("--yes", action="store_true", help="download more than 1 GB without a question")
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
@@ -95,14 +98,14 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:
-    """The pair named by --pair, or by --target and --assistant.
+    """The pair named by --pair, or by --target and --assistant, to be run as --compiled says.
 
     Raises:
         PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
     """
     pair = _named_pair(options)
     _agree_to_download(pair, options)
-    return pair
+    return pair if options.compiled == "auto" else replace(pair, compiled=options.compiled)
 
 
 def _named_pair(options: argparse.Namespace) -> Pair:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import gradio as gr
@@ -12,7 +12,7 @@ from pydantic import Strict, TypeAdapter, ValidationError
 
 from playground.access import Access
 from playground.drafting_methods import METHODS, help_for
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.models.fit import Fit
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
@@ -52,6 +52,7 @@ class Asked:
     seed: int = default("seed")
     system: str = default("system")
     chat_template: Annotated[bool, Strict()] = default("chat_template")
+    compiled: str = default("compiled")
 
     def resolve(
         self, pairs: dict[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
@@ -69,6 +70,10 @@ class Asked:
             pair = pairs[asked.pair]
         else:
             raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
+        compiled = SETTINGS["compiled"]
+        check(compiled.accepts(asked.compiled), compiled.refusal(asked.compiled))
+        if asked.compiled != compiled.default:
+            pair = replace(pair, compiled=asked.compiled)
         of_request = [field.name for field in fields(Request) if field.name in SETTINGS]
         request = Request(**{name: getattr(asked, name) for name in of_request})
         settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
@@ -161,6 +166,12 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         for name in ("top_p", "top_k", "repetition_penalty"):
             made[name] = _slider(name)
         made["seed"] = gr.Number(Request.seed, precision=0, **_words("seed"))
+        made["compiled"] = gr.Dropdown(
+            [(label, name) for name, label in SETTINGS["compiled"].choices.items()],
+            value=SETTINGS["compiled"].default,
+            elem_id="compiled",
+            **_words("compiled"),
+        )
         made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **_words("keep_free_gb"))
     made["system"].render()
     made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))

@@ -208,10 +208,11 @@ def done(comparison: Comparison) -> str:
 
 
 def environment_line(environment: Environment) -> str:
-    """Device and precision, short enough for a status line."""
+    """Device, precision and what is not usual in the way passes are run, short enough for a status line."""
     threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
-    known = [part for part in (environment.device_name, environment.dtype, threads) if part]
-    return " · ".join(known) or "unknown device"
+    runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
+    known = [environment.device_name, environment.dtype, threads, "" if runner == "eager" else runner]
+    return " · ".join(filter(None, known)) or "unknown device"
 
 
 def run_at(environment: Environment) -> str:

@@ -27,11 +27,18 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("", request.prompt),
         ("System prompt", request.system or "none"),
         ("Ran on", f"{report.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
+        *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
         ("Run at", environment.created),
         *(("Note", note) for note in environment.notes),
     ]
+
+
+def passes(environment: Environment) -> str:
+    """How the target's passes were run, and what compiling them took before the lanes ran."""
+    took = "" if environment.compile_s is None else f", compiled beforehand in {environment.compile_s:.1f} s"
+    return f"{environment.runner}{took}"
 
 
 def verify_passes(environment: Environment) -> str:

@@ -37,19 +37,22 @@ class Graphs:
         self._capture = capture
         self._replays: dict[Hashable, Work] = {}
 
+    def lacks(self, key: Hashable) -> bool:
+        """Whether running this work would capture it first."""
+        return self._capture is not None and key not in self._replays
+
     def run(self, key: Hashable, work: Work) -> None:
         """Runs `work`, or replays what was captured of it under `key`."""
-        if key not in self._replays:
+        if self.lacks(key):
             self._replays[key] = self._captured(work)
-        self._replays[key]()
+        self._replays.get(key, work)()
 
     def clear(self) -> None:
         """Forgets what was captured, since the buffers have moved."""
         self._replays.clear()
 
     def _captured(self, work: Work) -> Work:
-        if self._capture is None:
-            return work
+        assert self._capture
         start = time.perf_counter()
         try:
             return self._capture(work)

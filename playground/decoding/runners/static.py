@@ -74,7 +74,8 @@ class StaticModel:
         if not self.cache.tensors:
             self.wide([0], 0, keep=1)  # allocates them
         for width in WIDTHS:
-            self.narrow([0] * width, 0)
+            if self.graphs.lacks(self._key(width)):
+                self.narrow([0] * width, 0)
         self.cache.clear()
 
     def reserve(self, length: int) -> None:
@@ -118,9 +119,12 @@ class StaticModel:
             self._holds_tree = bool(tree)
         self.cache.cursor.slots, self.cache.cursor.read = self._inputs.rows[2, :width], len(self._entries)
         with self._watching():
-            self.graphs.run((self._count, width, self._layers), partial(self._pass, width))
+            self.graphs.run(self._key(width), partial(self._pass, width))
         hidden = self._hidden[self._layers][:n] if self._layers else None
         return self._logits[:n], hidden
+
+    def _key(self, width: int) -> tuple[int, int, tuple[int, ...]]:
+        return self._count, width, self._layers
 
     def _pass(self, width: int) -> None:
         """What is captured: reads and writes the buffers alone."""
