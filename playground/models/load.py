@@ -5,8 +5,6 @@ Safetensors and GGUF only, and never code that came with a model.
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from playground.models.device import HALF, free_bytes, gigabytes
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
+from playground.models.sizing import BYTES, check_config, header, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
 from playground.trace import PassTime
@@ -179,10 +178,13 @@ def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: in
 @contextmanager
 def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
     """Raises:
-    PlaygroundError: in place of whatever transformers raised while it read these weights.
+    PlaygroundError: in place of whatever transformers raised while it read these weights; the block builds more than
+        they can fill.
     """
     try:
-        yield
+        check_config(weights)
+        with within_files(weights):
+            yield
     except PlaygroundError:
         raise
     except (torch.OutOfMemoryError, MemoryError):
@@ -219,16 +221,13 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
 
 def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
     """What a safetensors file takes once loaded: floating point tensors in `dtype` or `bits`, others as they are."""
-    with path.open("rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     total = 0
-    for key, tensor in header.items():
-        if key != "__metadata__":
-            start, end = tensor["data_offsets"]
-            stored = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}.get(tensor["dtype"])
-            quantised = stored_bits(key, tensor["shape"], bits) if bits and bits != HALF else None
-            wanted = HALF if bits == HALF else quantised or 8 * dtype.itemsize
-            total += int((end - start) * wanted / (8 * stored)) if stored else end - start
+    for key, tensor in header(path).items():
+        start, end = tensor["data_offsets"]
+        stored = BYTES.get(tensor["dtype"])
+        quantised = stored_bits(key, tensor["shape"], bits) if bits and bits != HALF else None
+        wanted = HALF if bits == HALF else quantised or 8 * dtype.itemsize
+        total += int((end - start) * wanted / (8 * stored)) if stored else end - start
     return total
 
 

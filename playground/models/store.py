@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
+from traceback import clear_frames
 from typing import TypeVar, cast
 
 import torch
@@ -114,9 +115,7 @@ class ModelStore:
             return
         self._models = {key: model for key, model in self._models.items() if key in wanted}
         self._checked.clear()
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        _collect()
 
     def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
         def load_it() -> LoadedModel:
@@ -142,5 +141,23 @@ class ModelStore:
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
         key = (name, format_)
         if key not in self._models:
-            self._models[key] = load_it()
+            try:
+                self._models[key] = load_it()
+            except BaseException as error:
+                _forget(error)
+                raise
         return cast(M, self._models[key])  # what `load_it` returned under this key
+
+
+def _forget(error: BaseException | None) -> None:
+    """Frees what was read before an error was raised: the frames of its traceback hold it."""
+    while error:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    _collect()
+
+
+def _collect() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import check_made_for, fetch
+from playground.models.sizing import within_files
 from playground.progress import Progress
 
 WEIGHTS = "medusa_lm_head.safetensors"
@@ -87,7 +88,7 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
         ("a vocabulary of {}", None if last is None else last.shape[0], text.vocab_size),
     ]
     check_made_for(weights.name, target.name, sizes)
-    with torch.device("meta"):
+    with torch.device("meta"), within_files(weights):
         network = MedusaHeads(target.model, count, blocks, own=last is not None)
     try:
         network.heads.load_state_dict(state, assign=True)

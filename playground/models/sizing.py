@@ -1,0 +1,158 @@
+"""What a config asks for, held against the weights that came with it, before anything is allocated.
+
+transformers builds a model on the meta device first, where a tensor takes no memory. Hooks of torch count what is
+built, and end it once it is far more than the files can fill: a config of a few KB could otherwise take all memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+
+from playground.errors import check
+from playground.models.fetch.files import ModelFiles
+
+CONFIG_BYTES, HEADER_BYTES = 4_000_000, 100_000_000  # the latter is safetensors' own limit
+COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counted to
+MOST = 2048
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # of floating point formats; others are quantised
+QUANTISED = 4  # values in a byte, at most
+MARGIN = 4  # tied weights are built twice, quantised ones too
+VALUES, PARAMETERS, MODULES, BUFFERS = 4_000_000, 4_000, 150_000, 2**28  # what any model may have, the last in bytes
+MOST_PARAMETERS = 100_000
+
+
+def header(path: Path) -> dict[str, dict[str, Any]]:
+    """The tensors of a safetensors file: dtype, shape and data_offsets.
+
+    Raises:
+        ValueError: the file is not whole, or is none.
+    """
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else HEADER_BYTES
+        if length >= HEADER_BYTES:
+            raise ValueError(f"{path.name} is no safetensors file")
+        tensors = json.loads(file.read(length))
+    tensors.pop("__metadata__", None)
+    held = sum(abs(end - start) for start, end in (tensor["data_offsets"] for tensor in tensors.values()))
+    if held > path.stat().st_size:
+        raise ValueError(f"{path.name} holds less than its header says")
+    return tensors
+
+
+def check_config(weights: ModelFiles) -> None:
+    """Raises:
+    PlaygroundError: config.json is too large, or has a number that no model has: lists of that length would be made.
+    """
+    path = weights.folder / "config.json"
+    if not path.is_file():
+        return
+    check(path.stat().st_size <= CONFIG_BYTES, f"The config.json of {weights.name} is no model's: it is too large.")
+    for key, value in _numbers(json.loads(path.read_text(encoding="utf-8"))):
+        check(
+            not COUNTS.search(key) or value <= MOST,
+            f"The config of {weights.name} asks for {value:,} as {key}; no model has more than {MOST:,}.",
+        )
+
+
+@contextmanager
+def within_files(weights: ModelFiles) -> Iterator[None]:
+    """Networks that this thread builds in the block have at most MARGIN times as many values as the files hold.
+
+    Raises:
+        PlaygroundError: the config asks for more.
+    """
+    counted = _Counted(weights)
+    with ExitStack() as stack:
+        for register, count in (
+            (hooks.register_module_parameter_registration_hook, counted.parameter),
+            (hooks.register_module_buffer_registration_hook, counted.buffer),
+            (hooks.register_module_module_registration_hook, counted.module),
+        ):
+            stack.callback(register(count).remove)
+        yield
+
+
+class _Counted:
+    """What one thread has built. A parameter that is set again, on its device or tied, counts once."""
+
+    def __init__(self, weights: ModelFiles) -> None:
+        self._weights, self._thread = weights, threading.get_ident()
+        self._built = {"values": 0, "tensors": 0, "modules": 0, "bytes of buffers": 0}
+        self._seen: set[tuple[int, str]] = set()
+
+    @cached_property
+    def _most(self) -> dict[str, int]:
+        """Read when something is built: before that, a loader may find that these are not the weights that it wants."""
+        values, tensors = _held(self._weights)
+        return {
+            "values": MARGIN * values + VALUES,
+            "tensors": min(MARGIN * tensors + PARAMETERS, MOST_PARAMETERS),
+            "modules": MODULES,
+            "bytes of buffers": BUFFERS,
+        }
+
+    def parameter(self, module: nn.Module, name: str, parameter: Tensor | None) -> None:
+        if parameter is not None and self._new(module, name):
+            self._add("values", parameter.numel())
+            self._add("tensors", 1)
+
+    def buffer(self, module: nn.Module, name: str, buffer: Tensor | None) -> None:
+        if buffer is not None and self._new(module, name):
+            self._add("bytes of buffers", buffer.numel() * buffer.itemsize)
+
+    def module(self, module: nn.Module, name: str, child: nn.Module | None) -> None:
+        if threading.get_ident() == self._thread:
+            self._add("modules", 1)
+
+    def _new(self, module: nn.Module, name: str) -> bool:
+        if threading.get_ident() != self._thread or (id(module), name) in self._seen:
+            return False
+        self._seen.add((id(module), name))
+        return True
+
+    def _add(self, what: str, count: int) -> None:
+        self._built[what] += count
+        check(
+            self._built[what] <= self._most[what],
+            f"The config of {self._weights.name} asks for a network of more than {self._most[what]:,} {what}, which "
+            "its weights cannot fill: config and weights do not belong together. Fetch or save the model again.",
+        )
+
+
+def _held(weights: ModelFiles) -> tuple[int, int]:
+    """The numbers of values, at most, and of tensors in the files."""
+    if weights.gguf:
+        return QUANTISED * (weights.folder / weights.gguf).stat().st_size, MOST_PARAMETERS
+    tensors = [tensor for path in weights.folder.glob("*.safetensors") for tensor in header(path).values()]
+    return sum(map(_values, tensors)), len(tensors)
+
+
+def _values(tensor: dict[str, Any]) -> int:
+    start, end = tensor["data_offsets"]
+    size = BYTES.get(tensor["dtype"])
+    return (end - start) // size if size else QUANTISED * (end - start)
+
+
+def _numbers(config: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers in it, each with the key that it, or the list with it, is under."""
+    if isinstance(config, dict):
+        for key_, value in config.items():
+            yield from _numbers(value, key_)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _numbers(value, key)
+    elif isinstance(config, (int, float)) and not (isinstance(config, float) and math.isnan(config)):
+        yield key, config
