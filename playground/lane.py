@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
@@ -13,6 +13,14 @@ from playground.settings import check_fields, default
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
+LOSSY = "lossy"  # in the name of a lane whose rule is not exact
+
+Rule = Literal["exact", "wrong-q", "top-2", "typical"]
+LOSSY_RULES: dict[Rule, str] = {
+    "wrong-q": "takes the drafter's probability for half of what it is",
+    "top-2": "accepts the target's two likeliest tokens",
+    "typical": "Medusa's typical acceptance",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,8 @@ class Lane:
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `nodes`: the largest number of tokens in a draft tree.
-    `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit.
+    `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit. `rule`:
+    which draft tokens are accepted; all but "exact" change the output.
     """
 
     name: str
@@ -67,9 +76,11 @@ class Lane:
     nodes: int = default("nodes")
     keep_free_gb: float = default("keep_free_gb")
     backend: str = LOCAL
+    rule: Rule = "exact"
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
 
     @property
     def program(self) -> str:
@@ -117,6 +128,11 @@ def assisted_lane(
     )
 
 
+def lossy(lane: Lane, rule: Rule) -> Lane:
+    """The lane with another rule, which its name tells."""
+    return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule)
+
+
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
     """The standard lane, and one lane for each of the pair's drafters. `settings`: as `assisted_lane` takes them."""
     return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
@@ -139,4 +155,5 @@ def label(lane: Lane) -> str:
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
-    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}"
+    rule = "" if lane.rule == "exact" else f", {LOSSY}: {lane.rule}"
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{rule}"

@@ -11,7 +11,7 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request
-from playground.metrics import PositionAcceptance, Resampled, Timed
+from playground.metrics import LawTest, NearTie, PositionAcceptance, Resampled, Timed
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
@@ -167,14 +167,74 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Differing:
+    """The first token in which a lane's greedy output differs from standard decoding's: its index, both texts ("" past
+    an output's end), and how close the choice was; None where one output ended before the other."""
+
+    question: int
+    turn: int
+    index: int
+    standard: str
+    other: str
+    near_tie: NearTie | None
+
+    @property
+    def fault(self) -> bool:
+        return self.near_tie is None or not self.near_tie.tie
+
+
+@dataclass(frozen=True)
+class LaneCheck:
+    """Whether a lane's output is the target's own. `lane`: its label. `outputs`: greedy ones that were compared, of
+    which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them in whose place a draft token
+    was accepted or rejected (of the standard lane, of all); None if there were too few."""
+
+    lane: str
+    outputs: int
+    identical: int
+    differing: tuple[Differing, ...]
+    sampled: int
+    law: LawTest | None
+
+    @property
+    def faults(self) -> tuple[Differing, ...]:
+        return tuple(each for each in self.differing if each.fault)
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults and (self.law is None or self.law.passed)
+
+
+@dataclass(frozen=True)
+class LosslessResult:
+    """`checks`: of the standard lane, as a control, and of each of `lanes`. `request`: of the last sampled answer."""
+
+    environment: Environment
+    request: Request
+    lanes: tuple[Lane, ...]
+    checks: tuple[LaneCheck, ...]
+    prompts: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True)
 class BenchResult:
     environment: Environment
     results: tuple[Measurement, ...]
 
 
-Result = SuiteResult | SweepResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep or bench wrote."
-KINDS: dict[str, type] = {"suite": SuiteResult, "sweep": SweepResult, "bench": BenchResult}
+Result = SuiteResult | SweepResult | LosslessResult | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, lossless or bench wrote."
+KINDS: dict[str, type] = {
+    "suite": SuiteResult,
+    "sweep": SweepResult,
+    "lossless": LosslessResult,
+    "bench": BenchResult,
+}
 
 
 def to_json(result: Result) -> dict[str, Any]:
@@ -192,9 +252,7 @@ def load(text: str | bytes) -> Result:
     try:
         data = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):
-        raise PlaygroundError(
-            "This file is not JSON. Choose a file that `--json` of suite, sweep or bench wrote."
-        ) from None
+        raise PlaygroundError(f"This file is not JSON. {CHOOSE}") from None
     return from_json(data)
 
 

@@ -15,18 +15,22 @@ import torch
 import transformers
 
 from playground import __version__
+from playground.decoding import scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.energy import EnergyMeter
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
+from playground.decoding.lossy import rule_of
 from playground.decoding.pass_cost import one_token_pass
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name
 from playground.models.footprint import weights_bytes
@@ -120,6 +124,19 @@ class LocalBackend:
             if choose_threads(one_token_pass(self.runners(models)(models.target))):
                 models.target.pass_times.clear()  # they were measured with another number of threads
 
+    def placed(self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int]) -> list[Placed]:
+        """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
+        model = self.models(lane).target.model
+        return scoring.placed(EagerRunner(model), Sampler(request, model.device), prompt_ids, answer)
+
+    def near_tie(
+        self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int
+    ) -> NearTie:
+        """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
+        model = self.models(lane).target.model
+        runners = EagerRunner(model), EagerRunner(model)
+        return scoring.near_tie(runners, model.dtype, Sampler(request, model.device), prompt_ids, answer, other)
+
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
         return self._store.get(self._pair, drafter=lane.drafter, progress=lambda step: None, **self._format)
@@ -180,6 +197,7 @@ class LocalRun:
             self.prompt_ids,
             min(self._room, self._request.max_new_tokens),
             self._models.target.eos_ids,
+            rule_of(self._lane),
         )
         try:
             for round_ in rounds:

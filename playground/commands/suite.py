@@ -158,7 +158,7 @@ def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> Any:
     if options.html:
         from playground.views import page_report
 
-        assert not isinstance(result, results.BenchResult)
+        assert isinstance(result, (results.SuiteResult, results.SweepResult))
         write(options.html, page_report.build(result, title))
     return result
 

@@ -24,7 +24,7 @@ from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import annotate, decide
+from playground.decoding.verify import Rule, annotate, decide
 from playground.trace import Round
 
 
@@ -37,6 +37,7 @@ def decode(
     prompt_ids: Sequence[int],
     max_new_tokens: int,
     eos_ids: Collection[int],
+    rule: Rule = decide,
 ) -> Iterator[Round]:
     """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
 
@@ -63,7 +64,7 @@ def decode(
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
         scores = sampler.scores(logits, partial(_context, ids, draft))
         try:
-            verdict = decide(draft, scores, sampler)
+            verdict = rule(draft, scores, sampler)
         except FloatingPointError:
             raise target.not_numbers() from None
         end_s = clock()

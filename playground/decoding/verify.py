@@ -41,6 +41,9 @@ class Verdict:
     draws: Sequence[float] = ()
 
 
+Rule = Callable[[Draft, torch.Tensor, Sampler], Verdict]  # as `decide`
+
+
 def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     """Accepts draft tokens and chooses the target's own.
 
@@ -60,7 +63,7 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     else:
         n, token, draws = speculative_sampling(draft, sampler.probabilities(scores), sampler)
         path = list(range(n))
-    return Verdict(path, token, _decisions(draft, path), draws)
+    return Verdict(path, token, decisions(draft, path), draws)
 
 
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
@@ -113,8 +116,9 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     return int(count), int(token), decided[: int(count) + 1]
 
 
-def _decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
-    """A token whose parent was accepted was compared with the target's choice; after a rejection none is."""
+def decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
+    """One for each draft token. A token whose parent was accepted was compared with the target's choice; after a
+    rejection none is."""
     verified = {-1, *path}
     return [
         "accepted" if i in verified else "rejected" if parent in verified else "unverified"

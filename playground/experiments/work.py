@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from playground.backends.base import Backend
-from playground.experiments import compare, suite, sweep
+from playground.experiments import compare, lossless, suite, sweep
 from playground.experiments.events import Event, Finished, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
@@ -155,7 +155,40 @@ class Sweep:
         return sweep.sweep_result(self.axis, self.values, self.lanes, result) if result else None
 
 
-EXPERIMENTS: dict[str, type[Experiment]] = {"suite": Suite, "sweep": Sweep}  # by the kind that the history names
+@dataclass(frozen=True)
+class Lossless:
+    """As `lossless.run`, of lanes of one pair."""
+
+    pair: Pair
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    temperature: float = 1.0
+    draws: int = 2048
+    record: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return (1 + len(self.lanes)) * (_tokens(self.questions) + self.draws)
+
+    def __call__(
+        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
+    ) -> None:
+        result = lossless.run(
+            standard_lane(self.pair), self.lanes, self.questions, backends,
+            temperature=self.temperature, draws=self.draws, record=_record(self.record), stop=stop, emit=emit,
+        )  # fmt: skip
+        if result:
+            emit(ResultReady(result))
+
+    def so_far(self) -> None:
+        """Nothing: it is checked at the end."""
+
+
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    "suite": Suite,
+    "sweep": Sweep,
+    "lossless": Lossless,
+}  # by the kind that the history names
 
 
 def _record(path: str) -> Record | None:

@@ -28,6 +28,7 @@ from playground.metrics.lane import (
     measure,
     measure_rounds,
 )
+from playground.metrics.lossless import LawTest, NearTie, Placed, judged, law_test
 from playground.metrics.pooled import Pooled, Resampled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.times import Gaps, gaps, inter_token_latencies, plain_pass_s, token_times, unsteadiness
 
@@ -36,7 +37,10 @@ __all__ = [
     "Equation",
     "FirstDifference",
     "Gaps",
+    "LawTest",
     "Metrics",
+    "NearTie",
+    "Placed",
     "Pooled",
     "PositionAcceptance",
     "Ranks",
@@ -57,6 +61,8 @@ __all__ = [
     "first_difference",
     "gaps",
     "inter_token_latencies",
+    "judged",
+    "law_test",
     "macro",
     "mean_accepted_length",
     "measure",

@@ -1,0 +1,78 @@
+"""What the target says of a text that is finished, in passes of its own: without drafts, trees or roll-backs, so that a
+fault in any of them shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+
+from playground.decoding.runners.base import Runner
+from playground.decoding.sampling import Sampler
+from playground.metrics.lossless import RANKS, NearTie, Placed
+
+CHUNK = 128  # tokens a pass: the logits of a long answer need not fit into memory at once
+
+
+def placed(target: Runner, sampler: Sampler, prompt: Sequence[int], answer: Sequence[int]) -> list[Placed]:
+    """Each token of the answer against the distribution that it should have been sampled from."""
+    found = []
+    most = RANKS[-1]
+    for at, scores in _rows(target, sampler, prompt, answer):
+        best = sampler.probabilities(scores).topk(min(most, scores.shape[1]), dim=-1)
+        found += [
+            Placed.of(p, ids.index(id_) if id_ in ids else most)
+            for p, ids, id_ in zip(best.values.tolist(), best.indices.tolist(), answer[at:], strict=False)
+        ]
+    return found
+
+
+def near_tie(
+    runners: tuple[Runner, Runner],
+    dtype: torch.dtype,
+    sampler: Sampler,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    other: int,
+) -> NearTie:
+    """The choice between the last token of the answer, which standard decoding chose, and another one.
+
+    Args:
+        runners: of the same target, with empty caches. The first reads the answer as standard decoding does, the
+            second in one pass: they differ by rounding alone.
+        dtype: of the model.
+    """
+    one_by_one, at_once = runners
+    for end in range(len(answer)):
+        ids = [*prompt, *answer[:end]]
+        logits = one_by_one.forward(ids[one_by_one.length :], keep=1)
+        one_by_one.commit(len(ids))
+    wide = at_once.forward(ids, keep=1)
+    narrow, wide = (sampler.scores(each, lambda row: ids)[0].double() for each in (logits, wide))
+    apart = narrow - wide
+    ulp = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(float(narrow[answer[-1]])) or 1))
+    return NearTie(
+        chosen=float(narrow[answer[-1]]),
+        other=float(narrow[other]),
+        rank=int((narrow > narrow[other]).sum()) + 1,
+        rounding=max(float((apart - apart.mean()).square().mean().sqrt()), ulp / 12**0.5),
+    )
+
+
+def _rows(
+    target: Runner, sampler: Sampler, prompt: Sequence[int], answer: Sequence[int]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """(tokens, vocabulary) scores of the next tokens of the answer, and the index of the first of them."""
+    text = [*prompt, *answer]
+    for start in range(0, len(answer), CHUNK):
+        first = len(prompt) + start  # the place of the first token that is scored
+        end = min(first + CHUNK, len(text)) - 1
+        logits = target.forward(text[target.length : end], keep=end + 1 - first)
+        target.commit(end)
+        yield start, sampler.scores(logits, partial(_before, text, first))
+
+
+def _before(text: Sequence[int], first: int, row: int) -> Sequence[int]:
+    return text[: first + row]

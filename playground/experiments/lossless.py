@@ -1,0 +1,114 @@
+"""Is a lane lossless? Greedy outputs are compared with standard decoding's, token for token; sampled tokens are tested
+against the distribution that the target gives them in a pass of its own."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from playground import metrics
+from playground.backends.base import Backend
+from playground.backends.local import LocalBackend
+from playground.experiments import suite
+from playground.experiments.events import Event, Progress
+from playground.experiments.questions import Question
+from playground.experiments.record import Record
+from playground.lane import LOCAL, Lane
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
+from playground.trace import Trace
+
+Asked = tuple[int, int]  # a question and a turn
+
+
+def asked(questions: Sequence[Question], temperature: float, draws: int) -> list[Question]:
+    """The questions greedily, then as many sampled ones, each with a seed of its own, as give so many tokens if all
+    answers are long. All tokens can be sampled: top-p and top-k cut nothing."""
+    whole = [replace(each, request=replace(each.request, temperature=0.0, top_p=1.0, top_k=0)) for each in questions]
+    sampled = -(-draws // questions[0].request.max_new_tokens)
+    return whole + [
+        Question(each.category, replace(each.request, temperature=temperature, seed=seed))
+        for seed, each in zip(range(sampled), itertools.cycle(whole), strict=False)
+    ]
+
+
+def run(
+    baseline: Lane,
+    lanes: Sequence[Lane],
+    questions: Sequence[Question],
+    backends: Mapping[str, Backend],
+    *,
+    temperature: float = 1.0,
+    draws: int = 2048,
+    record: Record | None = None,
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+) -> LosslessResult | None:
+    """As `suite.run`; None if it was stopped, or no question could be run.
+
+    Args:
+        lanes: of the backend in this process, each with a label of its own.
+        temperature: of the sampled answers.
+        draws: how many tokens to sample with each lane, at most.
+    """
+    backend = backends[LOCAL]
+    assert isinstance(backend, LocalBackend)
+    ask = asked(questions, temperature, draws)
+    result = suite.run(baseline, lanes, ask, backends, record=record, stop=stop, emit=emit)
+    if result is None or stop.is_set():
+        return None
+    emit(Progress("Checking against the target"))
+    names = dict.fromkeys(row.lane for row in result.rows)
+    greedy = {name: _traces(result, name, range(len(questions))) for name in names}
+    sampled = {name: _traces(result, name, range(len(questions), len(ask))) for name in names}
+    return LosslessResult(
+        environment=result.environment,
+        request=ask[-1].request,
+        lanes=tuple(lanes),
+        checks=tuple(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend) for name in names),
+        prompts=result.prompts[: len(questions)],
+        failures=result.failures,
+    )
+
+
+def _traces(result: SuiteResult, lane: str, questions: range) -> dict[Asked, Trace]:
+    rows = zip(result.rows, result.traces, strict=True)
+    return {(row.question, row.turn): trace for row, trace in rows if row.lane == lane and row.question in questions}
+
+
+def _check(
+    lane: str,
+    standard: Mapping[Asked, Trace],
+    answers: Mapping[Asked, Trace],
+    sampled: Mapping[Asked, Trace],
+    backend: LocalBackend,
+) -> LaneCheck:
+    found = [_differing(*at, standard[at], trace, backend) for at, trace in answers.items()]
+    differing = tuple(each for each in found if each)
+    judged: list[metrics.Placed] = []
+    tokens = 0
+    for trace in sampled.values():
+        placed = backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), _ids(trace.token_ids))
+        tested = placed if lane == STANDARD else itertools.compress(placed, metrics.judged(trace.rounds))
+        judged += tested
+        tokens += len(placed)
+    return LaneCheck(lane, len(answers), len(answers) - len(differing), differing, tokens, metrics.law_test(judged))
+
+
+def _differing(question: int, turn: int, standard: Trace, other: Trace, backend: LocalBackend) -> Differing | None:
+    first = metrics.first_difference(standard, other)
+    if first is None:
+        return None
+    text = lambda trace: trace.tokens[first.index].text if first.index < len(trace.tokens) else ""  # noqa: E731
+    ours, theirs = first.token_ids
+    tie = None
+    if ours is not None and theirs is not None:
+        answer = _ids(standard.token_ids)[: first.index + 1]
+        tie = backend.near_tie(standard.lane, standard.request, _ids(standard.prompt_ids), answer, theirs)
+    return Differing(question, turn, first.index, text(standard), text(other), tie)
+
+
+def _ids(ids: Sequence[int | None] | None) -> list[int]:
+    """Those of a lane in this process, which reports them all."""
+    return [id_ for id_ in ids or () if id_ is not None]

@@ -1,0 +1,144 @@
+"""Whether a lane's output is the target's own: what a difference in greedy decoding means, and whether sampled tokens
+follow the target's distribution."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+
+from playground.trace import Round
+
+RANKS = (1, 2, 4, 16)  # the last rank of each class of tokens; the tokens after it are one class more
+SIGNIFICANCE = 0.001  # a p-value below this is a fault; low, since many lanes are tested
+POWER = 0.8  # the chance to find the smallest bias that is named
+LEAST_EXPECTED = 5  # tokens in a class, for the chi-square distribution to hold
+DEVIATIONS = 4  # of what rounding does to a choice, up to which a difference counts as a tie
+
+
+@dataclass(frozen=True)
+class NearTie:
+    """A place where a lane wrote another token than standard decoding: how close was the choice?
+
+    `chosen`, `other`: the target's logits of the two tokens. `rank`: the other token's, 2 if they are the two best.
+    `rounding`: what rounding does to a logit here, as the standard deviation over the vocabulary of the difference
+    between a pass over the whole text and standard decoding's passes over one token each; at least that of rounding a
+    logit of this size once, 1 / √12 of a unit in the last place of the model's number format.
+    """
+
+    chosen: float
+    other: float
+    rank: int
+    rounding: float
+
+    @property
+    def margin(self) -> float:
+        return abs(self.chosen - self.other)
+
+    @property
+    def in_roundings(self) -> float:
+        return self.margin / self.rounding
+
+    @property
+    def tie(self) -> bool:
+        """Whether rounding explains the difference. Two logits, each off by `rounding` between the lanes, are off from
+        one another by √2 times as much; four standard deviations of that are allowed."""
+        return self.in_roundings <= DEVIATIONS * math.sqrt(2)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A sampled token against the target's distribution p at its place. `rank`: the class of its rank (see RANKS), from
+    0. `chances`: what p gives each class, adding up to 1."""
+
+    rank: int
+    chances: tuple[float, ...]
+
+    @classmethod
+    def of(cls, best: Sequence[float], index: int) -> Placed:
+        """`best`: p of the likeliest tokens, in order; `index`: of the token among them, or past their end."""
+        shares = [sum(best[low:high]) for low, high in itertools.pairwise((0, *RANKS))]
+        return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))))
+
+
+@dataclass(frozen=True)
+class LawTest:
+    """Whether sampled tokens follow the target's distribution.
+
+    If a lane is exact, a token has rank class c with the chance that p gives c, whatever came before it. So over all
+    tokens the counts of the classes, less what they should be, have mean 0 and a covariance that p gives too: their
+    squared length in that metric follows the chi-square distribution. A bias that moves probability only between tokens
+    of one class is not seen.
+
+    `draws`: tokens tested. `bias`: the total variation distance of the observed classes from the expected ones.
+    `smallest_bias`: what probability must move between classes to be found with a chance of POWER.
+    """
+
+    draws: int
+    p_value: float
+    bias: float
+    smallest_bias: float
+
+    @property
+    def passed(self) -> bool:
+        return self.p_value >= SIGNIFICANCE
+
+
+def judged(rounds: Sequence[Round]) -> list[bool]:
+    """Of each output token, whether a draft token was accepted or rejected in its place. Whether one is, is settled
+    before it is drawn, so these tokens alone follow the target's distribution too; and they are those that a wrong rule
+    changes."""
+    own = [[*(True for _ in each.accepted), *([each.target.reason == "correction"] if each.target else [])]
+           for each in rounds]  # fmt: skip
+    return list(itertools.chain.from_iterable(own))
+
+
+def law_test(tokens: Sequence[Placed]) -> LawTest | None:
+    """None if there are too few tokens for two classes."""
+    if not tokens:
+        return None
+    chances = np.array([token.chances for token in tokens])
+    chances /= chances.sum(1, keepdims=True)
+    seen = np.eye(chances.shape[1])[[token.rank for token in tokens]]
+    groups = _groups(chances.sum(0))
+    if len(groups) < 2:
+        return None
+    chances, seen = (np.stack([of[:, group].sum(1) for group in groups], axis=1) for of in (chances, seen))
+    excess = (seen - chances).sum(0)
+    covariance = np.diag(chances.sum(0)) - chances.T @ chances
+    freedom = len(groups) - 1
+    statistic = float(excess[1:] @ np.linalg.solve(covariance[1:, 1:], excess[1:]))
+    # A shift of δ between a set of classes and the others has a noncentrality of at least n δ² / variance of the set.
+    sets = np.array(list(itertools.product((0, 1), repeat=len(groups))))
+    widest = float(np.einsum("si,ij,sj->s", sets, covariance, sets).max())
+    n = len(tokens)
+    return LawTest(
+        draws=n,
+        p_value=float(stats.chi2.sf(statistic, freedom)),
+        bias=float(np.abs(excess).sum() / 2 / n),
+        smallest_bias=math.sqrt(_noncentrality(freedom) * widest) / n,
+    )
+
+
+def _groups(expected: np.ndarray) -> list[list[int]]:
+    """Neighbouring classes, taken together until each group expects enough tokens."""
+    groups: list[list[int]] = []
+    for i in range(len(expected)):
+        if groups and expected[groups[-1]].sum() < LEAST_EXPECTED:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    if len(groups) > 1 and expected[groups[-1]].sum() < LEAST_EXPECTED:
+        last = groups.pop()
+        groups[-1] += last
+    return groups
+
+
+def _noncentrality(freedom: int) -> float:
+    """Of the chi-square distribution that exceeds the bound of SIGNIFICANCE with a chance of POWER."""
+    bound = stats.chi2.isf(SIGNIFICANCE, freedom)
+    return float(optimize.brentq(lambda x: stats.ncx2.sf(bound, freedom, x) - POWER, 1e-3, 200))

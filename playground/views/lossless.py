@@ -1,0 +1,102 @@
+"""Whether lanes are lossless, as a table and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from playground.lane import LOSSY
+from playground.metrics import lossless
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult
+from playground.views.suite import UNKNOWN, Table
+
+
+def table(result: LosslessResult) -> Table:
+    """A row for each lane."""
+    return Table(
+        "Is the output the target's own?",
+        ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
+         "p-value", "bias seen", "smallest bias found"),
+        tuple(map(_row, result.checks)),
+        numbers=8,
+    )  # fmt: skip
+
+
+def findings(result: LosslessResult) -> list[str]:
+    """A sentence for each lane, and one for each greedy output that differs."""
+    return [sentence for check in result.checks if check.lane != STANDARD for sentence in _sentences(check, result)]
+
+
+def method(result: LosslessResult) -> str:
+    """What was compared with what."""
+    asked = result.request
+    return (
+        f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
+        f"decoding's, token for token. Of the tokens sampled at temperature {asked.temperature:g}, those in whose "
+        "place a draft token was accepted or rejected are tested against the distribution that the target gives them "
+        "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square, a fault below "
+        f"p = {lossless.SIGNIFICANCE:g}. The smallest bias is the probability that must move between ranks to be found "
+        f"with a chance of {lossless.POWER:.0%}."
+    )
+
+
+def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
+    verdict = "lossless as far as this can see" if check.passed else "NOT lossless"
+    yield f"{check.lane}: {verdict}. {_greedy(check)} {_sampled(check)}"
+    for each in check.differing:
+        yield f"{check.lane}, {_where(each, result)}: {_difference(each)}"
+
+
+def _greedy(check: LaneCheck) -> str:
+    if check.identical == check.outputs:
+        return f"All {check.outputs} greedy outputs are identical."
+    ties, faults = len(check.differing) - len(check.faults), len(check.faults)
+    found = [f"{n} differ {why}" for n, why in ((ties, "at a tie within rounding"), (faults, "by a real fault")) if n]
+    return f"{check.identical} of {check.outputs} greedy outputs are identical; {' and '.join(found)}."
+
+
+def _sampled(check: LaneCheck) -> str:
+    law = check.law
+    if law is None:
+        return f"Of {check.sampled:,} sampled tokens too few were drafted to test."
+    tested = f"{law.draws:,} sampled tokens that were drafted"
+    if law.passed:
+        power = f"a bias of {law.smallest_bias:.1%} would have been found"
+        return f"{tested} follow the target's distribution (p = {law.p_value:.2g}; {power})."
+    return f"{tested} do not follow the target's distribution (p = {law.p_value:.1g}, {law.bias:.1%} off)."
+
+
+def _difference(each: Differing) -> str:
+    token = f"token {each.index + 1} is {each.other!r} instead of {each.standard!r}"
+    if each.near_tie is None:
+        return f"{token}; one output ended before the other: a real fault."
+    tie = each.near_tie
+    second = "the second-best token" if tie.rank == 2 else f"the target's token of rank {tie.rank}"
+    verdict = "a tie within rounding" if tie.tie else "a real fault"
+    return (
+        f"{token}, {second}; logits {tie.chosen:.4g} and {tie.other:.4g}, a margin of {tie.margin:.2g}, "
+        f"{tie.in_roundings:.1f} times what rounding does here: {verdict}."
+    )
+
+
+def _where(each: Differing, result: LosslessResult) -> str:
+    text = " ".join(result.prompts[each.question].split())
+    turn = f", turn {each.turn}" if each.turn > 1 else ""
+    return f"prompt {each.question + 1}{turn} ({text[:40]}{'…' if len(text) > 40 else ''})"
+
+
+def _row(check: LaneCheck) -> tuple[str, ...]:
+    law = check.law
+    plain = check.lane == STANDARD
+    verdict = "pass" if check.passed else "FAIL"
+    return (
+        check.lane,
+        f"{verdict} (control)" if plain else f"{verdict}, {LOSSY} rule" if LOSSY in check.lane else verdict,
+        f"{check.identical} of {check.outputs}",
+        str(len(check.differing) - len(check.faults)),
+        str(len(check.faults)),
+        f"{check.sampled:,}",
+        f"{law.draws:,}" if law else "0",
+        f"{law.p_value:.2g}" if law else UNKNOWN,
+        f"{law.bias:.1%}" if law else UNKNOWN,
+        f"{law.smallest_bias:.1%}" if law else UNKNOWN,
+    )

@@ -1,0 +1,125 @@
+"""The check of losslessness passes for exact lanes and fails for each lossy rule, on tiny models of transformers' own
+classes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from playground import metrics, results
+from playground.backends.local import LocalBackend
+from playground.errors import PlaygroundError
+from playground.experiments import lossless
+from playground.experiments.questions import Question
+from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, label, lossy, standard_lane
+from playground.metrics import NearTie, Placed, law_test
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from playground.results import STANDARD
+from playground.views import lossless as view
+from tests.tiny import small_llama
+
+ASKED = [Question("qa", Request(f"The waves count {what}", max_new_tokens=32)) for what in ("winters", "a few tokens")]
+
+
+@pytest.fixture
+def pair(tiny_folder, tmp_path, tiny_tokenizer):
+    """A sharp target, and another model that drafts for it and is often wrong."""
+    target, drafter = (small_llama(tiny_tokenizer, initializer_range=spread) for spread in (0.3, 0.25))
+    for name, model in (("target", target), ("drafter", drafter)):
+        model.save_pretrained(tmp_path / name)
+        tiny_tokenizer.save_pretrained(tmp_path / name)
+    return custom_pair(str(tmp_path / "target"), str(tmp_path / "drafter"), "assistant")
+
+
+def run(pair, lanes, draws=320, asked=ASKED, **more):
+    backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
+    return lossless.run(
+        standard_lane(pair), lanes, asked, backends, draws=draws, stop=threading.Event(), emit=lambda e: None, **more
+    )
+
+
+def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):
+    exact = [assisted_lane(pair, name, 3) for name in ("assistant", "ngram")]
+    wrong = [lossy(exact[0], rule) for rule in LOSSY_RULES]
+    result = run(pair, [*exact, *wrong])
+    passed = {check.lane: check.passed for check in result.checks}
+    assert passed == {STANDARD: True} | {label(lane): lane in exact for lane in [*exact, *wrong]}
+    assert not result.passed
+    of = {check.lane: check for check in result.checks}
+    assert of[label(wrong[0])].identical == 2, "greedy decoding uses no q"
+    assert all(check.identical == check.outputs == 2 for check in result.checks[:3])
+    assert result.checks[0].sampled > result.checks[1].law.draws > 50
+    said = "\n".join(view.findings(result))
+    assert said.count("NOT lossless") == 3 and "a real fault" in said
+    assert view.table(result).markdown().count("FAIL, lossy rule") == 3
+    assert results.load(json.dumps(results.to_json(result))) == result
+
+
+def test_a_lossy_lane_says_so_in_its_name(pair):
+    lane = lossy(assisted_lane(pair, "ngram"), "typical")
+    assert "lossy: typical" in lane.name and "lossy: typical" in label(lane)
+    with pytest.raises(PlaygroundError, match="must be named lossy"):
+        Lane("Assisted", "t", rule="typical")
+
+
+def test_a_difference_within_rounding_is_a_tie_and_any_other_a_fault():
+    assert NearTie(chosen=20.0, other=20.0, rank=2, rounding=0.01).tie
+    assert NearTie(chosen=20.0, other=19.95, rank=2, rounding=0.01).tie
+    assert not NearTie(chosen=20.0, other=19.9, rank=2, rounding=0.01).tie
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_margin_is_measured_in_what_rounding_does(pair, dtype):
+    backend, lane = LocalBackend(ModelStore(), pair, dtype, "cpu"), standard_lane(pair)
+    backend.load(lane, lambda step: None)
+    started = backend.run(lane, ASKED[0].request)
+    answer = [token.id for round_ in started.rounds for token in round_.tokens][:5]
+    other = (answer[-1] + 1) % 200
+    tie = backend.near_tie(lane, ASKED[0].request, started.prompt_ids, answer, other)
+    assert not tie.tie and tie.rank >= 2 and tie.chosen > tie.other
+    assert (1e-8 < tie.rounding < 1e-4) if dtype == "float32" else (1e-3 < tie.rounding < 1)
+
+
+def test_what_was_drafted_is_judged_up_to_the_first_rejection(pair):
+    backend, lane = LocalBackend(ModelStore(), pair, "float32", "cpu"), assisted_lane(pair, "assistant", 3)
+    backend.load(lane, lambda step: None)
+    rounds = list(backend.run(lane, replace(ASKED[0].request, temperature=1.0)).rounds)
+    judged = metrics.judged(rounds)
+    assert len(judged) == sum(len(round_.tokens) for round_ in rounds)
+    assert sum(judged) == sum(token.decision != "unverified" for round_ in rounds for token in round_.drafted)
+
+
+def drawn(n, bias, seed=0):
+    """Tokens of random distributions; `bias` of the probability of the likeliest token goes to the others."""
+    rng = np.random.default_rng(seed)
+    tokens = []
+    for _ in range(n):
+        p = np.sort(rng.dirichlet(np.full(40, 0.2)))[::-1]
+        law = p.copy()
+        taken = min(bias, p[0])
+        law[0] -= taken
+        law[1:] += taken / 39
+        tokens.append(Placed.of(p[:16].tolist(), int(min(rng.choice(40, p=law), 16))))
+    return tokens
+
+
+def test_tokens_of_the_law_pass_as_often_as_they_should():
+    p_values = [law_test(drawn(200, 0.0, seed)).p_value for seed in range(60)]
+    assert 0.3 < np.median(p_values) < 0.7
+    assert sum(p < 0.05 for p in p_values) < 9
+
+
+def test_a_bias_of_the_named_size_is_found_four_times_in_five():
+    found = [law_test(drawn(400, law_test(drawn(400, 0.0)).smallest_bias, seed)) for seed in range(30)]
+    assert sum(not test.passed for test in found) >= 20
+    assert np.mean([test.bias for test in found]) == pytest.approx(found[0].smallest_bias, rel=0.3)
+
+
+def test_too_few_tokens_are_no_test():
+    assert law_test([]) is None
+    assert law_test(drawn(5, 0.0)) is None
