@@ -1,19 +1,21 @@
-# The playground as an image, with the starter model in it.
+# The playground as an image, with the starter model in it. docs/deploy.md says how to run it.
 #
 #   docker build -t playground .                             CPU
-#   docker build -t playground --build-arg TORCH=cu128 .     GPU: the CUDA version that your driver has; run with --gpus all
-#   docker run -p 7860:7860 playground
+#   docker build -t playground --build-arg TORCH=cu128 .     GPU: the CUDA version that your driver has
 FROM python:3.12-slim
 
-# cpu, or a CUDA version as uv names it: cu126, cu128, cu130 …
+# cpu, or a CUDA version as uv names it (cu126, cu128, cu130 …), from PyTorch's index; empty for the torch of PyPI.
 ARG TORCH=cpu
 # 1 puts the starter model into the image; 0 leaves it to the first start, which then needs the network.
 ARG STARTER=1
 
-RUN pip install --no-cache-dir uv && useradd --create-home --uid 1000 user
+# A Space runs its image as user 1000. A volume that is mounted on the cache belongs to its user, as the folder does.
+RUN pip install --no-cache-dir uv \
+    && useradd --create-home --uid 1000 user \
+    && install --directory --owner=user --group=user /home/user/app /home/user/.cache
 WORKDIR /home/user/app
 COPY requirements.txt .
-RUN uv pip install --system --no-cache --torch-backend=${TORCH} -r requirements.txt
+RUN uv pip install --system --no-cache ${TORCH:+--torch-backend=${TORCH}} -r requirements.txt
 
 USER user
 ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860

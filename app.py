@@ -71,6 +71,7 @@ def main() -> None:
             server_port=args.port,
             share=args.share,
             mcp_server=args.mcp,
+            ssr_mode=False,  # which Spaces switch on: the page is made and tested without it
             **page.look(),
             **page.bounds(access),
         )
