@@ -54,7 +54,7 @@ def run(work: Experiment, title: str, *, device: str, again: bool) -> Result:
             jobs.stop(name)
             for _ in jobs.watch(name):
                 pass
-    result, entry = jobs.result(name), history.entry(name)
+    result, entry = jobs.result(name), jobs.entry(name)
     if entry.status == "failed":
         raise PlaygroundError(entry.note)
     if entry.status == "stopped":

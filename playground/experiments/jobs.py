@@ -4,6 +4,7 @@ up again by its id."""
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError, check
 from playground.experiments.background import Run
 from playground.experiments.events import Event, Progress, PromptDone, ResultReady
-from playground.experiments.history import COMPARE, History
+from playground.experiments.history import COMPARE, Entry, History, Status
 from playground.experiments.work import EXPERIMENTS, Experiment
 from playground.presets import Pair
 from playground.results import Result
@@ -33,6 +34,7 @@ class _Job:
     thread: threading.Thread
     stopped: bool = False
     run: Run | None = None  # it waits for the device
+    ended: tuple[Status, str] | None = None  # with what the history should note; a full disk may have kept it from it
     events: list[Event] = field(default_factory=list)
 
 
@@ -65,7 +67,7 @@ class Jobs:
         Raises:
             PlaygroundError: there is no such experiment, or it runs.
         """
-        work, entry = _work(self._history, name, owner), self._history.entry(name, owner)
+        work, entry = _work(self._history, name, owner), self.entry(name, owner)
         check(entry.status != "running", f"{entry.title} runs already.")
         self._begin(name, work)
 
@@ -89,6 +91,15 @@ class Jobs:
             if ended:
                 return
             job.thread.join(timeout=1 / hz)
+
+    def entry(self, name: str, owner: str = "") -> Entry:
+        """As the history has it, and how it ended even if the history could not be written.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment.
+        """
+        entry, job = self._history.entry(name, owner), self._jobs.get(name)
+        return replace(entry, status=job.ended[0], note=job.ended[1]) if job and job.ended else entry
 
     def stop(self, name: str, owner: str = "") -> None:
         """Ends it within one round; returns at once. What was finished stays.
@@ -119,7 +130,12 @@ class Jobs:
         follow.start()
 
     def _follow(self, name: str, work: Experiment) -> None:
-        job, ticket = self._jobs[name], self._queue.join()
+        job = self._jobs[name]
+        job.ended = self._outcome(name, job, work)
+        self._note(name, *job.ended)
+
+    def _outcome(self, name: str, job: _Job, work: Experiment) -> tuple[Status, str]:
+        ticket = self._queue.join()
         try:
             while self._queue.ahead(ticket) and not job.stopped:
                 time.sleep(1 / HZ)
@@ -130,25 +146,32 @@ class Jobs:
                         job.run.stop()
                     for event in batch:
                         self._take(name, job, event)
-            self._history.update(name, "stopped" if job.stopped else "finished")
+            return ("stopped" if job.stopped else "finished"), ""
         except PlaygroundError as problem:
-            self._history.update(name, "failed", note=str(problem))
+            return "failed", str(problem)
         except Exception:
             logger.exception("experiment %s failed", name)
-            self._history.update(name, "failed", note=OURS)
+            return "failed", OURS
         finally:
             self._queue.leave(ticket)
 
     def _take(self, name: str, job: _Job, event: Event) -> None:
         match event:
             case Progress(label):
-                self._history.update(name, "running", note=label)
+                self._note(name, "running", label)
             case PromptDone(number, total):
-                self._history.update(name, "running", fraction=number / total)
+                self._note(name, "running", fraction=number / total)
                 event = replace(event, result=replace(event.result, traces=()))  # they are in the record
             case ResultReady(result):
-                self._history.update(name, "running", result=results.to_json(result))
+                self._note(name, "running", result=results.to_json(result))
         job.events.append(event)
+
+    def _note(self, name: str, status: Status, note: str = "", **more: Any) -> None:
+        """In the history. Where it cannot be written, the experiment goes on: its rows are in the record."""
+        try:
+            self._history.update(name, status, note=note, **more)
+        except sqlite3.Error as error:
+            logger.warning("the history does not have that experiment %s is %s: %s", name, status, error)
 
 
 def kept(history: History, name: str, owner: str = "") -> Result | Comparison | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from playground.experiments.events import PromptDone
 from playground.experiments.history import History
 from playground.experiments.jobs import WAITING, Jobs
 from playground.experiments.questions import Question
+from playground.experiments.record import Record
 from playground.experiments.work import Suite, Sweep
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
@@ -118,6 +120,24 @@ def test_one_that_fails_says_why(history, work):
     entry = history.entry(name)
     assert entry.status == "failed" and "no/such/folder/anywhere" in entry.note
     assert jobs.result(name) is None
+
+
+def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history, work, monkeypatch):
+    def full(self, line):
+        if "rows" in line:
+            monkeypatch.setattr(History, "update", unwritable)
+            raise self._unwritten(OSError(28, "No space left on device"))
+        write(self, line)
+
+    def unwritable(self, *_, **__):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    write = Record._write
+    monkeypatch.setattr(Record, "_write", full)
+    jobs = jobs_of(history)
+    name = jobs.start(work, "mine")
+    ended(jobs, name)
+    assert jobs.entry(name).status == "failed" and "No space left on device" in jobs.entry(name).note
 
 
 def test_a_crash_of_the_program_leaves_what_can_be_taken_up(history, work, monkeypatch):
