@@ -148,6 +148,13 @@ def _runs(pair: Pair, lane: Lane) -> bool:
     return known and pair.target == lane.target and pair.weights_of(lane.drafter) == lane.assistant
 
 
+def samples_drafts(lane: Lane) -> bool:
+    """Whether a drafter of this process samples its tokens, at a temperature, rather than choose them: a chain of a
+    model or network does, but for one of another tokenizer."""
+    method = METHODS[lane.drafter]
+    return method.weights is not None and method.name != "universal"
+
+
 def label(lane: Lane) -> str:
     """A short name for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
     if lane.backend != LOCAL:

@@ -11,7 +11,7 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request
-from playground.metrics import LawTest, NearTie, PositionAcceptance, Resampled, Timed
+from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
@@ -187,7 +187,7 @@ class Differing:
 class LaneCheck:
     """Whether a lane's output is the target's own. `lane`: its label. `outputs`: greedy ones that were compared, of
     which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them in whose place a draft token
-    was accepted or rejected (of the standard lane, of all); None if there were too few."""
+    was accepted or rejected (of the standard lane, of all). Tests are None where there were too few tokens."""
 
     lane: str
     outputs: int
@@ -195,6 +195,7 @@ class LaneCheck:
     differing: tuple[Differing, ...]
     sampled: int
     law: LawTest | None
+    acceptance: AcceptanceTest | None
 
     @property
     def faults(self) -> tuple[Differing, ...]:
@@ -202,7 +203,7 @@ class LaneCheck:
 
     @property
     def passed(self) -> bool:
-        return not self.faults and (self.law is None or self.law.passed)
+        return not self.faults and all(test.passed for test in (self.law, self.acceptance) if test)
 
 
 @dataclass(frozen=True)

@@ -124,10 +124,17 @@ class LocalBackend:
             if choose_threads(one_token_pass(self.runners(models)(models.target))):
                 models.target.pass_times.clear()  # they were measured with another number of threads
 
-    def placed(self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int]) -> list[Placed]:
+    def placed(
+        self,
+        lane: Lane,
+        request: Request,
+        prompt_ids: Sequence[int],
+        answer: Sequence[int],
+        drafted: Sequence[Sequence[int]],
+    ) -> list[Placed]:
         """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
         model = self.models(lane).target.model
-        return scoring.placed(EagerRunner(model), Sampler(request, model.device), prompt_ids, answer)
+        return scoring.placed(EagerRunner(model), Sampler(request, model.device), prompt_ids, answer, drafted)
 
     def near_tie(
         self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int

@@ -16,16 +16,24 @@ from playground.metrics.lossless import RANKS, NearTie, Placed
 CHUNK = 128  # tokens a pass: the logits of a long answer need not fit into memory at once
 
 
-def placed(target: Runner, sampler: Sampler, prompt: Sequence[int], answer: Sequence[int]) -> list[Placed]:
-    """Each token of the answer against the distribution that it should have been sampled from."""
+def placed(
+    target: Runner,
+    sampler: Sampler,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    drafted: Sequence[Sequence[int]],
+) -> list[Placed]:
+    """Each token of the answer against the distribution that it should have been sampled from. `drafted`: for each, the
+    ids that were drafted in its place."""
     found = []
     most = RANKS[-1]
     for at, scores in _rows(target, sampler, prompt, answer):
-        best = sampler.probabilities(scores).topk(min(most, scores.shape[1]), dim=-1)
-        found += [
-            Placed.of(p, ids.index(id_) if id_ in ids else most)
-            for p, ids, id_ in zip(best.values.tolist(), best.indices.tolist(), answer[at:], strict=False)
-        ]
+        p = sampler.probabilities(scores)
+        best = p.topk(min(most, p.shape[1]), dim=-1)
+        for row, (chances, ids) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+            id_ = answer[at + row]
+            index = ids.index(id_) if id_ in ids else most
+            found.append(Placed.of(chances, index, p[row, list(drafted[at + row])].tolist()))
     return found
 
 

@@ -15,9 +15,9 @@ from playground.experiments import suite
 from playground.experiments.events import Event, Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
-from playground.lane import LOCAL, Lane
+from playground.lane import LOCAL, Lane, samples_drafts
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
-from playground.trace import Trace
+from playground.trace import DraftToken, Trace
 
 Asked = tuple[int, int]  # a question and a turn
 
@@ -86,14 +86,25 @@ def _check(
 ) -> LaneCheck:
     found = [_differing(*at, standard[at], trace, backend) for at, trace in answers.items()]
     differing = tuple(each for each in found if each)
-    judged: list[metrics.Placed] = []
-    tokens = 0
+    places: list[Sequence[DraftToken]] = []
+    tokens: list[metrics.Placed] = []
     for trace in sampled.values():
-        placed = backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), _ids(trace.token_ids))
-        tested = placed if lane == STANDARD else itertools.compress(placed, metrics.judged(trace.rounds))
-        judged += tested
-        tokens += len(placed)
-    return LaneCheck(lane, len(answers), len(answers) - len(differing), differing, tokens, metrics.law_test(judged))
+        judged = metrics.judged(trace.rounds)
+        drafted = [_ids([token.id for token in each]) for each in judged]
+        ids = _ids(trace.token_ids)
+        tokens += backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
+        places += judged
+    tested = tokens if lane == STANDARD else list(itertools.compress(tokens, places))
+    samples = any(samples_drafts(trace.lane) for trace in sampled.values())
+    return LaneCheck(
+        lane=lane,
+        outputs=len(answers),
+        identical=len(answers) - len(differing),
+        differing=differing,
+        sampled=len(tokens),
+        law=metrics.law_test(tested),
+        acceptance=metrics.acceptance_test(places, tokens, samples),
+    )
 
 
 def _differing(question: int, turn: int, standard: Trace, other: Trace, backend: LocalBackend) -> Differing | None:

@@ -28,11 +28,12 @@ from playground.metrics.lane import (
     measure,
     measure_rounds,
 )
-from playground.metrics.lossless import LawTest, NearTie, Placed, judged, law_test
+from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Pooled, Resampled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.times import Gaps, gaps, inter_token_latencies, plain_pass_s, token_times, unsteadiness
 
 __all__ = [
+    "AcceptanceTest",
     "Difference",
     "Equation",
     "FirstDifference",
@@ -50,6 +51,7 @@ __all__ = [
     "Timed",
     "acceptance_by_position",
     "acceptance_rate",
+    "acceptance_test",
     "accepted_up_to",
     "add_positions",
     "compare",

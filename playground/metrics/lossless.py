@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from playground.trace import Round
+from playground.metrics.drafts import positions
+from playground.trace import DraftToken, Round
 
 RANKS = (1, 2, 4, 16)  # the last rank of each class of tokens; the tokens after it are one class more
 SIGNIFICANCE = 0.001  # a p-value below this is a fault; low, since many lanes are tested
@@ -53,16 +54,18 @@ class NearTie:
 @dataclass(frozen=True)
 class Placed:
     """A sampled token against the target's distribution p at its place. `rank`: the class of its rank (see RANKS), from
-    0. `chances`: what p gives each class, adding up to 1."""
+    0. `chances`: what p gives each class; they add up to 1. `drafted`: what p gives each token that was drafted there.
+    """
 
     rank: int
     chances: tuple[float, ...]
+    drafted: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, best: Sequence[float], index: int) -> Placed:
+    def of(cls, best: Sequence[float], index: int, drafted: Sequence[float] = ()) -> Placed:
         """`best`: p of the likeliest tokens, in order; `index`: of the token among them, or past their end."""
         shares = [sum(best[low:high]) for low, high in itertools.pairwise((0, *RANKS))]
-        return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))))
+        return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))), tuple(drafted))
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,64 @@ class LawTest:
         return self.p_value >= SIGNIFICANCE
 
 
-def judged(rounds: Sequence[Round]) -> list[bool]:
-    """Of each output token, whether a draft token was accepted or rejected in its place. Whether one is, is settled
-    before it is drawn, so these tokens alone follow the target's distribution too; and they are those that a wrong rule
-    changes."""
-    own = [[*(True for _ in each.accepted), *([each.target.reason == "correction"] if each.target else [])]
-           for each in rounds]  # fmt: skip
-    return list(itertools.chain.from_iterable(own))
+@dataclass(frozen=True)
+class AcceptanceTest:
+    """Whether draft tokens are accepted as often as the exact rule accepts them.
+
+    A token x that was sampled from q is due to be accepted with probability min(1, p(x) / q(x)); of tokens that were
+    chosen, one is with the sum of their p. The number accepted, less its expectation, over its standard deviation
+    follows the normal distribution.
+
+    `places`: where draft tokens were judged. `accepted`, `due`: the shares of them. `smallest_bias`: the difference
+    between the two that is found with a chance of POWER.
+    """
+
+    places: int
+    accepted: float
+    due: float
+    p_value: float
+    smallest_bias: float
+
+    @property
+    def passed(self) -> bool:
+        return self.p_value >= SIGNIFICANCE
+
+
+def judged(rounds: Sequence[Round]) -> list[list[DraftToken]]:
+    """For each output token, the draft tokens that were accepted or rejected in its place. Whether there are any is
+    settled before it is drawn, so the tokens where there are follow the target's distribution as all do; and they are
+    those that a wrong rule changes."""
+    found = []
+    for round_ in rounds:
+        places: list[list[DraftToken]] = [[] for _ in round_.tokens]
+        for position, token in zip(positions(round_.drafted), round_.drafted, strict=True):
+            if token.decision != "unverified" and position <= len(places):
+                places[position - 1].append(token)
+        found += places
+    return found
+
+
+def acceptance_test(
+    places: Sequence[Sequence[DraftToken]], tokens: Sequence[Placed], sampled: bool
+) -> AcceptanceTest | None:
+    """`places`: as `judged`; `tokens`: with what p gives each of those draft tokens. `sampled`: the drafter samples its
+    tokens from its q, rather than choose them. None if chance decides nothing."""
+    due, accepted = [], 0
+    for drafted, placed in zip(places, tokens, strict=True):
+        if not drafted:
+            continue
+        accepted += any(token.decision == "accepted" for token in drafted)
+        if sampled:
+            due.append(min(1.0, placed.drafted[0] / (drafted[0].q or 1.0)))
+        else:
+            due.append(min(1.0, sum(placed.drafted)))
+    deviation = math.sqrt(sum(chance * (1 - chance) for chance in due))
+    if deviation < 1:
+        return None
+    z = (accepted - sum(due)) / deviation
+    found = stats.norm.isf(SIGNIFICANCE / 2) + stats.norm.ppf(POWER)
+    n = len(due)
+    return AcceptanceTest(n, accepted / n, sum(due) / n, float(2 * stats.norm.sf(abs(z))), float(found * deviation / n))
 
 
 def law_test(tokens: Sequence[Placed]) -> LawTest | None:

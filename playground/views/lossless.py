@@ -15,9 +15,9 @@ def table(result: LosslessResult) -> Table:
     return Table(
         "Is the output the target's own?",
         ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
-         "p-value", "bias seen", "smallest bias found"),
+         "p-value", "bias seen", "smallest bias found", "accepted", "due", "p-value of these"),
         tuple(map(_row, result.checks)),
-        numbers=8,
+        numbers=11,
     )  # fmt: skip
 
 
@@ -33,15 +33,16 @@ def method(result: LosslessResult) -> str:
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
         f"decoding's, token for token. Of the tokens sampled at temperature {asked.temperature:g}, those in whose "
         "place a draft token was accepted or rejected are tested against the distribution that the target gives them "
-        "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square, a fault below "
-        f"p = {lossless.SIGNIFICANCE:g}. The smallest bias is the probability that must move between ranks to be found "
-        f"with a chance of {lossless.POWER:.0%}."
+        "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The smallest bias "
+        f"is the probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The "
+        "places where a draft token was accepted are counted against how many the exact rule is due to accept. "
+        f"A fault is p < {lossless.SIGNIFICANCE:g}."
     )
 
 
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
     verdict = "lossless as far as this can see" if check.passed else "NOT lossless"
-    yield f"{check.lane}: {verdict}. {_greedy(check)} {_sampled(check)}"
+    yield " ".join(filter(None, [f"{check.lane}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))
     for each in check.differing:
         yield f"{check.lane}, {_where(each, result)}: {_difference(each)}"
 
@@ -65,6 +66,16 @@ def _sampled(check: LaneCheck) -> str:
     return f"{tested} do not follow the target's distribution (p = {law.p_value:.1g}, {law.bias:.1%} off)."
 
 
+def _accepted(check: LaneCheck) -> str:
+    rule = check.acceptance
+    if rule is None or rule.passed:
+        return ""
+    return (
+        f"Draft tokens are accepted at {rule.accepted:.1%} of {rule.places:,} places, where {rule.due:.1%} are due "
+        f"(p = {rule.p_value:.1g})."
+    )
+
+
 def _difference(each: Differing) -> str:
     token = f"token {each.index + 1} is {each.other!r} instead of {each.standard!r}"
     if each.near_tie is None:
@@ -85,7 +96,7 @@ def _where(each: Differing, result: LosslessResult) -> str:
 
 
 def _row(check: LaneCheck) -> tuple[str, ...]:
-    law = check.law
+    law, rule = check.law, check.acceptance
     plain = check.lane == STANDARD
     verdict = "pass" if check.passed else "FAIL"
     return (
@@ -99,4 +110,7 @@ def _row(check: LaneCheck) -> tuple[str, ...]:
         f"{law.p_value:.2g}" if law else UNKNOWN,
         f"{law.bias:.1%}" if law else UNKNOWN,
         f"{law.smallest_bias:.1%}" if law else UNKNOWN,
+        f"{rule.accepted:.1%}" if rule else UNKNOWN,
+        f"{rule.due:.1%}" if rule else UNKNOWN,
+        f"{rule.p_value:.2g}" if rule else UNKNOWN,
     )

@@ -20,6 +20,7 @@ from playground.metrics import NearTie, Placed, law_test
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD
+from playground.trace import DraftToken
 from playground.views import lossless as view
 from tests.tiny import small_llama
 
@@ -89,9 +90,26 @@ def test_what_was_drafted_is_judged_up_to_the_first_rejection(pair):
     backend, lane = LocalBackend(ModelStore(), pair, "float32", "cpu"), assisted_lane(pair, "assistant", 3)
     backend.load(lane, lambda step: None)
     rounds = list(backend.run(lane, replace(ASKED[0].request, temperature=1.0)).rounds)
-    judged = metrics.judged(rounds)
-    assert len(judged) == sum(len(round_.tokens) for round_ in rounds)
-    assert sum(judged) == sum(token.decision != "unverified" for round_ in rounds for token in round_.drafted)
+    places = metrics.judged(rounds)
+    assert len(places) == sum(len(round_.tokens) for round_ in rounds)
+    assert sum(map(len, places)) == sum(token.decision != "unverified" for r in rounds for token in r.drafted)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_draft_tokens_that_are_accepted_too_often_are_found(sampled):
+    rng = np.random.default_rng(0)
+    for extra, passes in ((1.0, True), (1.5, False)):
+        places, tokens = [], []
+        for p, q in rng.uniform(0.1, 0.6, (600, 2)):
+            accepted = rng.random() < extra * (min(1, p / q) if sampled else p)
+            decision = "accepted" if accepted else "rejected"
+            places.append([DraftToken(1, "", False, float(q), None, None, decision)])
+            tokens.append(Placed(0, (1.0,), (p,)))
+        places, tokens = [*places, []], [*tokens, Placed(0, (1.0,))]  # nothing was drafted here
+        test = metrics.acceptance_test(places, tokens, sampled)
+        assert (test.passed, test.places) == (passes, 600)
+        assert (test.accepted - test.due > test.smallest_bias) == (not passes)
+    assert metrics.acceptance_test([[]], tokens[:1], sampled) is None
 
 
 def drawn(n, bias, seed=0):
