@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ if find_spec("spaces"):
 from playground.access import access_for, addresses_of, strangers_can_reach
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
+from playground.models.fetch import hub
 from playground.models.fit import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
@@ -54,6 +56,9 @@ def main() -> None:
     access = access_for(
         strangers_can_reach(addresses, share) if args.public is None else args.public, args.allow_models
     )
+    hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
+    # A folder of its own, from which old files may be deleted.
+    os.environ.setdefault("GRADIO_TEMP_DIR", os.path.join(tempfile.gettempdir(), "speculative-decoding-playground"))
     examples = suites["examples"].prompts if "examples" in suites else ()
     problems += more_problems
     store: Any = ModelStore()
@@ -72,7 +77,7 @@ def main() -> None:
             share=args.share,
             mcp_server=args.mcp,
             ssr_mode=False,  # which Spaces switch on: the page is made and tested without it
-            **page.look(),
+            **page.look(access),
             **page.bounds(access),
         )
     except (OSError, OverflowError) as error:

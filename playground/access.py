@@ -12,11 +12,17 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from huggingface_hub import get_token
+
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.presets import HUB
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*", re.ASCII)
+PATH = re.compile(r"(?<![\w/:.])(?:~|[A-Za-z]:)?(?:[\\/][\w.+@-]+)+")
+SLASH = re.compile(r"[\\/]")
+SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+HIDDEN = "…"
 OWN_MACHINE = "run the playground on your own machine"
 
 
@@ -90,6 +96,10 @@ class Access:
             return f"On this server, models cannot be typed. Choose a pair of the list, or {OWN_MACHINE}."
         return f"On this server, these models can be typed: {', '.join(self.models)}. For others, {OWN_MACHINE}."
 
+    def told(self, text: str) -> str:
+        """A message for visitors: where they are strangers, without paths, host name and secrets of this machine."""
+        return redacted(text) if self.public else text
+
     def check_request(self, request: Request) -> None:
         """Raises:
         PlaygroundError: it asks for more than a run may take here.
@@ -158,3 +168,11 @@ def visitor(address: str, session: str) -> str:
         return address if ipaddress.ip_address(address).is_global else session
     except ValueError:
         return session
+
+
+def redacted(text: str) -> str:
+    """Without the folders of paths (their last part stays), this machine's name, and the values of secrets."""
+    secrets = [value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= 8]
+    for secret in (*secrets, get_token() or "", socket.gethostname()):
+        text = text.replace(secret, HIDDEN) if len(secret) > 3 else text
+    return PATH.sub(lambda path: f"{HIDDEN}/{SLASH.split(path[0])[-1]}", text)

@@ -105,3 +105,12 @@ def test_a_visitor_is_an_address_on_the_internet_or_else_a_session():
 def test_every_limit_of_strangers_is_lower_than_without():
     limits = dataclasses.asdict(FOR_VISITORS)
     assert all(limits[name] < usual for name, usual in dataclasses.asdict(Access().limits).items())
+
+
+def test_messages_for_strangers_hold_no_path_host_name_or_secret(monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "hf_abcdefgh")
+    monkeypatch.setattr("socket.gethostname", lambda: "web-17")
+    text = "Delete /home/ann/.cache/models--a/x.gguf (web-17, C:\\Users\\ann): hf_abcdefgh, ~/models. "
+    text += "See https://a.b/c, owner/name."
+    assert PUBLIC.told(text) == "Delete …/x.gguf (…, …/ann): …, …/models. See https://a.b/c, owner/name."
+    assert Access().told(text) == text

@@ -26,7 +26,7 @@ from playground.access import Access
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun, Run
-from playground.experiments.events import Event, Finished
+from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL, Lane, Request
 from playground.models.device import gigabytes
@@ -34,6 +34,7 @@ from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import filling, share
+from playground.ui.bounds import make_room
 from playground.ui.controls import Asked
 from playground.ui.screen import Screen, results
 from playground.ui.turns import Turns
@@ -160,7 +161,7 @@ class Events:
     ) -> AsyncGenerator[tuple[Any, ...], None]:
         def taken(batch: Sequence[Event]) -> dict[str, Any]:
             for event in batch:
-                screen.take(event)
+                screen.take(self._told(event))
             return screen.value()
 
         error = ""
@@ -171,10 +172,10 @@ class Events:
                 async for batch in batches:
                     yield await to_thread.run_sync(taken, batch), gr.skip()
         except LargeDownload as problem:
-            error, screen.download = str(problem), problem.size
+            error, screen.download = self._access.told(str(problem)), problem.size
             self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
         except PlaygroundError as problem:
-            error = str(problem)
+            error = self._access.told(str(problem))
         except Exception:
             logger.exception("a comparison failed")
             error = OURS
@@ -236,10 +237,19 @@ class Events:
                 raise PlaygroundError("The run was stopped before a lane began.")
             return await to_thread.run_sync(export.to_json, done[0].comparison)
         except PlaygroundError as problem:
-            raise gr.Error(str(problem), print_exception=False) from None
+            raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
         except Exception:
             logger.exception("a comparison failed")
             raise gr.Error(OURS, print_exception=False) from None
+
+    def _told(self, event: Event) -> Event:
+        """The event with its sentences as visitors may read them."""
+        match event:
+            case Progress():
+                return replace(event, label=self._access.told(event.label))
+            case LaneSkipped():
+                return replace(event, reason=self._access.told(event.reason))
+        return event
 
     def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
@@ -263,6 +273,7 @@ class Events:
         """The results, the Share menu's Markdown, the HTML file and the trace."""
         if shown is None:
             return (*results(None), "", _saved("", None), _saved("", None))
+        make_room(self._access.limits.files)
         comparison = shown.comparison
         lane = comparison.others[0].lane
         drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from playground.access import Access
 from playground.backends.local import LocalBackend
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, own_settings, panels, runs, share
+from playground.ui.bounds import Bounds
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.fits import Fits
@@ -68,7 +69,7 @@ def build(
             gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
-            gr.HTML(panels.status(problem, "error"))
+            gr.HTML(panels.status(access.told(problem), "error"))
         recorded = Screen.recorded()
         asked, own, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
         finished = _wire(page, events, asked, outputs, waiting, recorded)
@@ -85,13 +86,16 @@ def build(
             fits.refresh()
             return gr.update(choices=controls.pair_choices(fits))
 
-        def loading() -> Iterator[str]:
-            yield from _loading(preload)
+        async def loading() -> AsyncGenerator[str, None]:
+            async for status in _loading(preload):
+                yield status
             yield ready()
 
         def ready() -> Any:
             if store.current is None:
-                return panels.status(preload.error, "error") if preload.error else gr.skip()
+                return panels.status(access.told(preload.error), "error") if preload.error else gr.skip()
+            if access.public and store.current.name not in pairs:
+                return gr.skip()  # another visitor typed it
             return panels.status(f"{store.current.title} is ready")
 
         shown: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -114,10 +118,11 @@ def bounds(access: Access) -> dict[str, Any]:
         "max_threads": limits.runs + BESIDES,
         "max_file_size": limits.upload,
         "state_session_capacity": limits.sessions,
+        "run_history": not access.public,
     }
 
 
-def look() -> dict[str, Any]:
+def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
     """The theme, style sheet and script of the page, as arguments for `launch`."""
     return {
         "theme": gr.themes.Default(
@@ -138,7 +143,12 @@ def look() -> dict[str, Any]:
         "css_paths": panels.styles(),
         "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
         "footer_links": ["api", "settings"],
-        "app_kwargs": {"middleware": [Middleware(Preview, title=TITLE, description=TAGLINE)]},
+        "app_kwargs": {
+            "middleware": [
+                Middleware(Bounds, limits=access.limits),
+                Middleware(Preview, title=TITLE, description=TAGLINE),
+            ]
+        },
     }
 
 
@@ -291,8 +301,8 @@ def _fill_from_address(page: gr.Blocks, asked: controls.Controls, pairs: dict[st
     page.load(fill, None, controls.inputs(asked), show_progress="hidden", api_visibility="private")
 
 
-def _loading(preload: Preload) -> Iterator[str]:
+async def _loading(preload: Preload) -> AsyncGenerator[str, None]:
     """The progress of the default pair, until it is loaded."""
     while not preload.done:
         yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
-        time.sleep(0.25)
+        await asyncio.sleep(0.25)

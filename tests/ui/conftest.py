@@ -18,7 +18,9 @@ def serve(monkeypatch) -> Iterator[Callable[..., str]]:
     def start(backend_for: Callable, access: Access = Access()) -> str:  # noqa: B008  # frozen
         blocks = page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=backend_for, access=access)
         served.append(blocks)
-        return blocks.launch(prevent_thread_lock=True, quiet=True, **page.look(), **page.bounds(access))[1]
+        return blocks.launch(prevent_thread_lock=True, quiet=True, **page.look(access), **page.bounds(access))[
+            1
+        ].rstrip("/")
 
     yield start
     for blocks in served:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import filter_repo_objects, get_session
 from tqdm import tqdm
 
-from playground.errors import PlaygroundError, Stopped
+from playground.errors import PlaygroundError, Stopped, check
 from playground.models.fetch.files import ModelFiles, inspect
 from playground.presets import HUB
 from playground.progress import Progress, of_bytes
@@ -31,17 +32,33 @@ FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
 COPIES = ["*/*", "consolidated*"]  # of the same weights in other layouts
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what terms this process downloads. `anonymous`: without the token of whoever runs it. `cache`: bytes that the
+    hub's cache may grow to."""
+
+    anonymous: bool = False
+    cache: float = float("inf")
+
+
+TERMS = Terms()  # app.py sets others where strangers choose what is fetched
+
+
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
     """The files of a hub model, fetched if the local cache lacks them. The id may come with HUB before it, here and
     below.
 
     Raises:
-        PlaygroundError: no such id, gated, unreachable, or without safetensors.
+        PlaygroundError: no such id, gated, unreachable, without safetensors, or too large for the cache.
     """
     repo_id = repo_id.removeprefix(HUB)
+    bounded = TERMS.cache < float("inf")
     try:
         bar = _bar(f"Fetching {repo_id}", progress)
-        folder = _snapshot(repo_id, local_files_only=not reachable(), tqdm_class=bar)
+        local = not reachable() or (bounded and cached(repo_id))
+        if bounded and not local:
+            _check_room(repo_id)
+        folder = _snapshot(repo_id, local_files_only=local, tqdm_class=bar)
     except HFValidationError:
         raise PlaygroundError(
             f"{repo_id!r} is neither a folder on this machine nor the id of a model on the hub. "
@@ -61,7 +78,7 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
             f"{repo_id} is not in the local hub cache, and the hub cannot be reached. Connect to the network, or type "
             "the path of a folder that holds the model."
         ) from None
-    except Stopped:
+    except (Stopped, PlaygroundError):
         raise
     except Exception as error:
         # snapshot_download raises errors of an HTTP client, a file system and threads.
@@ -84,7 +101,9 @@ def cached(repo_id: str) -> bool:
 def size(repo_id: str) -> int:
     """Bytes that `fetch` would bring, as the hub tells within three seconds; 0 where it does not."""
     try:
-        files = HfApi().model_info(repo_id.removeprefix(HUB), files_metadata=True, timeout=3).siblings or []
+        files = (
+            HfApi(token=_token()).model_info(repo_id.removeprefix(HUB), files_metadata=True, timeout=3).siblings or []
+        )
     except Exception:  # unknown, private, gated, or whatever the HTTP client raises
         return 0
     wanted = filter_repo_objects(files, allow_patterns=FILES, ignore_patterns=COPIES, key=lambda file: file.rfilename)
@@ -92,7 +111,26 @@ def size(repo_id: str) -> int:
 
 
 def _snapshot(repo_id: str, **options: Any) -> Path:
+    options["token"] = _token()
     return Path(snapshot_download(repo_id.removeprefix(HUB), allow_patterns=FILES, ignore_patterns=COPIES, **options))
+
+
+def _token() -> bool | None:
+    """As huggingface_hub takes it: False sends none, None the one that it finds."""
+    return False if TERMS.anonymous else None
+
+
+def _check_room(repo_id: str) -> None:
+    """Raises:
+    PlaygroundError: the cache would grow too large, or nobody knows.
+    """
+    wanted, folder = size(repo_id), Path(constants.HF_HUB_CACHE)
+    held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    check(
+        0 < wanted <= TERMS.cache - held,
+        f"{repo_id} ({f'{wanted / 1e9:.1f} GB' if wanted else 'of a size that the hub does not tell'}) is not "
+        "downloaded: this server keeps little room for models. Choose one that is ready.",
+    )
 
 
 def reachable() -> bool:
@@ -110,7 +148,7 @@ def _answers(half_minute: int) -> bool:
 
 
 def has_token() -> bool:
-    return get_token() is not None
+    return not TERMS.anonymous and get_token() is not None
 
 
 def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:

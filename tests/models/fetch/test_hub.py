@@ -25,12 +25,14 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = {path.name: path.read_bytes() for path in folder.iterdir()}
         self.served: set[str] = set()
+        self.tokens: set[str] = set()
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
+        self.server.tokens.add(self.headers.get("Authorization", ""))
         path = self.path.split("?")[0]
         tiny = "/owner/tiny"
         if path == "/api/models/openai-community/gpt2":
@@ -40,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith(f"/api/models{tiny}/tree/"):
             return self.reply(200, json.dumps([self.entry(name) for name in self.server.files]).encode())
         if path.startswith(f"/api/models{tiny}"):
-            return self.reply(200, json.dumps({"id": tiny[1:], "sha": SHA, "siblings": []}).encode())
+            return self.reply(200, json.dumps({"id": tiny[1:], "sha": SHA, "siblings": self.siblings()}).encode())
         if path.startswith(f"{tiny}/resolve/{SHA}/"):
             name = path.rsplit("/", 1)[1]
             content = self.server.files[name]
@@ -54,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
     def entry(self, name: str) -> dict:
         content = self.server.files[name]
         return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+
+    def siblings(self) -> list[dict]:
+        return [{"rfilename": name, "size": len(content)} for name, content in self.server.files.items()]
 
     def reply(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -144,3 +149,31 @@ def test_a_download_that_breaks_off_is_reported(server, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", break_off)
     with pytest.raises(PlaygroundError, match=r"Fetching owner/tiny from the hub failed \(ConnectionResetError"):
         fetch("owner/tiny")
+
+
+@pytest.fixture
+def strangers(monkeypatch) -> None:
+    """Visitors choose what is fetched, and whoever runs the server is logged in."""
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_server")
+    monkeypatch.setattr(hub, "TERMS", hub.Terms(anonymous=True, cache=1_000_000))
+
+
+def test_the_server_s_token_is_for_nobody_else(server, strangers, monkeypatch):
+    assert not hub.has_token()
+    hub.fetch("hub:owner/tiny", lambda step: None)
+    assert server.tokens == {""}
+    monkeypatch.setattr(hub, "TERMS", hub.Terms())
+    assert hub.has_token() and hub.size("owner/tiny")
+    assert server.tokens == {"", "Bearer hf_of_the_server"}
+
+
+def test_downloads_of_strangers_end_where_the_cache_is_full(server, strangers, monkeypatch):
+    monkeypatch.setattr(hub, "TERMS", hub.Terms(anonymous=True, cache=1000))
+    with pytest.raises(
+        PlaygroundError, match=r"owner/tiny \(0.0 GB\) is not downloaded: this server keeps little room"
+    ):
+        hub.fetch("hub:owner/tiny", lambda step: None)
+    assert "model.safetensors" not in server.served
+    monkeypatch.setattr(hub, "size", lambda name: 0)
+    with pytest.raises(PlaygroundError, match="of a size that the hub does not tell"):
+        hub.fetch("owner/tiny", lambda step: None)
