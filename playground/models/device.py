@@ -8,6 +8,7 @@ import psutil
 import torch
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.int4 import multiplies_blocks
 from playground.models.cpu.packed import can_pack
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -38,7 +39,7 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """What a model computes in, unless `weight_bits` has its layers packed: those compute in float32.
+    """What a model computes in, unless its layers are packed (`weight_bits`, `keeps_blocks`): then in float32.
 
     `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" and quantised weights compute in
     bfloat16 where the device has instructions for it, else in float32: a CPU without them emulates bfloat16, slowly.
@@ -58,12 +59,19 @@ def weight_bits(name: str, device: torch.device) -> int | None:
     """The bits of weights that are stored in another format than the model computes in, by the same names; None where
     both are the same.
 
-    On an x86 CPU "float16" and "auto" pack the weights, also where it has bfloat16: on two cores of a Zen 5 with
-    avx512_bf16, packed layers multiply 1 to 8 tokens up to twice as fast (see docs/benchmarks.md).
+    On an x86 CPU "float16" packs the weights, and "auto" does where it does not keep blocks; also where the CPU has
+    bfloat16: on two cores of a Zen 5 with avx512_bf16, packed layers multiply 1 to 8 tokens up to twice as fast (see
+    docs/benchmarks.md).
     """
     if name in BITS:
         return BITS[name]
     return HALF if name in ("auto", "float16") and can_pack(device) else None
+
+
+def keeps_blocks(name: str, device: torch.device) -> bool:
+    """Whether a checkpoint whose weights have four bits already, such as GGUF of the type Q4_1, is computed with as it
+    is, by the same names."""
+    return name in ("auto", "int4") and multiplies_blocks(device)
 
 
 def has_bfloat16(device: torch.device) -> bool:

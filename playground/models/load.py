@@ -6,7 +6,7 @@ Safetensors and GGUF only, and never code that came with a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -18,8 +18,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
-from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.attention import attend_by_groups
+from playground.models.cpu.blocks import has_blocks, put_blocks
+from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import pack, worth_packing
 from playground.models.device import HALF, free_bytes, gigabytes
 from playground.models.fetch import hub, starter
@@ -105,6 +106,7 @@ def load(
     device: torch.device,
     progress: Callable[[Progress], None],
     bits: int | None = None,
+    own: bool = False,
 ) -> LoadedModel:
     """Fetches the model if need be and loads it.
 
@@ -112,6 +114,7 @@ def load(
         dtype: what it computes in, unless it is packed.
         bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
             quantised already, or that packing would not shrink, is not packed.
+        own: compute with the checkpoint's own blocks of four bits instead, if it has any.
 
     Raises:
         PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own or a library
@@ -121,7 +124,7 @@ def load(
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
-        model = read(weights, dtype, device, bits)
+        model = read(weights, dtype, device, bits, own)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
             f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "
@@ -130,46 +133,55 @@ def load(
     return LoadedModel(model, tokenizer, weights.name, weights.origin)
 
 
-def read(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> PreTrainedModel:
+def read(
+    weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None, own: bool = False
+) -> PreTrainedModel:
     """The network alone, in eval mode. To be called where errors are `explained`. Arguments as for `load`.
 
     Raises:
         PlaygroundError: it does not fit into the device's memory, cannot be quantised, or weights are missing.
     """
-    packs = bits == HALF and not is_quantised(weights)
+    own = own and has_blocks(weights)
+    packs = own or (bits == HALF and not is_quantised(weights))
     stored = torch.float32 if weights.gguf else "auto"
     options: dict[str, Any] = {"dtype": stored if packs else dtype}
-    if bits and bits != HALF:
+    if bits and bits != HALF and not own:
         options["quantization_config"] = quantisation(weights, bits, dtype)
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
     check_memory(weights, dtype, device, bits)
     disable_progress_bar()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        weights.folder,
+        gguf_file=weights.gguf,
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        device_map=device,
+        **options,  # no quantization_config of None, which would hide the checkpoint's own
+    )
     model: PreTrainedModel
-    with tensors_apart() if packs else nullcontext():
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            weights.folder,
-            gguf_file=weights.gguf,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            device_map=device,
-            **options,  # no quantization_config of None, which would hide the checkpoint's own
+    model, report = loaded
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise PlaygroundError(
+            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
+            "would be random. Fetch or save the model again."
         )
-        model, report = loaded
-        if report["missing_keys"]:
-            missing = sorted(report["missing_keys"])
+    if packs:
+        if worth_packing(model):
+            if own:
+                put_blocks(model, weights)
+            pack(model)
+        else:
+            model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
+        if bits == 4 and not has_int4(model):
             raise PlaygroundError(
-                f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
-                "would be random. Fetch or save the model again."
+                f"{weights.name} is GGUF, but not of the types Q4_0 or Q4_1, whose weights are computed with as they "
+                "are. Choose the dtype auto."
             )
-        if packs:
-            if worth_packing(model):
-                pack(model)
-            else:
-                model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
-            for config in (model.config, model.config.get_text_config(decoder=True)):
-                config.dtype = model.dtype  # which transformers' MTP layers are loaded in
+        for config in (model.config, model.config.get_text_config(decoder=True)):
+            config.dtype = model.dtype  # which transformers' MTP layers are loaded in
     settle(model)
     attend_by_groups(model, device)
     return model.eval()

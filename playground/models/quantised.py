@@ -17,6 +17,7 @@ from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 
@@ -78,6 +79,8 @@ def precision(model: PreTrainedModel) -> str:
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
+        if has_int4(model):
+            return "int4 weights, bfloat16"
         return f"float16 weights, {dtype}" if is_packed(model) else dtype
     if isinstance(config, BitsAndBytesConfig):
         return f"int{8 if config.load_in_8bit else 4} weights, {dtype}"

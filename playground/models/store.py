@@ -14,10 +14,9 @@ from typing import TypeVar, cast
 import torch
 
 from playground.drafting_methods import METHODS
-from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.layout import lay_out
 from playground.models.cpu.packed import is_packed, pack
-from playground.models.device import free_bytes, resolve_device, resolve_dtype, weight_bits
+from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedDrafter, LoadedModel, load
@@ -26,7 +25,8 @@ from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
 M = TypeVar("M", LoadedModel, LoadedDrafter)
-Format = tuple[torch.dtype, int | None, torch.device]  # computed in; the bits of weights that are others; where
+# Computed in; the bits of weights that are others; whether a checkpoint's own blocks of four bits stay; where.
+Format = tuple[torch.dtype, int | None, bool, torch.device]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class ModelStore:
         kind = pair.drafts_by(drafter)
         where = resolve_device(device)
         asked = pair.dtype if dtype == "auto" else dtype
-        format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), where)
+        format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), keeps_blocks(asked, where), where)
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
@@ -119,8 +119,8 @@ class ModelStore:
 
     def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
         def load_it() -> LoadedModel:
-            dtype, bits, device = format_
-            loaded = load(name, dtype, device, progress, bits)
+            dtype, bits, own, device = format_
+            loaded = load(name, dtype, device, progress, bits, own)
             if not is_packed(loaded.model):
                 lay_out(loaded.model)
             return loaded
@@ -129,13 +129,11 @@ class ModelStore:
 
     @staticmethod
     def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-        if not is_packed(target.model):
-            loaded = resolve_name(loader)(name, target, progress)
-            lay_out(loaded.network)
-            return loaded
-        with tensors_apart():
-            loaded = resolve_name(loader)(name, target, progress)
+        loaded = resolve_name(loader)(name, target, progress)
+        if is_packed(target.model):
             pack(loaded.network)
+        else:
+            lay_out(loaded.network)
         return loaded
 
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:

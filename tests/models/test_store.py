@@ -64,7 +64,7 @@ def test_the_assistant_is_loaded_only_for_its_drafter(folders, loads):
 def test_another_pair_takes_the_place_of_the_first(folders):
     models = ModelStore()
     get(models, folders[0], folders[1], "assistant")
-    format_ = (torch.float32, None, torch.device("cpu"))
+    format_ = (torch.float32, None, False, torch.device("cpu"))
     kept, freed = (weakref.ref(models._models[(name, format_)]) for name in folders[:2])
     get(models, folders[0], folders[2], "assistant")
     gc.collect()

@@ -9,12 +9,19 @@ multiples of 0.00000006.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from playground.models.cpu.blocks import BlockLinear
+from playground.models.cpu.fused import Beside, fuse
+from playground.models.cpu.int4 import Int4Linear
 
 MOSTLY = 0.9  # the least share of the weights in linear layers at which a model is packed
 ROWS = 512  # FBGEMM pads the inputs of a matrix to a multiple of this: 576 take the memory of 1024
@@ -25,13 +32,13 @@ class PackedLinear(nn.Module):
 
     Args:
         linear: the layer, in any floating point format.
-        keeps_weight: also keep the layer's own matrix, which drafters read and embeddings share.
+        matrix: its matrix once more, to be kept as `weight`, which drafters read.
     """
 
-    def __init__(self, linear: nn.Linear, *, keeps_weight: bool = False) -> None:
+    def __init__(self, linear: nn.Linear, matrix: Tensor | None = None) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._matrix = linear.weight.detach() if keeps_weight else None
+        self._matrix = matrix
         bias = None if linear.bias is None else linear.bias.detach().float()
         self.packed = torch.ops.quantized.linear_prepack_fp16(linear.weight.detach().float(), bias)
 
@@ -69,41 +76,69 @@ def worth_packing(model: PreTrainedModel) -> bool:
 
 
 def pack(network: nn.Module) -> None:
-    """Packs the linear layers of a network, in place and for inference alone; everything else computes in float32
-    afterwards.
+    """Fuses Llama layers and packs the linear layers of a network, in place and for inference alone; everything else
+    computes in float32 afterwards.
 
     Heads also keep the matrix that they were loaded with, and embeddings keep theirs: both are in the format of the
     checkpoint, and their rows are converted when they are read.
     """
     models = [module for module in network.modules() if isinstance(module, PreTrainedModel)]
     heads = {model.get_output_embeddings() for model in models}
+    copies: dict[int, Tensor] = {}  # by address, since heads and embeddings share matrices
+
+    def copy_of(weight: Tensor) -> Tensor:
+        """Its own memory: what was loaded is part of a mapped file, which stays mapped as long as its parts do."""
+        return copies.setdefault(weight.data_ptr(), weight.detach().clone())
+
+    def packed(layer: nn.Module) -> nn.Module:
+        if type(layer) is nn.Linear:  # no subclass, which computes in its own way
+            return PackedLinear(layer, copy_of(layer.weight) if layer in heads else None)
+        if isinstance(layer, BlockLinear):
+            return Int4Linear(layer)
+        if isinstance(layer, Beside):
+            one = layer.joined()
+            return packed(one) if one else Beside(*map(packed, layer.layers))
+        return layer
 
     def pack_in(parent: nn.Module) -> None:
         for name, child in parent.named_children():
-            if type(child) is nn.Linear:  # no subclass, which computes in its own way
-                setattr(parent, name, PackedLinear(child, keeps_weight=child in heads))
+            setattr(parent, name, packed(child))
 
-    # Without the layers themselves: a list would hold their own weights until the last is packed. The head, which is
-    # the largest matrix and takes three times its size while it is packed, comes first.
-    parents = [module for module in network.modules() if not isinstance(module, nn.Linear)]
+    for model in models:  # heads are the largest matrices, and take three times their size while they are packed
+        pack_in(model)
+    fuse(network)
+    # Without the layers themselves: a list would hold their own weights until the last is packed.
+    parents = [module for module in network.modules() if not isinstance(module, (nn.Linear, BlockLinear, Beside))]
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # torch packs a matrix with one thread
         list(threads.map(pack_in, parents))
     for module in network.modules():
-        if isinstance(module, nn.Embedding) and module.weight.dtype != torch.float32:
-            _keep_format(module)
+        if isinstance(module, nn.Embedding):
+            _keep_format(module, copy_of(module.weight))
     for tensor in (*network.parameters(), *network.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.float()
+    _give_back()
 
 
-def _keep_format(embedding: nn.Embedding) -> None:
+def _keep_format(embedding: nn.Embedding, matrix: Tensor) -> None:
     """Leaves its matrix as it is and converts the rows that are looked up. As a parameter, the matrix would name the
     format that the whole model is taken to compute in."""
-    matrix = embedding.weight.detach()
+    if matrix.dtype == torch.float32:
+        embedding.weight.data = matrix
+        return
     del embedding.weight
     embedding.weight = matrix
     embedding.register_forward_hook(lambda module, inputs, rows: rows.float())
 
 
+def _give_back() -> None:
+    """Returns the memory of what was packed to the system, most of which glibc would keep."""
+    gc.collect()  # transformers' modules refer to each other
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # which musl lacks
+        if trim:
+            trim(0)
+
+
 def is_packed(network: nn.Module) -> bool:
-    return any(isinstance(module, PackedLinear) for module in network.modules())
+    return any(isinstance(module, (PackedLinear, Int4Linear)) for module in network.modules())

