@@ -60,6 +60,8 @@ def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
     assert crossing(found[:1]) is None
     said = load.verdict(rows, "base")
     assert f"stops paying at about {at:.1f} users" in said[0]
+    assert load.verdict(rows[:17], "base")[0].endswith("Speculation pays at these levels: 1.")
+    assert load.verdict(rows[17:], "base")[0].endswith("Speculation pays at none of these levels.")
 
 
 def test_failed_requests_are_counted_in_words():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.progress import Progress
 
 HOST = "127.0.0.1"
@@ -174,6 +174,9 @@ def free_port() -> int:
 def _started(
     command: Sequence[str], port: int, environment: dict[str, str], progress: Callable[[Progress], None]
 ) -> Running:
+    with socket.socket() as probe:
+        taken = probe.connect_ex((HOST, port)) == 0
+    check(not taken, f"Something listens on port {port} already. Choose another --port, or end it.")
     server = Running(command, port, environment)
     server.wait_until_ready(progress)
     return server

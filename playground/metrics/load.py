@@ -201,6 +201,11 @@ def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
     return found
 
 
+def pays(gain: Gain) -> bool:
+    """Whether the lane is faster: its whole interval is above 1 or, where there is none, the ratio."""
+    return (gain.interval[0] if gain.interval else gain.speedup) > 1
+
+
 def _timed(row: Answered) -> Timed:
     return Timed(row.tokens, (row.latency_s,))
 

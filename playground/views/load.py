@@ -9,7 +9,7 @@ from html import escape
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from playground.metrics.load import Answered, Gain, Level, Limits, Percentiles, Point, crossing, gains, points
+from playground.metrics.load import Answered, Gain, Level, Limits, Percentiles, Point, crossing, gains, pays, points
 from playground.views import charts
 
 HEAD = (
@@ -42,13 +42,14 @@ def verdict(answered: Sequence[Answered], baseline: str) -> list[str]:
         of_lane = list(group)
         curve = ", ".join(f"{gain.speedup:.2f}× at {gain.level}{_interval(gain)}" for gain in of_lane)
         unit = "users" if of_lane[0].level.concurrency else "requests a second"
+        paying = [str(gain.level) for gain in of_lane if pays(gain)]
         at = crossing(of_lane)
-        if at:
-            end = f"Speculation stops paying at about {at:.1f} {unit}."
-        elif max(gain.speedup for gain in of_lane) < 1:
+        if not paying:
             end = "Speculation pays at none of these levels."
+        elif at:
+            end = f"Speculation stops paying at about {at:.1f} {unit}."
         else:
-            end = "It does not fall through 1 at these levels."
+            end = f"Speculation pays at these levels: {', '.join(paying)}."
         said.append(f"{lane} against {baseline}: {curve}. {end}")
     failed = [row for row in answered if row.error]
     if failed:

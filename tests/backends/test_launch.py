@@ -60,6 +60,8 @@ def test_a_server_ends_when_it_is_stopped():
     port = launch.free_port()
     server = launch._started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
     assert httpx.get(f"{server.url}/health").status_code == 200
+    with pytest.raises(PlaygroundError, match=f"Something listens on port {port} already"):
+        launch._started(["never"], port, {}, lambda step: None)
     server.stop()
     assert server.process.poll() is not None
 
