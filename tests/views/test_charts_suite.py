@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from playground.experiments import sweep
+from playground.experiments.summaries import summarise
+from playground.lane import Lane, Request
+from playground.results import STANDARD, Row, SuiteResult
+from playground.trace import Environment
+from playground.views import charts_suite, compared
+
+WHERE = Environment({"torch": "2"}, None, "cpu", "a CPU", "float32", 1, (), "")
+
+
+def suite(seconds, categories=("<b>qa", "rag"), times=4):
+    """Prompts of each category through the standard lane in 10 s and others in these seconds, by lookahead."""
+    rows = [
+        Row(i, category, STANDARD if not k else f"ngram {k}", 10, 10, s, 0.0, 4, 8, 10 / s, True)
+        for i, category in enumerate(categories * times)
+        for k, s in {0: 10.0, **seconds}.items()
+    ]
+    lanes = tuple(Lane("x", "t", "ngram", lookahead=k, policy="constant") for k in seconds)
+    prompts = ("p",) * len(categories * times)
+    return SuiteResult(WHERE, Request("p"), 1, lanes, tuple(rows), tuple(summarise(rows)), prompts=prompts)
+
+
+def swept(seconds):
+    result = suite(seconds)
+    return sweep.sweep_result("lookahead", [0, *seconds], result.lanes, result)
+
+
+def test_a_sweep_shows_speed_over_length_the_best_and_what_is_predicted():
+    figure = charts_suite.sweep(swept({2: 8.0, 4: 5.0}), predicted=[(0, 1.0), (4, 1.9)])
+    measured, predicted, length = figure.data
+    assert (list(measured.x), [round(y, 2) for y in measured.y]) == ([0, 2, 4], [1, 1.25, 2])
+    assert list(measured.marker.symbol) == ["circle", "circle", "star"]
+    assert list(predicted.x) == [0, 4] and list(length.y) == [1, 1, 1]
+    assert (measured.yaxis, length.yaxis) == ("y", "y2")
+    assert figure.layout.meta.endswith("Best, a star: 4.")
+
+
+def test_categories_are_small_multiples_and_their_names_stay_text():
+    figure = charts_suite.by_category(swept({2: 8.0}))
+    assert [note.text for note in figure.layout.annotations] == ["&lt;b&gt;qa", "rag"]
+    assert [trace.yaxis for trace in figure.data] == ["y", "y2"]
+
+
+def test_a_suite_shows_each_lane_over_all_prompts_first():
+    figure = charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
+    assert [bar.name for bar in figure.data] == ["ngram 2", "ngram 4"]
+    assert list(figure.data[0].x) == ["all", "&lt;b&gt;qa", "rag"]
+    assert figure.data[0].error_y.array[1] is None, "four prompts make no interval"
+
+
+def test_two_suites_are_compared_where_both_have_a_lane():
+    a = suite({2: 8.0, 4: 5.0})
+    b = suite({4: 4.0})
+    b = replace(b, environment=replace(WHERE, dtype="bfloat16"), request=replace(b.request, temperature=1.0))
+    assert compared.settings(a, b) == ["temperature: 0.0 and 1.0.", "dtype: float32 and bfloat16."]
+    assert [row[:2] for row in compared.table(a, b).rows] == [("ngram 4", c) for c in ("<b>qa", "rag", "all")]
+    assert compared.table(a, b).rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
+    assert compared.table(a, a).rows[-1][-1] == "1.00, no difference seen"
