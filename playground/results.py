@@ -10,7 +10,7 @@ from typing import Any, Literal
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
-from playground.lane import Lane, Request
+from playground.lane import Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed
 from playground.trace import Environment, Trace
 
@@ -122,6 +122,10 @@ class SuiteResult:
     seed: int | None = None
     counted: Literal["fastest", "median"] = "fastest"
 
+    def of(self, lane: str) -> Summary:
+        """A lane over all prompts, by its label."""
+        return next(each for each in self.summaries if (each.lane, each.category) == (lane, ALL))
+
 
 Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
 
@@ -223,17 +227,39 @@ class LosslessResult:
 
 
 @dataclass(frozen=True)
+class Recommendation:
+    """`lane`: what to use; None is standard decoding. `tested`: the lane that ran again, which is the recommended one
+    or, where that is none, the best that there was. `method`: whose weights it drafts with. `ties`: the labels of the
+    refined lanes within noise of the fastest, the fastest first. `confirmed` alone gives the speed-up to expect: its
+    runs were not used to choose."""
+
+    lane: Lane | None
+    tested: Lane
+    method: str | None
+    ties: tuple[str, ...]
+    screened: SuiteResult
+    refined: SuiteResult
+    confirmed: SuiteResult
+
+    @property
+    def summary(self) -> Summary:
+        """Of the tested lane, over all prompts, by the confirming runs."""
+        return self.confirmed.of(label(self.tested))
+
+
+@dataclass(frozen=True)
 class BenchResult:
     environment: Environment
     results: tuple[Measurement, ...]
 
 
-Result = SuiteResult | SweepResult | LosslessResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, lossless or bench wrote."
+Result = SuiteResult | SweepResult | LosslessResult | Recommendation | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
     "lossless": LosslessResult,
+    "recommend": Recommendation,
     "bench": BenchResult,
 }
 

@@ -162,8 +162,7 @@ class History:
         self.entry(name, owner)
         with self._database() as database:
             database.execute("DELETE FROM experiments WHERE id = ?", (name,))
-        with suppress(OSError):
-            self.record(name).unlink(missing_ok=True)
+        self._unlink(name)
 
     def clear(self, owner: str = "") -> int:
         """Deletes all of the owner's experiments but those that run, and says how many."""
@@ -190,8 +189,13 @@ class History:
                 "DELETE FROM experiments WHERE updated < ? RETURNING id", (time.time() - self._max_age_s,)
             ).fetchall()
         for (name,) in old:
-            with suppress(OSError):
-                self.record(name).unlink(missing_ok=True)
+            self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        """Its records: one, or one for each stage."""
+        with suppress(OSError):
+            for path in self.record(name).parent.glob(f"{name}.*"):
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:

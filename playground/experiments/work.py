@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from playground.backends.base import Backend
-from playground.experiments import compare, lossless, suite, sweep
+from playground.experiments import compare, lossless, recommend, suite, sweep
 from playground.experiments.events import Event, Finished, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
@@ -182,6 +182,35 @@ class Lossless:
 
     def so_far(self) -> None:
         """Nothing: it is checked at the end."""
+
+
+@dataclass(frozen=True)
+class Recommend:
+    """As `recommend.run`."""
+
+    pair: Pair
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    seed: int = 0
+    record: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return int(recommend.runs(len(self.lanes)) * _tokens(self.questions))
+
+    def __call__(
+        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
+    ) -> None:
+        paths = [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
+        result = recommend.run(
+            self.pair, self.lanes, self.questions, backends,
+            seed=self.seed, records=[_record(path) for path in paths], stop=stop, emit=emit,
+        )  # fmt: skip
+        if result:
+            emit(ResultReady(result))
+
+    def so_far(self) -> None:
+        """Nothing: it is chosen at the end."""
 
 
 EXPERIMENTS: dict[str, type[Experiment]] = {

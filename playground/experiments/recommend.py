@@ -1,0 +1,135 @@
+"""Which drafter, and how deep, for these prompts on this machine?
+
+In three stages, so that time goes to what may win: all drafters of the pair are screened with short answers; the best
+few are refined over lookaheads, with repeats; what is chosen runs again. Only that last stage gives the speed-up that
+is reported: the best of many noisy figures is too high (the winner's curse), and fresh runs are not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from playground import metrics
+from playground.backends.base import Backend
+from playground.errors import check
+from playground.experiments import suite, summaries
+from playground.experiments.events import Event, Progress, PromptDone
+from playground.experiments.questions import Question
+from playground.experiments.record import Record
+from playground.lane import Lane, assisted_lane, label, standard_lane
+from playground.presets import Pair
+from playground.results import STANDARD, Recommendation, Row, SuiteResult
+
+LOOKAHEADS = (2, 4, 8)  # beside the pair's own
+KEPT = 2  # drafters that are refined
+REFINING, CONFIRMING = 2, 4  # runs of each prompt
+STAGES = ("Screening", "Refining", "Confirming")
+
+
+def run(
+    pair: Pair,
+    lanes: Sequence[Lane],
+    questions: Sequence[Question],
+    backends: Mapping[str, Backend],
+    *,
+    seed: int = 0,
+    records: Sequence[Record | None] = (None, None, None),
+    stop: threading.Event,
+    emit: Callable[[Event], None],
+) -> Recommendation | None:
+    """None if it was stopped.
+
+    Args:
+        lanes: one for each drafter, as `candidates` makes them.
+        records: of the three stages.
+
+    Raises:
+        PlaygroundError: as `suite.run`; no prompt could be run.
+    """
+
+    def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
+        result = suite.run(
+            standard_lane(pair), lanes, questions, backends, runs=runs, seed=seed + number, skip=number == 0,
+            record=records[number], stop=stop, emit=partial(_of_stage, emit, number),
+        )  # fmt: skip
+        if result is None or stop.is_set():
+            return None
+        check(bool(result.rows), next((failure.reason for failure in result.failures), "There is no prompt to run."))
+        return result
+
+    screened = stage(0, lanes, [_shorter(question) for question in questions], 1)
+    if screened is None:
+        return None
+    deeper = [lane for best in _fastest(screened)[:KEPT] for lane in _lookaheads(best)]
+    refined = stage(1, deeper, questions, REFINING)
+    if refined is None:
+        return None
+    ties = within_noise(refined.rows)
+    by_label = {label(lane): lane for lane in refined.lanes}
+    shallowest = min(ties, key=lambda name: by_label[name].lookahead if name in by_label else 0)
+    tested = by_label.get(shallowest) or _fastest(refined)[0]
+    confirmed = stage(2, [tested], questions, CONFIRMING)
+    if confirmed is None:
+        return None
+    gains = metrics.differs(confirmed.of(label(tested)).interval) and confirmed.of(label(tested)).overall > 1
+    return Recommendation(
+        lane=tested if gains and shallowest != STANDARD else None,
+        tested=tested,
+        method=pair.drafts_by(tested.drafter),
+        ties=tuple(ties),
+        screened=screened,
+        refined=refined,
+        confirmed=confirmed,
+    )
+
+
+def candidates(pair: Pair, drafters: Sequence[str] = ()) -> list[Lane]:
+    """The lanes to screen: each drafter with the pair's settings."""
+    return [assisted_lane(pair, drafter) for drafter in drafters or pair.drafters]
+
+
+def runs(lanes: int) -> float:
+    """How often each prompt is decoded in all, in full answers."""
+    return (1 + lanes) / 2 + (1 + KEPT * (1 + len(LOOKAHEADS))) * REFINING + 2 * CONFIRMING
+
+
+def within_noise(rows: Sequence[Row]) -> list[str]:
+    """The lanes, standard decoding among them, over which the fastest one has no gain that was seen, the fastest first.
+    Lanes are compared on the same prompts and runs."""
+    names = list(dict.fromkeys(row.lane for row in rows))
+    over = {name: summaries.ratio(rows, name) for name in names}
+    best = max(names, key=lambda name: over[name].speedup)
+    ties = [best]
+    for name in names:
+        ratio = summaries.ratio(rows, best, over=name)
+        if name != best and not (metrics.differs(ratio.interval) if ratio.interval else ratio.speedup > 1):
+            ties.append(name)
+    return sorted(ties, key=lambda name: -over[name].speedup)
+
+
+def _shorter(question: Question) -> Question:
+    """Half an answer to the first turn tells the slow drafters."""
+    request = question.request
+    return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 2)))
+
+
+def _fastest(result: SuiteResult) -> list[Lane]:
+    return sorted(result.lanes, key=lambda lane: -result.of(label(lane)).overall)
+
+
+def _lookaheads(lane: Lane) -> list[Lane]:
+    return [replace(lane, lookahead=k) for k in sorted({*LOOKAHEADS, lane.lookahead})]
+
+
+def _of_stage(emit: Callable[[Event], None], number: int, event: Event) -> None:
+    """The progress of all stages as one."""
+    if isinstance(event, Progress) and event.fraction is not None:
+        emit(Progress(f"{STAGES[number]}: {event.label}", (number + event.fraction) / len(STAGES)))
+    elif isinstance(event, PromptDone):
+        done, total = number * event.total + event.number, len(STAGES) * event.total
+        emit(replace(event, number=done, total=total))
+    else:
+        emit(event)

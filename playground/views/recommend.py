@@ -1,0 +1,70 @@
+"""A recommendation as sentences and tables."""
+
+from __future__ import annotations
+
+from playground import metrics
+from playground.drafting_methods import METHODS
+from playground.lane import Lane, label
+from playground.results import STANDARD, Recommendation
+from playground.views import engines
+from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
+
+
+def headline(result: Recommendation) -> str:
+    """What to use, with what it gives on these prompts."""
+    found = ratio(result.summary.overall, result.summary.interval)
+    if result.lane:
+        return f"For these prompts on this machine: {_named(result.lane)}, {found}."
+    best = f"The best that was tried, {_named(result.tested)}, gave {found}"
+    seen = result.summary.interval and metrics.differs(result.summary.interval)
+    return f"For these prompts on this machine: no drafter. {best}{'' if seen else f': {NO_DIFFERENCE}'}."
+
+
+def reasons(result: Recommendation) -> list[str]:
+    """How it was chosen."""
+    screened, refined, confirmed = result.screened, result.refined, result.confirmed
+    ties = ", ".join("no drafter" if name == STANDARD else name for name in result.ties)
+    said = [
+        f"{len(screened.lanes)} drafters were screened over {len(screened.prompts)} prompts, and "
+        f"{len(refined.lanes)} settings of the fastest refined.",
+        f"Chosen is the shallowest setting than which the fastest is not faster beyond the noise, of: {ties}.",
+        f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
+    ]
+    if failed := len({failure.question for failure in screened.failures + confirmed.failures}):
+        said.append(f"{failed} of {len(screened.prompts)} prompts could not be run; the figures leave them out.")
+    return said
+
+
+def table(result: Recommendation) -> Table:
+    """A row for each setting that was refined, then for each drafter that was only screened."""
+    refined = [("refined", name, result.refined.of(name)) for name in map(label, result.refined.lanes)]
+    kept = {lane.drafter for lane in result.refined.lanes}
+    screened = [
+        ("screened", label(lane), result.screened.of(label(lane)))
+        for lane in result.screened.lanes
+        if lane.drafter not in kept
+    ]
+    rows = []
+    for stage, name, found in [*refined, *screened]:
+        chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
+        mark = "chosen" if chosen else "within noise" if stage == "refined" and name in result.ties else ""
+        tokens_per_s = UNKNOWN if found.tokens_per_s is None else f"{found.tokens_per_s:.1f}"
+        length = f"{found.mean_accepted_length:.2f}"
+        rows.append((name, stage, mark, tokens_per_s, length, ratio(found.overall, found.interval)))
+    columns = ("setting", "stage", "", "tokens/s", "mean accepted length", "speed-up")
+    return Table("What was tried", columns, tuple(rows), numbers=3)
+
+
+def text(result: Recommendation) -> str:
+    """All of it for a terminal, with the settings of other engines."""
+    parts = [headline(result), "\n".join(reasons(result)), table(result).markdown()]
+    if result.lane:
+        parts.append(engines.text(result.lane, result.method))
+    return "\n\n".join(parts)
+
+
+def _named(lane: Lane) -> str:
+    policy = "" if lane.policy == "constant" else f", policy {lane.policy}"
+    threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
+    nodes = f", tree of {lane.nodes}" if METHODS[lane.drafter].tree else ""
+    return f"drafter {lane.drafter}, lookahead {lane.lookahead}{nodes}{policy}{threshold}"

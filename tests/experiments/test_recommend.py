@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import threading
+from dataclasses import replace
+
+import pytest
+
+from playground import results
+from playground.backends.local import LocalBackend
+from playground.experiments import recommend, suite
+from playground.experiments.history import History
+from playground.experiments.questions import Question
+from playground.experiments.work import Recommend
+from playground.lane import LOCAL, Request, label
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from playground.results import STANDARD, Row
+from playground.views import recommend as view
+
+SPEED = {"ngram": 1.2, "suffix": 0.8, "assistant": 1.5}  # the best that a drafter can give
+ASKED = [Question("qa", Request(f"question {i}", max_new_tokens=32)) for i in range(5)]
+
+
+def faked(speed, noise=0.02):
+    """A suite whose lanes are as fast as `speed` says: question i has its own length, each run its own noise."""
+
+    def run(baseline, lanes, questions, backends, *, runs, seed, skip, record, stop, emit):
+        asked.append(([label(lane) for lane in lanes], runs, seed, questions[0].request.max_new_tokens))
+        rows = []
+        for i in range(len(questions)):
+            for name, factor in [(STANDARD, 1.0), *((label(lane), speed(lane)) for lane in lanes)]:
+                rng = random.Random(f"{name} {seed} {i}")
+                times = tuple((1 + i / 10) / factor * rng.gauss(1, noise) for _ in range(runs))
+                ours = statistics.median(times)
+                rows.append(Row(i, "qa", name, 32, 20, ours, 0.0, 4, 8, factor, True, runs_s=times))
+        of = suite.summaries.summarise(rows)
+        return results.SuiteResult(
+            ENVIRONMENT, questions[0].request, runs, tuple(lanes), tuple(rows), tuple(of),
+            prompts=tuple(each.request.prompt for each in questions), seed=seed, counted="median",
+        )  # fmt: skip
+
+    asked = run.asked = []
+    return run
+
+
+ENVIRONMENT = results.Environment({"torch": "2"}, None, "cpu", "a machine", "float32", 2, (), "now")
+
+
+def go(monkeypatch, speed, **more):
+    pair = replace(custom_pair("t", "a"), drafters=("ngram", "suffix", "assistant"))
+    fake = faked(speed, **more)
+    monkeypatch.setattr(recommend.suite, "run", fake)
+    lanes = recommend.candidates(pair)
+    result = recommend.run(pair, lanes, ASKED, {}, stop=threading.Event(), emit=lambda e: None)
+    return result, fake.asked
+
+
+def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_again(monkeypatch):
+    deep = {2: 0.8, 4: 0.995, 5: 1.0, 8: 0.97}
+    result, (screen, refine, confirm) = go(monkeypatch, lambda lane: SPEED[lane.drafter] * deep[lane.lookahead])
+    assert screen == (["ngram 5", "suffix 5", "assistant 5"], 1, 0, 16), "half an answer is enough to screen"
+    assert refine == (
+        [f"{drafter} {k}" for drafter in ("assistant", "ngram") for k in (2, 4, 5, 8)], 2, 1, 32,
+    )  # fmt: skip
+    assert confirm == (["assistant 4"], 4, 2, 32)
+    assert label(result.lane) == "assistant 4" and {"assistant 4", "assistant 5"} <= {*result.ties}
+    assert result.summary.overall == pytest.approx(1.4925, rel=0.03)
+    said = view.text(result)
+    assert said.startswith("For these prompts on this machine: drafter assistant, lookahead 4, 1.")
+    assert "num_assistant_tokens = 4" in said and "| assistant 4 | refined | chosen |" in said
+    assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
+
+
+def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
+    result, (*_, confirm) = go(monkeypatch, lambda lane: 0.95 if lane.drafter == "ngram" else 0.7)
+    assert result.lane is None and STANDARD in result.ties
+    assert confirm[0] == [label(result.tested)] and result.tested.drafter == "ngram"
+    said = view.text(result)
+    assert "this machine: no drafter. The best that was tried" in said and "gave 0.9" in said
+    assert "vllm serve" not in said
+
+
+def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
+    runs = []
+
+    def speed(lane):
+        runs.append(lane)
+        return 1.5 if len(runs) <= 3 + 8 else 1.0
+
+    result, _ = go(monkeypatch, speed)
+    assert result.lane is None and result.summary.overall == pytest.approx(1.0, rel=0.03)
+    assert "no difference seen" in view.headline(result)
+
+
+def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), None)
+    history = History(tmp_path)
+    lanes = recommend.candidates(pair, ["ngram"])
+    asked = tuple(replace(each, request=replace(each.request, max_new_tokens=8)) for each in ASKED[:1])
+    name = history.add("recommend", "it", {})
+    work = Recommend(pair, tuple(lanes), asked, record=str(history.record(name)))
+    events = []
+    backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
+    work(backends, stop=threading.Event(), emit=events.append)
+    result = events[-1].result
+    assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 4", "ngram 5", "ngram 8"}
+    assert len(result.confirmed.rows) == 2 and work.tokens == (1 + 9 * 2 + 8) * 8
+    assert len(list(history.record(name).parent.glob("*"))) == 3
+    history.delete(name)
+    assert not list(history.record(name).parent.glob("*"))
