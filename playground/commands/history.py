@@ -158,7 +158,7 @@ def _opened(path: Path) -> Result | Comparison:
     from playground.experiments import record, suite
 
     text = read(path)
-    if text.startswith(f'{{"kind": "{record.KIND}"'):
+    if text.startswith(record.HEAD.decode()):
         result = suite.suite_result(*record.read(path))
         if result is None:
             raise PlaygroundError(f"{path} holds no prompt that has ended.")

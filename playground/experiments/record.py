@@ -18,6 +18,7 @@ from playground.results import QuestionResult
 from playground.trace import Environment
 
 KIND = "suite-record"
+HEAD = f'{{"kind": "{KIND}"'.encode()  # how every record begins
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,13 @@ class Record:
             PlaygroundError: it holds another run, or cannot be read or written.
         """
         try:
-            empty = not self.path.exists() or self.path.stat().st_size == 0
+            data = self.path.read_bytes() if self.path.exists() else b""
+            if b"\n" not in data and HEAD.startswith(data[: len(HEAD)]):  # new, or not even its header was finished
+                self.path.open("wb").close()
+                self._write({"kind": KIND, "schema_version": SCHEMA_VERSION, **asdict(header)})
+                return ()
         except OSError as error:
             raise self._unwritten(error) from error
-        if empty:
-            self._write({"kind": self.kind, "schema_version": SCHEMA_VERSION, **asdict(header)})
-            return ()
         found, results, whole = read_as(self.path, type(self))
         check(
             self.comparable(found) == self.comparable(header),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from playground.backends.base import Backend
-from playground.errors import PlaygroundError, Stopped
+from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import summaries
 from playground.experiments.compare import decode
 from playground.experiments.events import Event, LaneSkipped, Progress, PromptDone
@@ -52,9 +52,11 @@ def run(
         record: takes each question as it ends. What it already holds of the same suite is not run again.
 
     Raises:
-        PlaygroundError: a model or server cannot be had; the record is another suite's, or cannot be written.
+        PlaygroundError: two lanes have one label; a model or server cannot be had; the record is another suite's, or
+            cannot be written.
     """
     in_turn = {STANDARD: baseline} | {label(lane): lane for lane in lanes}
+    check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")
 
     def tell(step: Progress) -> None:
         if stop.is_set():

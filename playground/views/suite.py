@@ -78,6 +78,8 @@ def findings(result: SuiteResult) -> list[str]:
     if failed := len(result.failures):
         prompts = "prompt" if failed == 1 else "prompts"
         lanes.append(f"{failed} {prompts} could not be run; the figures leave them out.")
+    if not result.request.greedy:
+        lanes.append("Sampled outputs may differ: all lanes follow the target's distribution.")
     return lanes
 
 

@@ -245,6 +245,25 @@ def test_a_suite_goes_on_where_its_record_ends(tiny_folder, tmp_path):
         run(pair, lanes, asked[:2], record=Record(path))
 
 
+def test_a_record_whose_first_line_was_not_finished_begins_anew_and_another_file_is_left_alone(tiny_folder, tmp_path):
+    pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
+    lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2))]
+    path.write_text('{"kind": "suite-re')
+    assert run(pair, lanes, asked, record=Record(path)).rows
+    assert [result.question for result in records.read(path)[1]] == [0]
+    for content in ("my diary", "my diary\n"):
+        path.write_text(content)
+        with pytest.raises(PlaygroundError, match=r"not a record|damaged"):
+            run(pair, lanes, asked, record=Record(path))
+        assert path.read_text() == content
+
+
+def test_two_lanes_with_the_same_settings_are_refused(tiny_folder):
+    pair = custom_pair(str(tiny_folder), None)
+    with pytest.raises(PlaygroundError, match="same settings"):
+        run(pair, 2 * [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves"))])
+
+
 def test_a_full_disk_is_a_sentence_and_loses_no_finished_row(tiny_folder, tmp_path, monkeypatch):
     pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"] * 2), None, GREEDY)
