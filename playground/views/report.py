@@ -103,11 +103,13 @@ def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended:
     at = f"Outputs differ from token {difference.index + 1}"
     if ended:
         return f"{at}, where one of them ends."
-    if difference.margin is None or dtype is None:
+    if difference.margin is None:
         return f"{at}."
+    margin = f"The target's two best logits are {difference.margin:.3f} apart there"
+    if dtype is None:
+        return f"{at}. {margin}."
     tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
     rounding = f"{dtype.replace(' weights, ', ' and ')} rounding"
-    margin = f"The target's two best logits are {difference.margin:.3f} apart there"
     if difference.margin <= tie:
         return f"{at}. {margin}: a near-tie, which {rounding} can flip."
     return f"{at}. {margin}: more than {rounding} explains."
