@@ -81,7 +81,7 @@ def _line(entry: Entry) -> str:
 def _show(options: argparse.Namespace) -> None:
     from playground import export, results
     from playground.trace import Comparison
-    from playground.views import suite, sweep, table
+    from playground.views import lossless, recommend, suite, sweep, table
 
     result = _kept(_history(), options.id)
     if options.json:
@@ -93,6 +93,10 @@ def _show(options: argparse.Namespace) -> None:
         print("\n\n".join([sweep.table(result), "\n".join(sweep.findings(result))]))
     elif isinstance(result, results.SuiteResult):
         print("\n\n".join([suite.table(result), "\n".join(suite.findings(result))]))
+    elif isinstance(result, results.LosslessResult):
+        print(lossless.text(result))
+    elif isinstance(result, results.Recommendation):
+        print(recommend.text(result))
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -182,7 +186,7 @@ def _suite_of(result: Result | Comparison) -> SuiteResult:
     if isinstance(result, SweepResult):
         return result.suite
     if not isinstance(result, SuiteResult):
-        raise PlaygroundError("This is neither a suite nor a sweep.")
+        raise PlaygroundError("Only a suite and a sweep have prompts to list or to compare.")
     return result
 
 
@@ -196,5 +200,5 @@ def _page(result: Result | Comparison, title: str = "") -> str:
 
         return page_file.build(result)
     if not isinstance(result, (SuiteResult, SweepResult)):
-        raise PlaygroundError("Results of `bench` have no page. Choose a suite, a sweep or a comparison.")
+        raise PlaygroundError("Only a suite, a sweep and a comparison have a page.")
     return page_report.build(result, title)

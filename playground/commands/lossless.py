@@ -80,6 +80,6 @@ def _lossless(options: argparse.Namespace) -> None:
     else:
         if options.json:
             write(options.json, document)
-        print("\n\n".join([view.method(result), view.table(result).markdown(), "\n".join(view.findings(result))]))
+        print(view.text(result))
     if not result.passed:
         sys.exit(1)

@@ -217,6 +217,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     "suite": Suite,
     "sweep": Sweep,
     "lossless": Lossless,
+    "recommend": Recommend,
 }  # by the kind that the history names
 
 

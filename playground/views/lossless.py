@@ -40,6 +40,11 @@ def method(result: LosslessResult) -> str:
     )
 
 
+def text(result: LosslessResult) -> str:
+    """All of it for a terminal."""
+    return "\n\n".join([method(result), table(result).markdown(), "\n".join(findings(result))])
+
+
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
     verdict = "lossless as far as this can see" if check.passed else "NOT lossless"
     yield " ".join(filter(None, [f"{check.lane}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))

@@ -1,0 +1,41 @@
+"""`lossless` and `recommend` in the terminal, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from playground.commands import main
+
+
+def asked(folder, tmp_path, tokens="8"):
+    (tmp_path / "mine.txt").write_text("waves and waves and")
+    return ["--target", str(folder), "--drafters", "ngram", "--dtype", "float32", "--max-new-tokens", tokens, "--suite",
+            str(tmp_path / "mine.txt")]  # fmt: skip
+
+
+def test_lossless_ends_with_0_and_with_1_where_a_lane_is_lossy(tiny_folder, tmp_path, capsys):
+    command = ["lossless", *asked(tiny_folder, tmp_path, "40"), "--draws", "40"]
+    main(command)
+    printed = capsys.readouterr().out
+    assert "| ngram 5 | pass | 1 of 1 |" in printed and "All 1 greedy outputs are identical" in printed
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--rule", "top-2", "--json", "-"])
+    assert ended.value.code == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [check["lane"] for check in data["checks"]][-1] == "ngram 5, lossy: top-2"
+    main(["history"])
+    name = re.search(r"^(\w+) .*lossless", capsys.readouterr().out, re.MULTILINE)[1]
+    main(["history", "show", name])
+    assert "instead of" in capsys.readouterr().out
+
+
+def test_recommend_prints_one_setting_and_writes_its_result(tiny_folder, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    main(["recommend", *asked(tiny_folder, tmp_path), "--json", str(out)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("For these prompts on this machine: ") and "| ngram 8 | refined |" in printed
+    data = json.loads(out.read_text())
+    assert (data["kind"], len(data["refined"]["lanes"])) == ("recommend", 4)
