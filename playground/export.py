@@ -9,6 +9,7 @@ import json
 import reprlib
 from collections import Counter
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from playground import metrics, validation
@@ -16,6 +17,7 @@ from playground.errors import PlaygroundError, check
 from playground.trace import Comparison, Trace
 
 SCHEMA_VERSION = 2
+MOST_LANES, MOST_TOKENS = 100, 1_000_000  # drafted tokens count
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def from_json(data: Any) -> Comparison:
         "This file is not a trace of the playground: it has no schema_version and no lanes. "
         "Choose a file that the button Save trace or `compare --json` wrote.",
     )
+    check(len(data["lanes"]) <= MOST_LANES, f"This trace has {len(data['lanes']):,} lanes; {MOST_LANES} can be shown.")
     version = data["schema_version"]
     check(
         version in (1, SCHEMA_VERSION) and version is not True,
@@ -76,6 +79,8 @@ def from_json(data: Any) -> Comparison:
             tuple(_read_lane(lane, f"repeats[{i}][{j}]") for j, lane in enumerate(traces))
             for i, traces in enumerate(validation.read(list[list[dict]], data.get("repeats", []), "repeats"))
         )
+        tokens = sum(1 + len(round_.drafted) for trace in (*lanes, *chain(*repeats)) for round_ in trace.rounds)
+        check(tokens <= MOST_TOKENS, f"it has {tokens:,} tokens, of which {MOST_TOKENS:,} can be shown.")
         return Comparison(lanes, validation.read(str, data.get("baseline"), "baseline"), repeats)
     except PlaygroundError as error:
         raise PlaygroundError(f"The trace is damaged: {error}") from None

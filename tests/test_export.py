@@ -196,3 +196,12 @@ def test_a_request_that_cannot_be_run_says_why(settings, named):
 def test_a_lookahead_out_of_range_says_so():
     with pytest.raises(PlaygroundError, match="Lookahead must be a whole number from 1 to 64; it is 0"):
         Lane("x", "t", lookahead=0)
+
+
+def test_what_is_too_large_to_be_shown_is_refused(monkeypatch):
+    data = to_json(COMPARISON)
+    with pytest.raises(PlaygroundError, match="1,000 lanes; 100 can be shown"):
+        from_json(data | {"lanes": [{}] * 1000})
+    monkeypatch.setattr("playground.export.MOST_TOKENS", 3)
+    with pytest.raises(PlaygroundError, match="tokens, of which 3 can be shown"):
+        from_json(data)

@@ -145,15 +145,17 @@ class Events:
         offer = self._offers.pop(session, Offer(LARGE, every=False))
         return self.stream(session, asked, every=offer.every, agreed=offer.size, address=address)
 
-    def repeat(self, session: str, shown: Shown, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
+    def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
         """Runs all lanes again, interleaved; as `stream`."""
-        pair = shown.pair
-        assert pair, "a trace from a file has no button for it"
-        return self._stream(session, pair, shown.screen(), Repeat(shown.comparison, REPEATS), address=address)
+        if shown is None or shown.pair is None:
+            raise _nothing_shown()
+        return self._stream(session, shown.pair, shown.screen(), Repeat(shown.comparison, REPEATS), address=address)
 
-    def choose(self, shown: Shown, name: str) -> tuple[Any, ...]:
+    def choose(self, shown: Shown | None, name: object) -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
-        shown = replace(shown, chosen=name)
+        if shown is None or name not in [trace.lane.name for trace in shown.comparison.others]:
+            raise _nothing_shown()
+        shown = replace(shown, chosen=str(name))
         return (shown.screen().value(), shown, *self._outcome(shown))
 
     async def _stream(
@@ -217,8 +219,10 @@ class Events:
         values = filling.from_comparison(comparison.beside(screen.chosen), self._pairs)
         return (screen.value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
-    def restore(self, shown: Shown) -> tuple[Any, ...]:
+    def restore(self, shown: Shown | None) -> tuple[Any, ...]:
         """Shows a run of this session again, with its prompt and settings; as `open`."""
+        if shown is None:
+            raise _nothing_shown()
         values = filling.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
         return (shown.screen().value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
@@ -306,6 +310,11 @@ class Events:
             return BackgroundRun(act)
 
         return elsewhere if self._elsewhere else here
+
+
+def _nothing_shown() -> gr.Error:
+    """For a run that is no longer kept, and for programs that press what no page shows."""
+    return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
 
 
 async def _refusal(problem: PlaygroundError) -> AsyncGenerator[tuple[Any, ...], None]:

@@ -229,8 +229,11 @@ def _wire(
 
     repeat = _streamed(events.repeat)
 
-    def choose(shown: Shown, pressed: gr.EventData) -> tuple[Any, ...]:
-        return events.choose(shown, pressed.lane)
+    def choose(shown: Shown | None, pressed: gr.EventData) -> tuple[Any, ...]:
+        return events.choose(shown, (pressed._data or {}).get("lane"))
+
+    def restore(past: list[Shown], index: Any) -> tuple[Any, ...]:
+        return events.restore(dict(enumerate(past)).get(index))
 
     async def stop_own(request: gr.Request) -> None:
         events.stop(str(request.session_hash))
@@ -265,7 +268,7 @@ def _wire(
     clear.click(events.clear, None, [stage, shown, *outputs.outcome], queue=False, **private)
     filled = [stage, shown, *outputs.outcome, *asked_for]
     open_.upload(events.open, open_, filled, **private)
-    strip.input(lambda past, index: events.restore(past[index]), [kept, strip], filled, **private)
+    strip.input(restore, [kept, strip], filled, **private)
     gr.on([clear.click, open_.upload], lambda: gr.update(value=None), None, strip, **private)
     assert recorded.comparison
     first = Shown(recorded.comparison, recorded.chosen)

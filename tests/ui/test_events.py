@@ -16,6 +16,7 @@ from playground import export
 from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
+from playground.progress import Progress
 from playground.trace import Round
 from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events, Shown
@@ -294,3 +295,34 @@ def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
     run = driven(events.stream("d", asked(), address="8.8.8.8"))
     next(run), next(run)
     run.close()
+
+
+def test_what_no_page_shows_cannot_be_pressed():
+    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    _, shown = last(events.stream("mine", asked(max_new_tokens=4)))
+    for press in (
+        lambda: events.choose(None, "Standard"),
+        lambda: events.choose(shown, {"lane": 1}),
+        lambda: events.restore(None),
+        lambda: events.repeat("mine", None),
+        lambda: events.repeat("mine", dataclasses.replace(shown, pair=None)),
+    ):
+        with pytest.raises(gr.Error, match="no longer kept"):
+            press()
+
+
+def test_strangers_read_no_path_of_the_server():
+    class Telling(fakes.Backend):
+        def load(self, lane, progress):
+            progress(Progress("Loading /srv/models/target"))
+            if lane.drafter == "assistant":
+                raise PlaygroundError("There is nothing in /srv/models/assistant. Choose another.")
+
+    pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
+    access = Access(public=True, models=(), limits=FOR_VISITORS)
+    events = Events({"fake": pair}, Telling, fakes.Store().fit, access=access)
+    stages = [stage for stage, _ in driven(events.stream("mine", asked(max_new_tokens=4), every=True))]
+    assert "/srv" not in json.dumps(stages)
+    assert "nothing in …/assistant. Choose another." in json.dumps(stages, ensure_ascii=False)
+    with pytest.raises(gr.Error, match=r"nothing in …/assistant\. Choose"):
+        asyncio.run(events.compare("mine", asked(drafter="assistant")))
