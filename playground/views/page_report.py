@@ -26,17 +26,18 @@ def build(result: SuiteResult | SweepResult, title: str = "") -> str:
     """The file's text. `title`: "" for what was run."""
     figures: Sequence[go.Figure]
     tables: Sequence[Table]
+    swept: str
     if isinstance(result, SweepResult):
-        suite, findings = result.suite, sweep_view.findings(result)
+        suite, swept, findings = result.suite, result.axis, sweep_view.findings(result)
         figures = [charts_suite.sweep(result), charts_suite.by_category(result)]
         tables = [sweep_view.by_value(result), sweep_view.by_position(result), sweep_view.by_category(result)]
     else:
-        suite, findings = result, suite_view.findings(result)
+        suite, swept, findings = result, "", suite_view.findings(result)
         figures = [charts_suite.speedups(result)]
         tables = [suite_view.by_category(result)]
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(title or _title(result)),
-        setting=escape(suite_view.setting(suite)),
+        setting=escape(suite_view.setting(suite, swept)),
         findings="".join(f"<li>{escape(sentence)}</li>" for sentence in findings),
         charts="\n".join(_chart(figure, number) for number, figure in enumerate(figures)),
         tables="\n".join([*map(_table, tables), _folded(suite_view.by_prompt(suite))]),

@@ -32,18 +32,19 @@ def table(result: SuiteResult) -> str:
     return f"{setting(result)}\n\n{by_category(result).markdown()}"
 
 
-def setting(result: SuiteResult) -> str:
-    """Machine, versions, settings, and what the columns of `by_category` mean."""
+def setting(result: SuiteResult, swept: str = "") -> str:
+    """Machine, versions, settings, and what the columns of `by_category` mean. `swept`: the setting that varies."""
     where, asked = result.environment, result.request
     versions = ", ".join(
         f"{name} {where.versions[name]}" for name in ("torch", "transformers") if name in where.versions
     )
     runs = f"the {result.counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
+    temperature = "as swept" if swept == "temperature" else f"{asked.temperature:g}"
     over = next((summary.over for summary in result.summaries if summary.over), "prompts")
     return (
         f"{where.device_name}, {where.device}, {where.dtype}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
-        f"temperature {asked.temperature:g}; {runs}median: over prompts (quartiles); macro: geometric mean over "
+        f"temperature {temperature}; {runs}median: over prompts (quartiles); macro: geometric mean over "
         f"prompts; pooled: all prompts together (95 % bootstrap interval over {over})"
     )
 

@@ -21,7 +21,7 @@ FALLS = (
 
 def table(result: SweepResult) -> str:
     """How it was run, and a line for each value, as Markdown."""
-    return f"{setting(result.suite)}\n\n{by_value(result).markdown()}"
+    return f"{setting(result.suite, result.axis)}\n\n{by_value(result).markdown()}"
 
 
 def by_value(result: SweepResult) -> Table:

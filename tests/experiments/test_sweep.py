@@ -47,6 +47,7 @@ def test_temperatures_are_compared_each_with_a_standard_lane_of_its_own(tiny_fol
     assert [len(point.summaries) for point in result.points] == [3, 3]
     assert all(point.lane == "ngram 5" and point.best is None for point in result.points)
     assert {trace.request.temperature for trace in result.suite.traces} == {0, 1}
+    assert "temperature as swept" in view.table(result)
 
 
 def test_prompts_are_filled_up_to_a_length_and_one_over_the_context_is_a_failure(tiny_folder):
