@@ -22,11 +22,11 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from playground import metrics
 from playground.backends.local import LocalBackend
-from playground.bench import cpu, page
+from playground.bench import cpu, launches, page
 from playground.decoding.clock import Clock
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
-from playground.lane import Lane, Request, assisted_lane, standard_lane
+from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.quantised import precision
@@ -41,7 +41,7 @@ ASSISTANT_SHARE = 5  # an assistant cut from a target has one of this many layer
 LOOKAHEAD = 5
 LONG_TOKENS = 1000
 LONG_RUNS = 2
-ON_REQUEST = {"cpu"}  # parts that run only if they are named: they need another program
+ON_REQUEST = {"cpu", "launches"}  # parts that run only if they are named
 PRESETS_ALONE = {"page", "long", "start", "memory"}  # parts whose own process takes a preset by its name
 
 
@@ -66,6 +66,7 @@ def run(
         "start": _start,
         "memory": partial(_memory, dtype=dtype),
         "cpu": partial(_cpu, backend=backend),
+        "launches": partial(_launches, backend=backend),
     }
     unknown = set(only or ()) - parts.keys()
     if unknown:
@@ -168,6 +169,18 @@ def _cpu(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> list[M
         backend, models.pair, partial(_generate, models), _examples(n), runs, lambda step: None
     )
     return [measured(f"decoding, prefill left out: {what}", values, unit="tokens/s") for what, values in speeds.items()]
+
+
+def _launches(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> Iterator[Measurement]:
+    """Of each lane of the pair, on the first example."""
+    for lane in all_drafters(models.pair, policy="constant"):
+        backend.load(lane, lambda step: None)
+        for compiled in (False, True):
+            counts = launches.of_a_round(backend.models(lane), lane, _examples(n)[0], compiled=compiled)
+            if counts:
+                what = f"{lane.drafter}, {'compiled' if compiled else 'eager'}: {{}} a round"
+                yield measured(what.format("launches"), [counts.launches], unit="launches")
+                yield measured(what.format("waits for the device"), [counts.waits], unit="waits")
 
 
 def _examples(n: int) -> list[Request]:

@@ -46,7 +46,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--runs", type=positive, metavar="N", help="runs of each side (default: 5; with --suite 1)")
     add_settings(bench, "max_new_tokens")
     bench.add_argument(
-        "--only", nargs="+", metavar="PART", help="some of: standard ngram assistant page long start memory cpu"
+        "--only",
+        nargs="+",
+        metavar="PART",
+        help="some of: standard ngram assistant page long start memory cpu launches",
     )
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     add_models(bench)

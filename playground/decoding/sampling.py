@@ -13,6 +13,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from playground.decoding.transfer import to_device
 from playground.lane import Request
 
 
@@ -60,7 +61,7 @@ class Sampler:
         return torch.cat([self._score(row[None], text_of(i)) for i, row in enumerate(logits)])
 
     def _score(self, logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-        text = torch.tensor([ids], device=logits.device)
+        text = to_device([ids], logits.device)
         for processor in self._processors:
             logits = processor(text, logits)
         return logits

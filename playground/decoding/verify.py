@@ -21,6 +21,7 @@ import torch
 from playground.decoding.drafters.base import Draft
 from playground.decoding.sampling import Sampler, read_choices
 from playground.decoding.text import Detokenizer
+from playground.decoding.transfer import to_device
 from playground.trace import Decision, DraftToken, TargetToken
 
 
@@ -101,7 +102,7 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     assert draft.probabilities is not None, "the draft was sampled"
     k = len(draft.ids)
     q = torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))  # nothing was drafted in the last row
-    ids = torch.tensor(draft.ids, device=p.device)[:, None]
+    ids = to_device(draft.ids, p.device)[:, None]
     u = torch.rand(k, generator=sampler.generator, device=p.device)
     accepted = u * q[:k].gather(1, ids)[:, 0] < p[:k].gather(1, ids)[:, 0]
     n = accepted.long().cumprod(0).sum()[None]
@@ -144,15 +145,17 @@ def annotate(
     # Only rows on the path are shown; a tree has many others.
     row_after = {-1: 0} | {i: row for row, i in enumerate(verdict.path, 1)}
     judged = {i: row_after[parent] for i, parent in enumerate(draft.parents) if parent in row_after}
-    p, margins = _shown(
-        scores[[i + 1 for i in row_after]],
+    last = verdict.path[-1] if verdict.path else -1
+    rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
+    p, margins, rank = _shown(
+        scores.index_select(0, to_device([i + 1 for i in row_after], scores.device)),
         rows=[*judged.values(), len(verdict.path)],
         ids=[*(draft.ids[i] for i in judged), verdict.token],
+        rank=None if rejected is None else draft.rank(rejected, verdict.token),
         sampler=sampler,
     )
     p_of = dict(zip(judged, p, strict=False))
 
-    last = verdict.path[-1] if verdict.path else -1
     pieces = detokenizer.branch(draft.ids, draft.parents, last)
     drafted = tuple(
         DraftToken(
@@ -170,7 +173,6 @@ def annotate(
     )
     if not with_own:
         return drafted, None
-    rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
     own = TargetToken(
         id=verdict.token,
         text=detokenizer.commit([verdict.token])[0],
@@ -178,16 +180,20 @@ def annotate(
         p=p[-1],
         margin=margins[-1],
         reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
-        rank=None if rejected is None else draft.rank(rejected, verdict.token),
+        rank=rank,
     )
     return drafted, own
 
 
 def _shown(
-    scores: torch.Tensor, rows: Sequence[int], ids: Sequence[int], sampler: Sampler
-) -> tuple[list[float], list[float]]:
-    """The probability of each of `ids` in its row, and the gap between the two highest scores of every row."""
+    scores: torch.Tensor, rows: Sequence[int], ids: Sequence[int], rank: torch.Tensor | None, sampler: Sampler
+) -> tuple[list[float], list[float], int | None]:
+    """The probability of each of `ids` in its row, the gap between the two highest scores of every row, and the rank;
+    read in one transfer."""
     probabilities = scores.softmax(dim=-1) if sampler.greedy else sampler.probabilities(scores)
     best = scores.topk(2, dim=-1).values
-    shown = torch.cat([probabilities[list(rows), list(ids)], best[:, 0] - best[:, 1]]).tolist()  # one transfer
-    return shown[: len(ids)], shown[len(ids) :]
+    row, id_ = to_device([list(rows), list(ids)], scores.device)
+    parts = [probabilities[row, id_], best[:, 0] - best[:, 1]]
+    shown = torch.cat(parts if rank is None else [*parts, rank[None].to(best.dtype)]).tolist()
+    ranked = None if rank is None else int(shown.pop())
+    return shown[: len(ids)], shown[len(ids) :], ranked

@@ -75,7 +75,7 @@ class RememberedBranches:
         return None if len(ids) == len(self._prompt) else self._logits()
 
     def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        self._paths = [(*self._paths[row], id_) for id_, row in zip(ids, rows, strict=True)]
+        self._paths = [(*self._paths[row], int(id_)) for id_, row in zip(ids, rows, strict=True)]
         return self._logits()
 
     def _logits(self) -> torch.Tensor:

@@ -42,6 +42,7 @@ class LawBranches:
         return self._logits() if self.ready else None
 
     def grow(self, ids, rows):
+        ids = [int(id_) for id_ in ids]
         assert len(ids) == len(rows) == len({(row, id_) for row, id_ in zip(rows, ids, strict=True)})
         self.texts = [[*self.texts[row], id_] for id_, row in zip(ids, rows, strict=True)]
         self.grown.append(len(ids))

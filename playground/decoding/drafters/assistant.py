@@ -48,10 +48,11 @@ class AssistantDrafter(Drafter):
         logits = self._assistant.forward(ids[self._assistant.length :], keep=1)[:, : self._vocab_size]
         scores = self._sampler.scores(logits, lambda row: ids)
         if self._sampler.greedy:
-            q, best = scores[0].softmax(dim=-1).max(dim=-1)
-            if math.isnan(float(q)):
+            best = scores[0].softmax(dim=-1).max(dim=-1)
+            q, id_ = torch.stack([best.values, best.indices.float()]).tolist()  # one transfer
+            if math.isnan(q):
                 raise self._assistant.not_numbers()
-            return Choice(int(best), float(q), None, scores[0])
+            return Choice(int(id_), q, None, scores[0])
         distribution = self._sampler.probabilities(scores)[0]
         try:
             token = self._sampler.draw(distribution)

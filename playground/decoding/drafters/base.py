@@ -52,16 +52,15 @@ class Draft:
             i = self.parents[i]
         return indices[::-1]
 
-    def rank(self, i: int, id_: int) -> int | None:
+    def rank(self, i: int, id_: int) -> torch.Tensor | None:
         """The rank of token `id_` among the candidates for the position of token i, 1 being the best; 0 if it is not
-        among them, None if nothing was scored."""
+        among them, None if nothing was scored. A tensor of no dimensions, on the device."""
         if self.candidates is None:
             return None
         scores = self.candidates[i]
-        slots = [id_] if self.draft_ids is None else (self.draft_ids == id_).nonzero()[:, 0].tolist()
-        if not slots or slots[0] >= len(scores):
-            return 0
-        return int((scores > scores[slots[0]]).sum()) + 1
+        ids = torch.arange(len(scores), device=scores.device) if self.draft_ids is None else self.draft_ids
+        own = scores.masked_fill(ids[: len(scores)] != id_, float("-inf")).max()
+        return torch.where((ids[: len(scores)] == id_).any(), (scores > own).sum() + 1, 0)
 
 
 NOTHING = Draft([], [])
@@ -85,13 +84,21 @@ class Choice(NamedTuple):
     candidates: torch.Tensor
 
 
+class Chosen(NamedTuple):
+    """A drafted token that is still on the device: as `Choice`, of tensors without dimensions."""
+
+    id: torch.Tensor
+    q: torch.Tensor
+    probabilities: torch.Tensor | None
+    candidates: torch.Tensor
+
+
 def draft_tokens(
     ids: Sequence[int],
     k: int,
     stop_below: float,
     eos_ids: Collection[int],
     next_token: Callable[[list[int]], Choice],
-    draft_ids: torch.Tensor | None = None,
 ) -> Draft:
     """Drafts token by token: at most k >= 1. Ends after an end-of-text token or a q below `stop_below`.
 
@@ -107,7 +114,7 @@ def draft_tokens(
             break
     drafted, q, probabilities, candidates = zip(*choices, strict=True)
     sampled_from = None if probabilities[0] is None else torch.stack(probabilities)
-    return Draft(list(drafted), list(q), sampled_from, candidates=candidates, draft_ids=draft_ids)
+    return Draft(list(drafted), list(q), sampled_from, candidates=candidates)
 
 
 class Drafter(Protocol):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Choice, Draft, Drafter, draft_tokens
+from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.drafting_methods import METHODS
@@ -34,9 +34,9 @@ class Branches(Protocol):
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         """Starts a draft: logits after the sequence `ids`, (1, draft vocabulary); None if it cannot draft yet."""
 
-    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        """Logits after the draft tokens `ids`, (tokens, draft vocabulary). `rows`: for each token, the row of the last
-        call's logits that it was chosen from."""
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        """Logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a tensor on the device.
+        `rows`: for each token, the row of the last call's logits that it was chosen from."""
 
     def end(self) -> None:
         """The draft is done."""
@@ -82,13 +82,37 @@ class ChainDrafter(BranchesDrafter):
         self._choose = choose
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
-        def next_token(longer: list[int]) -> Choice:
-            nonlocal logits
-            if len(longer) > len(ids):
-                logits = self._branches.grow(longer[-1:], [0])
-            return self._choose(longer, logits[0], self._branches.draft_ids)
+        """The tokens stay on the device until all are drafted, unless a choice depends on those before it: on their
+        text, or on their q."""
+        one_by_one = stop_below > 0 or self._choose.reads_text
+        chosen: list[Chosen] = []
+        drafted: list[tuple[int, float]] = []  # each with its q
+        while len(chosen) < k and not self._ends(drafted, stop_below):
+            if chosen:
+                logits = self._branches.grow(chosen[-1].id[None], [0])
+            text = [*ids, *(id_ for id_, _ in drafted)]
+            chosen.append(self._choose(text, logits[0], self._branches.draft_ids))
+            if one_by_one or len(chosen) == k:
+                drafted += _read(chosen[len(drafted) :])
+        n = next((i for i in range(1, k) if self._ends(drafted[:i], stop_below)), len(drafted))
+        sampled_from = [choice.probabilities for choice in chosen[:n] if choice.probabilities is not None]
+        return Draft(
+            [id_ for id_, _ in drafted[:n]],
+            [q for _, q in drafted[:n]],
+            torch.stack(sampled_from) if sampled_from else None,
+            candidates=[choice.candidates for choice in chosen[:n]],
+            draft_ids=self._branches.draft_ids,
+        )
 
-        return draft_tokens(ids, k, stop_below, self._eos_ids, next_token, self._branches.draft_ids)
+    def _ends(self, drafted: Sequence[tuple[int, float]], stop_below: float) -> bool:
+        """Whether nothing is drafted after these: after an end of text, or a q below `stop_below`."""
+        return bool(drafted) and (drafted[-1][0] in self._eos_ids or drafted[-1][1] < stop_below)
+
+
+def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float]]:
+    """Their ids and q, in one transfer. float32 holds every id below 2^24."""
+    ids, q = (torch.stack(values).float() for values in list(zip(*chosen, strict=True))[:2])
+    return [(int(id_), chance) for id_, chance in torch.stack([ids, q]).t().tolist()]
 
 
 def branches_of(setup: Setup) -> Branches:

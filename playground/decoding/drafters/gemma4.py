@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from playground.decoding.runners.base import Runner
+from playground.decoding.transfer import to_device
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 
@@ -42,11 +43,11 @@ class Gemma4Branches:
         self._kv = self._target.shared_kv
         return self._step(ids[-1:], self._target.hidden[-1:])
 
-    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        return self._step(ids, self._hidden[rows])
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        return self._step(ids, self._hidden.index_select(0, to_device(rows, self._hidden.device)))
 
-    def _step(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        tokens = torch.tensor(ids, device=hidden.device)
+    def _step(self, ids: Sequence[int] | torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        tokens = to_device(ids, hidden.device)
         logits, self._hidden = self._assistant(tokens, hidden, self._kv, position=self._target.length)
         return logits
 

@@ -13,6 +13,7 @@ import torch
 from playground.decoding.drafters.hidden import TextVocabulary
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.runners.base import Runner
+from playground.decoding.transfer import to_device
 from playground.models.networks.heads import ParallelHeads
 
 
@@ -24,4 +25,4 @@ class HeadsBranches(ParallelBranches):
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         self.draft_ids = self._vocabulary.read(ids)
-        return self._vocabulary.logits(self._heads(torch.tensor(ids[-1], device=hidden.device), hidden[-1]))
+        return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))

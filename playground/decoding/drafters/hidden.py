@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.drafters.base import Choice
+from playground.decoding.drafters.base import Chosen
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
+from playground.decoding.transfer import to_device
 from playground.models.networks.shared_head import SharedHead
 
 
@@ -48,7 +49,7 @@ class TextVocabulary:
         self._read = len(ids)
         if new:
             self._known.update(new)
-            added = torch.tensor(new, device=self._ids.device)
+            added = to_device(new, self._ids.device)
             self._ids = torch.cat([self._ids, added])
             self._rows = torch.cat([self._rows, self._network.head_rows(added)])
         return self._ids
@@ -66,7 +67,12 @@ class DraftChoice:
         self._vocab_size = vocab_size
         self._sampler = sampler
 
-    def __call__(self, ids: list[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Choice:
+    @property
+    def reads_text(self) -> bool:
+        """Whether the choice depends on the tokens before it."""
+        return self._sampler.reads_text
+
+    def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Chosen:
         """Args:
             ids: the sequence before the token.
             logits: (draft vocabulary,).
@@ -77,13 +83,13 @@ class DraftChoice:
         """
         if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
-            return Choice(int(draft_ids[column]), float(q), None, logits)
+            return Chosen(draft_ids[column], q, None, logits)
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
         whole[0, draft_ids] = logits.float()
         scores = self._sampler.scores(whole, lambda row: ids)
         if self._sampler.greedy:
             q, best = scores[0].softmax(dim=-1).max(dim=-1)
-            return Choice(int(best), float(q), None, scores[0, draft_ids])
+            return Chosen(best, q, None, scores[0, draft_ids])
         distribution = self._sampler.probabilities(scores)[0]
-        token = self._sampler.draw(distribution)
-        return Choice(token, float(distribution[token]), distribution, scores[0, draft_ids])
+        token = self._sampler.choose(distribution)
+        return Chosen(token, distribution[token], distribution, scores[0, draft_ids])

@@ -17,6 +17,7 @@ from transformers import DynamicCache
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.masks import additive
+from playground.decoding.transfer import to_device
 from playground.models.footprint import cache_bytes
 from playground.models.networks.mtp import MtpLayer
 
@@ -62,6 +63,7 @@ class MtpBranches:
         self._out: torch.Tensor  # (1, rows, width), the output of the last call
         self._sees: torch.Tensor  # (rows, draft entries), which of the draft's entries are ancestors of each row
         self._positions: torch.Tensor  # (entries,), of text and draft
+        self._depth = 0  # of the draft
 
     @property
     def cache_bytes(self) -> int:
@@ -71,24 +73,27 @@ class MtpBranches:
         hidden = self._hidden.take()
         if hidden is None:
             return None
-        tokens = torch.tensor([ids[self._entries + 1 :]], device=hidden.device)
+        tokens = to_device([ids[self._entries + 1 :]], hidden.device)
         self._out = self._layer(tokens, hidden[None], self._cache)[:, -1:]
         self._entries = len(ids) - 1
         self._sees = torch.zeros(1, 0, dtype=torch.bool)
+        self._depth = 0
         self._positions = torch.arange(self._entries)
         return self._logits()
 
-    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         device, n = self._out.device, len(ids)
-        self._sees = torch.cat([self._sees[rows], torch.eye(n, dtype=torch.bool)], dim=1)
-        position = self._entries - 1 + int(self._sees[0].sum())  # of all new entries, which are equally deep
+        self._sees = torch.cat([self._sees.index_select(0, torch.tensor(rows)), torch.eye(n, dtype=torch.bool)], dim=1)
+        self._depth += 1
+        position = self._entries - 1 + self._depth  # of all new entries
         self._positions = torch.cat([self._positions, torch.full((n,), position)])
         sees = torch.cat([torch.ones(n, self._entries, dtype=torch.bool), self._sees], dim=1)
         if self._window:
             sees = (sees & (position - self._positions < self._window))[:, -(self._window - 1 + n) :]
-        mask = additive(sees, self._out.dtype).to(device)
+        mask = to_device(additive(sees, self._out.dtype), device)
         positions = torch.full((1, n), position, device=device)
-        self._out = self._layer(torch.tensor([ids], device=device), self._out[:, rows], self._cache, positions, mask)
+        tokens, hidden = to_device(ids, device)[None], self._out.index_select(1, to_device(rows, device))
+        self._out = self._layer(tokens, hidden, self._cache, positions, mask)
         return self._logits()
 
     def _logits(self) -> torch.Tensor:

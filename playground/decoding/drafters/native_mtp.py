@@ -18,6 +18,7 @@ from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
 from playground.decoding.runners.base import Runner
+from playground.decoding.transfer import to_device
 from playground.models.footprint import cache_bytes
 from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.native_mtp import NativeLayer, NativeLayers
@@ -41,7 +42,7 @@ class NativeBranches:
         self._entries = [0] * layers.count  # of each layer, those that the text without a draft determines
         # (1, positions, width), the input of each layer at the positions after those entries
         self._waiting = [torch.empty(1, 0, 0)] * layers.count
-        self._text: list[int] = []  # draft included
+        self._text: torch.Tensor  # (tokens,), draft included
         self._positions = 0  # of the text that have a hidden state of the target
         self._out: torch.Tensor  # (1, positions, width), the output of the last call
 
@@ -53,13 +54,13 @@ class NativeBranches:
         hidden = self._hidden.take()
         if hidden is None:
             return None
-        self._text = list(ids)
+        self._text = to_device(list(ids), hidden.device)
         self._positions = len(ids) - 1
         self._waiting[0] = hidden[None]
         return self._drafted_by(0)
 
-    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
-        self._text += ids
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        self._text = torch.cat([self._text, to_device(ids, self._text.device)])
         depth = len(self._text) - self._positions - 1
         if depth < self._layers.count:
             return self._drafted_by(depth)
@@ -76,7 +77,7 @@ class NativeBranches:
         return logits
 
     def _run(self, k: int, hidden: torch.Tensor) -> torch.Tensor:
-        tokens = torch.tensor([self._text[-hidden.shape[1] :]], device=hidden.device)
+        tokens = self._text[None, -hidden.shape[1] :]
         self._out = self._layers.run(k, tokens, hidden, self._cache)
         return self._layers.logits(self._out[0, -1:])
 

@@ -47,7 +47,7 @@ class ParallelBranches(ABC):
         self._position = 0
         return self._logits[:1]
 
-    def grow(self, ids: Sequence[int], rows: Sequence[int]) -> torch.Tensor:
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         self._position += 1
         return self._logits[self._position].expand(len(ids), -1)
 

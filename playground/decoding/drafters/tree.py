@@ -85,11 +85,12 @@ class TreeDrafter(BranchesDrafter):
     def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
         """The likeliest tokens after each of the tips."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
-        ids = self._branches.draft_ids[top.indices]
+        ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
+        read = torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
         return [
-            Node(id_, tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
-            for tip, tip_ids, qs, row in zip(tips, ids.tolist(), top.values.tolist(), logits, strict=True)
-            for id_, q in zip(tip_ids, qs, strict=True)
+            Node(int(id_), tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
+            for tip, pairs, row in zip(tips, read, logits, strict=True)
+            for id_, q in pairs
         ]
 
 

@@ -14,6 +14,7 @@ from playground.decoding.runners.base import not_numbers
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
 from playground.decoding.runners.masks import additive, tree_masks
+from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.decoder import layers_of
 from playground.models.footprint import cache_bytes
@@ -101,7 +102,7 @@ class EagerRunner:
         tail = self.length - length
         dropped = tail - len(path)
         if list(path) != list(range(len(path))):  # a chain, and a tree's first branch, are in place already
-            index = torch.tensor(path, device=self.device)
+            index = to_device(path, self.device)
             self._cache.gather(tail, index)
             self._capture.gather(tail, index)
         self._capture.drop(dropped)
@@ -115,7 +116,7 @@ class EagerRunner:
     def _pass(self, ids: Sequence[int], keep: int, **inputs: Any) -> torch.Tensor:
         """Logits of the last `keep` tokens, in the model's own dtype."""
         self.passes += 1
-        tokens = torch.tensor([ids], device=self.device)
+        tokens = to_device([ids], self.device)
         out = self.model(
             input_ids=tokens, past_key_values=self._cache.states, use_cache=True, logits_to_keep=keep, **inputs
         )
@@ -124,8 +125,8 @@ class EagerRunner:
     def _tree_inputs(self, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
         """The model's inputs where the last of so many tokens are a tree."""
         sees, positions = tree_masks(self.length, tokens - len(tree), tree, self._cache.windows)
-        masks = {kind: additive(mask, self.model.dtype).to(self.device) for kind, mask in sees.items()}
+        masks = {kind: to_device(additive(mask, self.model.dtype), self.device) for kind, mask in sees.items()}
         return {
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
-            "position_ids": positions[None].to(self.device),
+            "position_ids": to_device(positions[None], self.device),
         }

@@ -20,6 +20,7 @@ from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.masks import additive, ancestry, tree_masks
 from playground.decoding.runners.static_cache import StaticCache
+from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.decoder import layers_of
 from playground.models.footprint import cache_bytes
@@ -108,13 +109,14 @@ class StaticModel:
         """
         n, before = len(ids), len(ids) - len(tree)
         width = next(width for width in WIDTHS if width >= n)
-        sees = ancestry(tree)
-        depths = [*range(before), *(before - 1 + sees.sum(1)).tolist(), *range(n, width)]
+        depths = list(range(width))
+        for i, parent in enumerate(tree):
+            depths[before + i] = depths[before + parent] + 1
         positions = [min(start + depth, self._limit - 1) for depth in depths]
         self._inputs.send([*ids, *[0] * (width - n)], positions, range(start, start + width))
         if tree or self._holds_tree:
             among = torch.ones(MOST, MOST, dtype=torch.bool).tril()
-            among[before:n, before:n] = sees
+            among[before:n, before:n] = ancestry(tree)
             self._among.send_rows(additive(among, self.model.dtype)[0, 0])
             self._holds_tree = bool(tree)
         self.cache.cursor.slots, self.cache.cursor.read = self._inputs.rows[2, :width], len(self._entries)
@@ -149,12 +151,12 @@ class StaticModel:
         mask, positions = None, torch.arange(len(ids))  # causal, in the prefill
         if start or tree:
             masks, positions = tree_masks(start, len(ids) - len(tree), tree, {FULL: 0})
-            mask = additive(masks[FULL], self.model.dtype).to(device)
+            mask = to_device(additive(masks[FULL], self.model.dtype), device)
         seen: dict[int, Tensor] = {}
         with watching(self._watched, seen.__setitem__):
             out = self.model(
-                input_ids=torch.tensor([ids], device=device),
-                position_ids=positions[None].to(device),
+                input_ids=to_device([ids], device),
+                position_ids=to_device(positions[None], device),
                 attention_mask=mask,
                 past_key_values=self.cache.states,
                 use_cache=True,

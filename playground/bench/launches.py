@@ -1,0 +1,125 @@
+"""What a round costs the host: kernels that it launches one by one, and waits for the device.
+
+Counted, not timed, so that a CPU gives the same numbers as a GPU, but for work on the host's own tensors, which a CPU
+counts as well. What a CUDA graph would launch at once counts as one launch. The clock's waits are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from playground.backends.local import LocalRun
+from playground.decoding.runners.factory import Runners, why_eager
+from playground.decoding.runners.graphs import Graphs, Work
+from playground.decoding.runners.static import StaticModel
+from playground.lane import Lane, Request
+from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair
+from playground.trace import Round
+
+BEFORE = 2  # rounds that are not counted: the prefill, and what drafters do once
+NO_KERNEL = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"}
+READS = {Tensor.tolist, Tensor.item, Tensor.cpu, Tensor.nonzero, torch.nonzero}
+READS |= {Tensor.__int__, Tensor.__float__, Tensor.__bool__, Tensor.__index__}
+
+
+class Counts(NamedTuple):
+    """Of one round, or their means."""
+
+    launches: float
+    waits: float
+
+
+class Counter(TorchDispatchMode):
+    """Counts while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = 0
+        self._inside = False
+        self._waits = _Waits()
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.launches, self._waits.waits)
+
+    def __enter__(self) -> Counter:
+        self._waits.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._waits.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.launches += not (self._inside or func.is_view or func._schema.name in NO_KERNEL)
+        return func(*args, **kwargs or {})
+
+    def capture(self, work: Work) -> Work:
+        """Stands in for a graph's capture."""
+        return partial(self._replay, work)
+
+    def _replay(self, work: Work) -> None:
+        self.launches += 1
+        self._inside = True
+        try:
+            work()
+        finally:
+            self._inside = False
+
+
+class _Waits(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        sends = func is torch.tensor and "device" in kwargs
+        lists = func is Tensor.__getitem__ and any(isinstance(part, list) for part in _parts(args[1]))
+        moves = func is Tensor.to and out.device != args[0].device and not kwargs.get("non_blocking")
+        self.waits += func in READS or sends or lists or moves
+        return out
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bool) -> Counts | None:
+    """Means over the rounds of a run; None if it has too few rounds."""
+    counter = Counter()
+    static = partial(_static, capture=counter.capture)
+    if compiled:
+        models = replace(models, target=static(models.target, "target"))
+        if isinstance(models.drafting, LoadedModel):
+            models = replace(models, drafting=static(models.drafting, "assistant"))
+    return mean_of(counter, LocalRun(models, lane, request, Runners(compiled)).rounds)
+
+
+def mean_of(counter: Counter, run: Iterable[Round]) -> Counts | None:
+    """Means over the rounds but the first; None if there are no others."""
+    with counter:
+        so_far = [counter.counts for _ in run]
+    rounds = [Counts(b.launches - a.launches, b.waits - a.waits) for a, b in itertools.pairwise(so_far)][BEFORE - 1 :]
+    if not rounds:
+        return None
+    return Counts(mean(each.launches for each in rounds), mean(each.waits for each in rounds))
+
+
+def _static(model: LoadedModel, use: str, capture: Callable[[Work], Work]) -> LoadedModel:
+    if why_eager(model.model):
+        return model
+    return replace(model, static={use: StaticModel(model.model, Graphs("counted", capture))})

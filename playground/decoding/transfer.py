@@ -1,0 +1,17 @@
+"""Sending numbers to the device without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def to_device(values: Sequence[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The values as a tensor there. A copy from ordinary memory would first wait for all work that a GPU has queued;
+    one from pinned memory is queued like the work, and PyTorch keeps the memory until then."""
+    tensor = values if isinstance(values, torch.Tensor) else torch.tensor(values)
+    if device.type == "cuda" and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
