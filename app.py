@@ -15,6 +15,7 @@ if find_spec("spaces"):
 from playground.access import access_for, addresses_of, strangers_can_reach
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
+from playground.experiments.history import open_history
 from playground.models.fetch import hub
 from playground.models.fit import default_pair
 from playground.models.store import ModelStore
@@ -69,7 +70,16 @@ def main() -> None:
         # A forked process would have to capture all graphs anew.
         elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair, compiled="off"))
     default = pairs.get(args.pair) or default_pair(pairs)
-    blocks = page.build(store, pairs, default, examples, problems=problems, elsewhere=elsewhere, access=access)
+    blocks = page.build(
+        store,
+        pairs,
+        default,
+        examples,
+        problems=problems,
+        elsewhere=elsewhere,
+        access=access,
+        history=None if access.public else open_history(),
+    )
     try:
         blocks.launch(
             server_name=args.host,

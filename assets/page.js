@@ -38,7 +38,8 @@
   };
   const buttons = new MutationObserver(handOn);
   for (const id of Object.keys(next)) {
-    buttons.observe(document.getElementById(id), { attributes: true, attributeFilter: ["disabled"] });
+    const button = document.getElementById(id); // of Compare; the other tabs have their own
+    if (button) buttons.observe(button, { attributes: true, attributeFilter: ["disabled"] });
   }
   document.addEventListener("click", ({ target }) => {
     if (!target.closest("#own-settings")) return;
@@ -49,6 +50,7 @@
 
   // Each chart is a picture with a text, and its button can be reached.
   const charts = document.getElementById("charts");
+  if (!charts) return;
   new MutationObserver(() => {
     for (const chart of charts.querySelectorAll(".js-plotly-plot")) {
       const [picture, ...layers] = chart.querySelectorAll(".main-svg");

@@ -98,7 +98,7 @@ def build(
     rest under Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
     made: Controls = {}
     text, system = (examples[0].text, examples[0].system) if examples else ("", "")
-    made["system"] = gr.Textbox(system, lines=1, render=False, **_words("system"))
+    made["system"] = gr.Textbox(system, lines=1, render=False, **words("system"))
     buttons = _prompt(made, text)
     if examples:
         _examples(made, examples)
@@ -106,7 +106,7 @@ def build(
     with gr.Row(visible=False, elem_id="own-models") as own:
         typing = {"info": access.typing} if access.typing else {}
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
-            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**_words(name), **typing})
+            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
     with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
         _advanced(made, default, access)
     with gr.Accordion("How this drafter works", open=False, elem_id="about"):
@@ -146,35 +146,35 @@ def _models(made: Controls, default: Pair, fits: Fits) -> None:
             elem_id="pair",
         )
         made["drafter"] = gr.Dropdown(
-            drafter_choices(default), value=default.drafter, elem_id="drafter", **_words("drafter")
+            drafter_choices(default), value=default.drafter, elem_id="drafter", **words("drafter")
         )
-        made["lookahead"] = _slider("lookahead", default.lookahead)
-        made["temperature"] = _slider("temperature")
+        made["lookahead"] = slider("lookahead", default.lookahead)
+        made["temperature"] = slider("temperature")
 
 
 def _advanced(made: Controls, default: Pair, access: Access) -> None:
     with gr.Row(elem_classes="controls"):
-        made["max_new_tokens"] = _slider("max_new_tokens", most=access.limits.new_tokens)
+        made["max_new_tokens"] = slider("max_new_tokens", most=access.limits.new_tokens)
         made["policy"] = gr.Dropdown(
             [(label, name) for name, label in SETTINGS["policy"].choices.items()],
             value=default.policy,
             elem_id="policy",
-            **_words("policy"),
+            **words("policy"),
         )
-        made["confidence_threshold"] = _slider("confidence_threshold", default.confidence_threshold)
-        made["nodes"] = _slider("nodes", default.nodes)
+        made["confidence_threshold"] = slider("confidence_threshold", default.confidence_threshold)
+        made["nodes"] = slider("nodes", default.nodes)
         for name in ("top_p", "top_k", "repetition_penalty"):
-            made[name] = _slider(name)
-        made["seed"] = gr.Number(Request.seed, precision=0, **_words("seed"))
+            made[name] = slider(name)
+        made["seed"] = gr.Number(Request.seed, precision=0, **words("seed"))
         made["compiled"] = gr.Dropdown(
             [(label, name) for name, label in SETTINGS["compiled"].choices.items()],
             value=SETTINGS["compiled"].default,
             elem_id="compiled",
-            **_words("compiled"),
+            **words("compiled"),
         )
-        made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **_words("keep_free_gb"))
+        made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **words("keep_free_gb"))
     made["system"].render()
-    made["chat_template"] = gr.Checkbox(Request.chat_template, **_words("chat_template"))
+    made["chat_template"] = gr.Checkbox(Request.chat_template, **words("chat_template"))
 
 
 def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
@@ -217,17 +217,17 @@ def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
     )
 
 
-def _words(name: str) -> dict[str, Any]:
+def words(name: str) -> dict[str, Any]:
     return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
 
 
-def _slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
+def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
     """A slider that starts at the value, or at the setting's default, and ends at `most`."""
     setting = SETTINGS[name]
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
     return gr.Slider(
-        low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **_words(name)
+        low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **words(name)
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import json
 import logging
-import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -18,12 +17,11 @@ from typing import Any
 
 import gradio as gr
 from anyio import to_thread
-from gradio.processing_utils import save_bytes_to_cache
-from gradio.utils import get_upload_folder
 
 from playground import export
 from playground.access import Access
 from playground.backends.base import Backend
+from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
@@ -33,7 +31,7 @@ from playground.models.device import gigabytes
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison
-from playground.ui import filling, share
+from playground.ui import filling, panels, share
 from playground.ui.bounds import make_room
 from playground.ui.controls import Asked
 from playground.ui.screen import Screen, results
@@ -100,6 +98,7 @@ class Events:
         fit_of: whether a pair can run here.
         elsewhere: starts runs in place of the threads and the queue of this process.
         access: what visitors may do.
+        queue: for the device.
     """
 
     def __init__(
@@ -109,6 +108,7 @@ class Events:
         fit_of: Callable[[Pair], Fit],
         elsewhere: Start | None = None,
         access: Access = Access(),  # noqa: B008  # frozen
+        queue: DeviceQueue | None = None,
     ) -> None:
         self._pairs = pairs
         self._elsewhere = elsewhere
@@ -116,7 +116,7 @@ class Events:
         self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
         self._access = access
-        self._turns = Turns(access)
+        self._turns = Turns(access, queue or DeviceQueue())
 
     def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
@@ -255,6 +255,17 @@ class Events:
                 return replace(event, reason=self._access.told(event.reason))
         return event
 
+    def start_long(self, pair: Pair, work: Work) -> Run:
+        """Starts work that waits in the queue by itself, and that nobody needs to watch.
+
+        Raises:
+            PlaygroundError: the pair cannot run here, or needs a large download.
+        """
+        self._check(pair, LARGE)
+        if self._elsewhere:
+            return self._elsewhere(pair, work)
+        return BackgroundRun(lambda stop, emit: work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit))
+
     def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
         PlaygroundError: it cannot be run, or is more than visitors may ask for.
@@ -276,7 +287,7 @@ class Events:
     def _outcome(self, shown: Shown | None) -> tuple[Any, ...]:
         """The results, the Share menu's Markdown, the HTML file and the trace."""
         if shown is None:
-            return (*results(None), "", _saved("", None), _saved("", None))
+            return (*results(None), "", panels.saved("", None), panels.saved("", None))
         make_room(self._access.limits.files)
         comparison = shown.comparison
         lane = comparison.others[0].lane
@@ -287,8 +298,8 @@ class Events:
         return (
             *results(comparison, shown.chosen),
             text,
-            _saved(f"{name}.html", page),
-            _saved(f"{name}.json", trace),
+            panels.saved(f"{name}.html", page),
+            panels.saved(f"{name}.json", trace),
         )
 
     def _start(self, pair: Pair, work: Work, agreed: float) -> Callable[[Callable[[], None]], Run]:
@@ -327,11 +338,3 @@ def _buttons(*, running: bool) -> tuple[Any, ...]:
     """Run, Stop, Which drafter?, Clear, Open, and the strip of the last runs."""
     idle, busy = gr.update(interactive=not running), gr.update(interactive=running)
     return idle, busy, idle, idle, idle, idle
-
-
-def _saved(name: str, data: bytes | None) -> dict[str, Any]:
-    """An update of a button that downloads the data; it cannot be pressed without any."""
-    if data is None:
-        return gr.update(value=None, interactive=False)
-    path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
-    return gr.update(value=path, interactive=True)

@@ -15,17 +15,23 @@ from gradio.events import Dependency
 from starlette.middleware import Middleware
 
 from playground.access import Access
+from playground.backends.device_queue import DeviceQueue
 from playground.backends.local import LocalBackend
+from playground.experiments.history import History
+from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, own_settings, panels, runs, share
 from playground.ui.bounds import Bounds
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
+from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
+from playground.ui.tabs import history as past
+from playground.ui.tabs import suite, sweep
 
 TITLE = "Speculative Decoding Playground"
 TAGLINE = (
@@ -56,15 +62,20 @@ def build(
     backend_for: BackendFor | None = None,
     elsewhere: Start | None = None,
     access: Access = Access(),  # noqa: B008  # frozen
+    history: History | None = None,
 ) -> gr.Blocks:
     """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
     `backend_for` replaces the local backend, for tests; `elsewhere` starts runs in other processes; `access` says what
-    visitors may do."""
-    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access)
+    visitors may do; `history` keeps long experiments, by default for as long as the page lives."""
+    queue = DeviceQueue()
+    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue)
+    history = history or History(None)
+    experiments = Experiments(Jobs(history, events.start_long, queue), history, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": access.limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+        _navigation()
         with gr.Row(elem_id="header"):
             gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
             model = gr.HTML(elem_id="model")
@@ -107,8 +118,21 @@ def build(
         _fill_from_address(page, asked, pairs, default)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
+    tabs: dict[str, Callable[[], None]] = {
+        "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
+        "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
+        "History": lambda: past.build(page, experiments),
+    }
+    for name, tab in tabs.items():
+        with page.route(name):
+            _navigation()
+            tab()
     page.queue(api_open=False, max_size=2 * access.limits.runs, default_concurrency_limit=SHORT)
     return page
+
+
+def _navigation() -> None:
+    gr.Navbar(main_page_name="Compare")
 
 
 def bounds(access: Access) -> dict[str, Any]:
@@ -178,7 +202,7 @@ def _lay_out(
         shared = share.lay_out()
     strip = runs.strip()
     with gr.Row(elem_id="charts"):
-        race, acceptance = _plot(), _plot()
+        race, acceptance = panels.empty_plot(), panels.empty_plot()
     memory = gr.HTML(elem_id="memory")
     details = gr.HTML(elem_id="details")
     outputs = Outputs(
@@ -188,10 +212,6 @@ def _lay_out(
         share=shared,
     )
     return asked, own, outputs
-
-
-def _plot() -> gr.Plot:
-    return gr.Plot(show_label=False, container=False, min_width=300)
 
 
 def _wire(

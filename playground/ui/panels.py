@@ -7,6 +7,7 @@ stage's script alone, which writes text, never markup.
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import gradio as gr
 import plotly.graph_objects as go
 from gradio.components.plot import PlotData
+from gradio.processing_utils import save_bytes_to_cache
+from gradio.utils import get_upload_folder
 
 from playground.views import charts
 
@@ -129,3 +132,15 @@ def memory(rows: list[list[str]]) -> str:
 def plot(figure: go.Figure, name: str) -> PlotData:
     """A figure for gr.Plot with Plotly's settings beside it, which the figure itself cannot carry."""
     return PlotData(type="plotly", plot=json.dumps({**json.loads(figure.to_json()), "config": charts.config(name)}))
+
+
+def empty_plot() -> gr.Plot:
+    return gr.Plot(show_label=False, container=False, min_width=300)
+
+
+def saved(name: str, data: bytes | None) -> dict[str, Any]:
+    """An update of a button that downloads the data; it cannot be pressed without any."""
+    if data is None:
+        return gr.update(value=None, interactive=False)
+    path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
+    return gr.update(value=path, interactive=True)

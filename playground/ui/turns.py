@@ -44,9 +44,9 @@ class Turn:
 class Turns:
     """To be used in one event loop."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, queue: DeviceQueue) -> None:
         self._access = access
-        self._queue = DeviceQueue()
+        self._queue = queue
         self._turns: list[Turn] = []
         self._stopped: deque[str] = deque(maxlen=REMEMBERED)  # since they pressed Run: maybe before the run came here
 

@@ -1,0 +1,85 @@
+"""The controls that Suite and Sweep share: models, prompts and how often they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from playground.errors import PlaygroundError, check
+from playground.experiments import questions
+from playground.experiments.questions import Question
+from playground.presets import Pair, load_suites
+from playground.settings import SETTINGS
+from playground.ui.controls import slider
+from playground.ui.fits import Fits
+
+OWN_FILE = "own"
+FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
+NEW_TOKENS = 64  # fewer than for one prompt: there are many
+RUNS = 3
+
+
+def pair_control(fits: Fits, default: Pair) -> gr.Dropdown:
+    setting = SETTINGS["pair"]
+    return gr.Dropdown(fits.choices(), value=default.name, label=setting.label, info=default.note or setting.help)
+
+
+def suite_controls() -> dict[str, Component]:
+    """Which prompts; to be laid out in a row."""
+    suites, _ = load_suites()
+    choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
+    source = gr.Dropdown(
+        [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label="Prompts", info="every lane answers all"
+    )
+    file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
+    source.change(
+        lambda name: gr.update(visible=name == OWN_FILE), source, file, queue=False, show_progress="hidden",
+        api_visibility="private",
+    )  # fmt: skip
+    return {"source": source, "file": file}
+
+
+def repeat_controls() -> dict[str, Component]:
+    """How much of them, and how often; to be folded."""
+    with gr.Row(elem_classes="controls"):
+        return {
+            "per_category": gr.Number(
+                None, label="Prompts per category", info="at most; empty for all", precision=0, minimum=1
+            ),
+            "max_new_tokens": slider("max_new_tokens", NEW_TOKENS),
+            "temperature": slider("temperature"),
+            "runs": gr.Slider(
+                1, 10, RUNS, step=1, label="Runs", info="of each prompt in each lane; the median counts", buttons=[]
+            ),
+            "seed": gr.Number(
+                0, label="Order", info="seed of the lanes' shuffled order", precision=0, minimum=0
+            ),
+        }  # fmt: skip
+
+
+def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
+    """What the prompts are called, and the prompts.
+
+    Raises:
+        PlaygroundError: no file was chosen, or it is no suite.
+    """
+    source = asked["source"]
+    if source == OWN_FILE:
+        check(bool(asked["file"]), "Choose a file with your prompts, or another suite.")
+        source = str(asked["file"])
+    settings = {"max_new_tokens": int(asked["max_new_tokens"]), "temperature": float(asked["temperature"])}
+    per_category = int(asked["per_category"]) if asked["per_category"] else None
+    return Path(source).stem, questions.questions(source, per_category, settings)
+
+
+def chosen_pair(pairs: Mapping[str, Pair], name: str) -> Pair:
+    """Raises:
+    PlaygroundError: there is no such pair.
+    """
+    if name not in pairs:
+        raise PlaygroundError(f"There is no pair {name!r}. Choose one of {', '.join(pairs)}.")
+    return pairs[name]
