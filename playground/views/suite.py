@@ -74,8 +74,9 @@ def by_prompt(result: SuiteResult) -> Table:
 
 
 def findings(result: SuiteResult) -> list[str]:
-    """A sentence for each lane over all prompts, and one for what failed."""
-    lanes = [_finding(s) for s in result.summaries if s.category == ALL and s.lane != STANDARD]
+    """A sentence for each lane over all prompts, the fastest first, and one for what failed."""
+    overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
+    lanes = [_finding(summary) for summary in sorted(overall, key=lambda summary: -summary.overall)]
     if failed := len(result.failures):
         prompts = "prompt" if failed == 1 else "prompts"
         lanes.append(f"{failed} {prompts} could not be run; the figures leave them out.")

@@ -17,8 +17,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.work import Suite, Sweep
 from playground.ui import panels
 from playground.ui.experiments import Experiments, View
-from playground.ui.tabs import markup
-from playground.views import experiment as experiment_view
+from playground.ui.tabs import markup, progress
 from playground.views.suite import Table
 
 # The address comes to name the experiment, so that it can be opened again.
@@ -114,6 +113,8 @@ def wire(
             return _failed(str(problem))
 
     async def watch(name: str) -> AsyncGenerator[Any, None]:
+        if not name:
+            return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:
                 yield _progress(view)
@@ -135,7 +136,7 @@ def wire(
 
 def _progress(view: View) -> tuple[str, str]:
     """How far it is, and the prompts that have ended, while it runs."""
-    tables = [experiment_view.so_far(view.done)] if view.done else []
+    tables = [progress.so_far(view.done)] if view.done else []
     return markup.progress(view.entry, view.done[-1].left_s if view.done else None), markup.tables(tables)
 
 

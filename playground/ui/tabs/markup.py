@@ -7,7 +7,7 @@ from html import escape
 
 from playground.experiments.history import Entry
 from playground.ui import panels
-from playground.views import experiment
+from playground.ui.tabs import progress as words
 from playground.views.suite import Table
 
 PAGES = ("suite", "sweep")  # kinds that have a tab
@@ -21,7 +21,7 @@ def note(sentence: str) -> str:
 def progress(entry: Entry, left_s: float | None) -> str:
     """Title, and how far it is."""
     kind = {"running": "busy", "failed": "error"}.get(entry.status, "")
-    line = panels.status(experiment.state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
+    line = panels.status(words.state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
     return f'<div data-experiment="{escape(entry.id)}"><h3>{escape(entry.title)}</h3>{line}</div>'
 
 
@@ -76,5 +76,5 @@ def _entry(entry: Entry) -> str:
     said = escape(entry.note) if entry.status in ("running", "failed") else ""
     return (
         f'<li class="{entry.status}">{name}<span class="chip">{state}</span><small>{escape(entry.kind)} · '
-        f"{experiment.at(entry.created)} · {escape(entry.id)}</small><small>{said}</small></li>"
+        f"{words.at(entry.created)} · {escape(entry.id)}</small><small>{said}</small></li>"
     )

@@ -1,0 +1,37 @@
+"""The tabs beside Compare in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.axe import violations
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
+    page = visit()
+    page.get_by_role("link", name="Suite").click()
+    page.get_by_role("button", name="Advanced").click()
+    limit = page.get_by_label("number input for Max new tokens")
+    limit.wait_for()
+    page.wait_for_timeout(800)
+    limit.fill("16")
+    limit.press("Tab")
+    page.locator("#run-experiment").click()
+    page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
+    page.wait_for_function("new URLSearchParams(location.search).has('id')")
+    address = page.url
+    page.goto(f"{url}history")
+    page.locator(".history .running").wait_for()
+    page.get_by_role("link", name="examples on Fake pair").click()
+    page.locator("#experiment", has_text="Finished").wait_for()
+    assert "id=" in page.url and page.url.split("id=")[1] == address.split("id=")[1]
+    page.locator("#charts .main-svg").first.wait_for()
+    page.get_by_text("By prompt").click()
+    assert page.locator("#tables tbody tr").count() == 3 * 6 + 3 * 5
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert violations(page) == []
+    with page.expect_download() as download:
+        page.locator("#save-experiment").click()
+    assert download.value.suggested_filename.startswith("suite-")

@@ -1,0 +1,79 @@
+"""The tabs beside Compare without a browser: what their controls ask for, and how an experiment is followed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from playground.access import FOR_VISITORS, Access
+from playground.backends.device_queue import DeviceQueue
+from playground.errors import PlaygroundError
+from playground.experiments.history import History
+from playground.experiments.jobs import Jobs
+from playground.ui.events import Events
+from playground.ui.experiments import Experiments
+from playground.ui.tabs import experiment, markup, suite, sweep
+from tests.ui import fakes
+
+REPEATS = {"source": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
+ASKED = {"pair": "fake", "drafters": ["ngram"], "seed": 0, **REPEATS}
+SWEEP = {**ASKED, "drafter": "ngram", "axis": "lookahead", "values": "0, 2"}
+
+
+def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
+    queue, history = DeviceQueue(), History(None)
+    events = Events(fakes.PAIRS, fakes.Backend, fakes.Store().fit, queue=queue)
+    return Experiments(Jobs(history, events.start_long, queue), history, access)
+
+
+@pytest.mark.parametrize(("kind", "work"), [(suite.KIND, suite.asked_for), (sweep.KIND, sweep.asked_for)])
+def test_an_experiment_is_followed_to_its_result(kind, work):
+    found = experiments()
+    name = found.start(*work(fakes.PAIRS, SWEEP))
+    assert found.running(kind.name) == name
+
+    async def followed() -> list:
+        return [view async for view in found.watch(name)]
+
+    views = asyncio.run(followed())
+    assert views[-1].entry.status == "finished" and len(views[-1].done) == 5
+    id_, head, *_, tables, run, stop, resume, save = experiment._shown(kind, views[-1])
+    assert id_ == name and kind.findings(views[-1].result)[0] in head and "<table>" in tables
+    assert run["interactive"] and not stop["interactive"] and not resume["visible"] and save["visible"]
+    assert f'href="{kind.name}?id={name}"' in markup.history(found.entries(), searched=False)
+
+
+def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
+    found = experiments()
+    name = found.start(*suite.asked_for(fakes.PAIRS, {**ASKED, "pair": "large"}))
+
+    async def followed() -> list:
+        return [view async for view in found.watch(name)]
+
+    last = asyncio.run(followed())[-1]
+    assert last.entry.status == "failed" and "cannot run here" in last.entry.note
+    _, head, *_, resume, save = experiment._shown(suite.KIND, last)
+    assert 'role="alert"' in head and resume["visible"] and not save["visible"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"pair": "none"}, "There is no pair 'none'"),
+        ({"source": "own"}, "Choose a file"),
+        ({"values": "1, x"}, "are not numbers"),
+        ({"values": ""}, "needs one value"),
+        ({"axis": "nodes"}, "drafts no tree"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_runs(changes, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        sweep.asked_for(fakes.PAIRS, {**SWEEP, **changes})
+
+
+def test_visitors_run_no_long_experiments():
+    found = experiments(Access(public=True, models=(), limits=FOR_VISITORS))
+    with pytest.raises(PlaygroundError, match="your own machine"):
+        found.start(*suite.asked_for(fakes.PAIRS, ASKED))
+    assert found.entries() == []
