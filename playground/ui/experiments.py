@@ -13,7 +13,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.events import PromptDone
 from playground.experiments.history import Entry, History
 from playground.experiments.jobs import Jobs
-from playground.experiments.work import Suite, Sweep
+from playground.experiments.work import Experiment
 from playground.results import Result
 from playground.ui.readers import Reader
 
@@ -37,7 +37,7 @@ class Experiments:
     def __init__(self, jobs: Jobs, history: History, access: Access) -> None:
         self._jobs, self._history, self._access = jobs, history, access
 
-    def start(self, work: Suite | Sweep, title: str) -> str:
+    def start(self, work: Experiment, title: str) -> str:
         """Its id, at once.
 
         Raises:
@@ -84,7 +84,7 @@ class Experiments:
         PlaygroundError: there is none, or visitors may not.
         """
         self._allowed()
-        entry = self._history.entry(name)
+        entry = self._jobs.entry(name)
         done = tuple(event for event in self._jobs.events(name) if isinstance(event, PromptDone))
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
 

@@ -20,7 +20,7 @@ from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
-from playground.ui import controls, filling, own_settings, panels, runs, share
+from playground.ui import controls, filling, own_settings, panels, runs, share, why
 from playground.ui.bounds import Bounds
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
@@ -31,7 +31,7 @@ from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 from playground.ui.tabs import history as past
-from playground.ui.tabs import suite, sweep
+from playground.ui.tabs import lossless, suite, sweep
 
 TITLE = "Speculative Decoding Playground"
 TAGLINE = (
@@ -121,6 +121,7 @@ def build(
     tabs: dict[str, Callable[[], None]] = {
         "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
         "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
+        "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
         "History": lambda: past.build(page, experiments),
     }
     for name, tab in tabs.items():
@@ -292,7 +293,9 @@ def _wire(
     gr.on([clear.click, open_.upload], lambda: gr.update(value=None), None, strip, **private)
     assert recorded.comparison
     first = Shown(recorded.comparison, recorded.chosen)
-    page.load(lambda: events.share(first), None, outputs.outcome[-SHARED:], **private)
+    page.load(lambda: (first, *events.share(first)), None, [shown, *outputs.outcome[-SHARED:]], **private)
+    begun = [run.click, every.click, stage.download, stage.retry]
+    why.wire(shown, [*begun, stage.select, clear.click, open_.upload, strip.input])
     return finished
 
 

@@ -13,7 +13,7 @@ from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.ui.events import Events
 from playground.ui.experiments import Experiments
-from playground.ui.tabs import experiment, markup, suite, sweep
+from playground.ui.tabs import experiment, lossless, markup, suite, sweep
 from tests.ui import fakes
 
 REPEATS = {"source": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
@@ -27,7 +27,10 @@ def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
     return Experiments(Jobs(history, events.start_long, queue), history, access)
 
 
-@pytest.mark.parametrize(("kind", "work"), [(suite.KIND, suite.asked_for), (sweep.KIND, sweep.asked_for)])
+KINDS = [(tab.KIND, tab.asked_for) for tab in (suite, sweep)]
+
+
+@pytest.mark.parametrize(("kind", "work"), KINDS)
 def test_an_experiment_is_followed_to_its_result(kind, work):
     found = experiments()
     name = found.start(*work(fakes.PAIRS, SWEEP))
@@ -70,6 +73,11 @@ def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
 def test_a_value_that_cannot_be_is_refused_before_anything_runs(changes, sentence):
     with pytest.raises(PlaygroundError, match=sentence):
         sweep.asked_for(fakes.PAIRS, {**SWEEP, **changes})
+
+
+def test_a_wrong_rule_is_a_lane_of_its_own():
+    work, _ = lossless.asked_for(fakes.PAIRS, {**ASKED, "rules": ["top-2"], "draws": 16})
+    assert len(work.lanes) == 2 and work.draws == 16
 
 
 def test_visitors_run_no_long_experiments():

@@ -14,7 +14,7 @@ from gradio.components import Component
 
 from playground import results
 from playground.errors import PlaygroundError
-from playground.experiments.work import Suite, Sweep
+from playground.experiments.work import Experiment
 from playground.ui import panels
 from playground.ui.experiments import Experiments, View
 from playground.ui.tabs import markup, progress
@@ -84,7 +84,7 @@ def wire(
     panel: Panel,
     experiments: Experiments,
     asked: Sequence[Component],
-    work: Callable[..., tuple[Suite | Sweep, str]],
+    work: Callable[..., tuple[Experiment, str]],
 ) -> None:
     """`work`: what the values of `asked` ask for, and its title."""
 

@@ -13,7 +13,7 @@ INTRO = "Every experiment of this machine, the newest first. It is kept on this 
 
 
 def build(page: gr.Blocks, experiments: Experiments) -> None:
-    gr.HTML(f"<h2>History</h2><p>{INTRO}</p>", elem_classes="intro")
+    gr.HTML(f"<h1>History</h1><p>{INTRO}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
         clear = gr.Button("Forget all that have ended", size="sm", min_width=200, scale=0)

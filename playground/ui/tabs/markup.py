@@ -10,7 +10,7 @@ from playground.ui import panels
 from playground.ui.tabs import progress as words
 from playground.views.suite import Table
 
-PAGES = ("suite", "sweep")  # kinds that have a tab
+PAGES = ("suite", "sweep", "lossless")  # kinds that have a tab
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
@@ -22,7 +22,7 @@ def progress(entry: Entry, left_s: float | None) -> str:
     """Title, and how far it is."""
     kind = {"running": "busy", "failed": "error"}.get(entry.status, "")
     line = panels.status(words.state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
-    return f'<div data-experiment="{escape(entry.id)}"><h3>{escape(entry.title)}</h3>{line}</div>'
+    return f'<div data-experiment="{escape(entry.id)}"><h2>{escape(entry.title)}</h2>{line}</div>'
 
 
 def findings(sentences: Sequence[str]) -> str:

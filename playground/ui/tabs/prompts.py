@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from playground.experiments import questions
 from playground.experiments.questions import Question
 from playground.presets import Pair, load_suites
 from playground.settings import SETTINGS
-from playground.ui.controls import slider
+from playground.ui.controls import QUIET, drafter_choices, slider
 from playground.ui.fits import Fits
 
 OWN_FILE = "own"
@@ -43,22 +43,41 @@ def suite_controls() -> dict[str, Component]:
     return {"source": source, "file": file}
 
 
-def repeat_controls() -> dict[str, Component]:
-    """How much of them, and how often; to be folded."""
+def drafters_control(pair: gr.Dropdown, pairs: Mapping[str, Pair], default: Pair) -> gr.Dropdown:
+    """Several drafters of the chosen pair; all at first."""
+    drafters = gr.Dropdown(
+        drafter_choices(default)[:-1],
+        value=list(default.drafters),
+        multiselect=True,
+        label="Drafters",
+        info="each is one lane beside standard decoding",
+    )
+    pair.input(
+        lambda name: gr.update(choices=drafter_choices(pairs[name])[:-1], value=list(pairs[name].drafters)),
+        pair,
+        drafters,
+        **QUIET,
+    )
+    return drafters
+
+
+def repeat_controls(*names: str) -> dict[str, Component]:
+    """How much of them, and how often; to be folded. All of these controls, or those named."""
     with gr.Row(elem_classes="controls"):
-        return {
-            "per_category": gr.Number(
-                None, label="Prompts per category", info="at most; empty for all", precision=0, minimum=1
-            ),
-            "max_new_tokens": slider("max_new_tokens", NEW_TOKENS),
-            "temperature": slider("temperature"),
-            "runs": gr.Slider(
-                1, 10, RUNS, step=1, label="Runs", info="of each prompt in each lane; the median counts", buttons=[]
-            ),
-            "seed": gr.Number(
-                0, label="Order", info="seed of the lanes' shuffled order", precision=0, minimum=0
-            ),
-        }  # fmt: skip
+        return {name: make() for name, make in REPEATS.items() if not names or name in names}
+
+
+REPEATS: dict[str, Callable[[], Component]] = {
+    "per_category": lambda: gr.Number(
+        0, label="Prompts per category", info="at most; 0 for all", precision=0, minimum=0
+    ),
+    "max_new_tokens": lambda: slider("max_new_tokens", NEW_TOKENS),
+    "temperature": lambda: slider("temperature"),
+    "runs": lambda: gr.Slider(
+        1, 10, RUNS, step=1, label="Runs", info="of each prompt in each lane; the median counts", buttons=[]
+    ),
+    "seed": lambda: gr.Number(0, label="Order", info="seed of the lanes' shuffled order", precision=0, minimum=0),
+}
 
 
 def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
@@ -71,7 +90,7 @@ def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
     if source == OWN_FILE:
         check(bool(asked["file"]), "Choose a file with your prompts, or another suite.")
         source = str(asked["file"])
-    settings = {"max_new_tokens": int(asked["max_new_tokens"]), "temperature": float(asked["temperature"])}
+    settings = {"max_new_tokens": int(asked["max_new_tokens"]), "temperature": float(asked.get("temperature", 0))}
     per_category = int(asked["per_category"]) if asked["per_category"] else None
     return Path(source).stem, questions.questions(source, per_category, settings)
 

@@ -11,7 +11,6 @@ from playground.experiments.work import Suite
 from playground.lane import assisted_lane
 from playground.presets import Pair
 from playground.results import SuiteResult
-from playground.ui.controls import drafter_choices
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
 from playground.ui.tabs import experiment, prompts
@@ -40,13 +39,10 @@ KIND = experiment.Kind(
 
 
 def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], default: Pair, fits: Fits) -> None:
-    gr.HTML(f"<h2>Suite</h2><p>{INTRO}</p>", elem_classes="intro")
+    gr.HTML(f"<h1>Suite</h1><p>{INTRO}</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         pair = prompts.pair_control(fits, default)
-        drafters = gr.Dropdown(
-            drafter_choices(default)[:-1], value=list(default.drafters), multiselect=True, label="Drafters",
-            info="each is one lane beside standard decoding",
-        )  # fmt: skip
+        drafters = prompts.drafters_control(pair, pairs, default)
         suite = prompts.suite_controls()
     with gr.Accordion("Advanced: how many prompts, length, temperature, repeats", open=False, elem_id="more"):
         repeats = prompts.repeat_controls()
@@ -58,10 +54,6 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         return asked_for(pairs, dict(zip(controls, values, strict=True)))
 
     experiment.wire(page, KIND, panel, experiments, list(controls.values()), work)
-    pair.input(
-        lambda name: gr.update(choices=drafter_choices(pairs[name])[:-1], value=list(pairs[name].drafters)),
-        pair, drafters, queue=False, show_progress="hidden", api_visibility="private",
-    )  # fmt: skip
 
 
 def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Suite, str]:

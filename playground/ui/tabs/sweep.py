@@ -41,7 +41,7 @@ KIND = experiment.Kind(
 
 
 def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], default: Pair, fits: Fits) -> None:
-    gr.HTML(f"<h2>Sweep</h2><p>{INTRO}</p>", elem_classes="intro")
+    gr.HTML(f"<h1>Sweep</h1><p>{INTRO}</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         pair = prompts.pair_control(fits, default)
         drafter = gr.Dropdown(drafter_choices(default)[:-1], value=default.drafter, label="Drafter", info="what drafts")

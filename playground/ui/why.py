@@ -1,0 +1,63 @@
+"""Under a run, folded: why it is as fast as it is, and what to write into a server's settings. Made when unfolded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from playground import theory
+from playground.ui import panels
+from playground.ui.events import Shown
+from playground.views import engines, why
+
+NOTHING = "Run a comparison first."
+
+
+def wire(shown: gr.State, others: Sequence[Any]) -> None:
+    """Lays it out here. `others`: events after which another run is shown; it folds then."""
+    with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
+        words = gr.HTML(apply_default_css=False)
+        plot = panels.empty_plot()
+    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as deploy:
+        settings = gr.HTML(apply_default_css=False)
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    reasons.expand(_why, shown, [words, plot], **quiet)
+    deploy.expand(_settings, shown, settings, **quiet)
+    folded = [gr.update(open=False)] * 2
+    gr.on(list(others), lambda: folded, None, [reasons, deploy], queue=False, **quiet)
+
+
+def _why(shown: Shown | None) -> tuple[str, Any]:
+    if shown is None:
+        return f"<p>{NOTHING}</p>", gr.update(visible=False)
+    comparison = shown.comparison.beside(shown.chosen)
+    other = comparison.others[0]
+    figure = why.waterfall(comparison, other)
+    if figure is None:
+        return "<p>This lane has too few rounds with a draft to explain.</p>", gr.update(visible=False)
+    sentences = [why.paragraph(comparison, other)]
+    if found := theory.what_if(comparison.standard, other):
+        sentences.append(why.lookahead(found, other))
+    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return text, gr.update(value=panels.plot(figure, "why"), visible=True)
+
+
+def _settings(shown: Shown | None) -> str:
+    """Each engine's settings; those that cannot decode this way say why, at the end."""
+    if shown is None:
+        return f"<p>{NOTHING}</p>"
+    lane = shown.comparison.beside(shown.chosen).others[0].lane
+    if lane.drafter == "none":
+        return "<p>Nothing drafts in this lane.</p>"
+    method = shown.pair.drafts_by(lane.drafter) if shown.pair and lane.drafter in shown.pair.drafters else None
+    found = sorted(engines.settings(lane, method), key=lambda it: not it.text)
+    return "".join(map(_engine, found))
+
+
+def _engine(found: engines.Settings) -> str:
+    note = f"<p>{escape(found.note)}</p>" if found.note else ""
+    text = f'<pre tabindex="0">{escape(found.text)}</pre>' if found.text else ""
+    return f"<section><h3>{escape(found.engine)} <small>{escape(found.written_for)}</small></h3>{note}{text}</section>"
