@@ -104,3 +104,21 @@ def test_other_devices_and_other_attention_are_left_as_they_are(device, own):
     model.set_attn_implementation(own)
     attend_by_groups(model, torch.device(device))
     assert model.config._attn_implementation == own
+
+
+@pytest.mark.parametrize("cached", [20, 127, 250, 300])
+def test_a_tokens_result_is_the_same_in_passes_of_any_width(cached):
+    torch.manual_seed(0)
+    key, value = (torch.randn(1, 3, cached + 12, 64) for _ in range(2))
+    query = torch.randn(1, 9, 12, 64)
+    module = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
+
+    def last(positions: int) -> Tensor:
+        """Of the token that follows `cached` + 5 others, with so many tokens after it."""
+        whole, end = query[:, :, 5 : 5 + positions], cached + 5 + positions
+        sees = torch.ones(positions, end, dtype=torch.bool).tril(cached + 5)[None, None] if positions > 1 else None
+        return grouped_sdpa(module, whole, key[:, :, :end], value[:, :, :end], sees, scaling=0.125)[0][:, 0]
+
+    alone = last(1)
+    for positions in (2, 3, 5, 7):
+        torch.testing.assert_close(last(positions), alone, rtol=0, atol=1e-6)  # 0 with the MKL of an x86 CPU
