@@ -139,10 +139,13 @@ class ZeroGpu:
 
     def __call__(self, pair: Pair, work: Work) -> ZeroGpuRun:
         """Raises:
-        PlaygroundError: the pair's models are not in memory.
+        PlaygroundError: the pair's models are not in memory, or its lanes are to be compiled.
         """
-        if pair.name not in self._pairs:
-            raise PlaygroundError(f"This Space runs only the pairs of its list, as ZeroGPU requires. {ALONE}")
+        check(pair.name in self._pairs, f"This Space runs only the pairs of its list, as ZeroGPU requires. {ALONE}")
+        check(
+            pair.compiled != "on",
+            "On ZeroGPU lanes are not compiled: each run would compile again, on your GPU time. Set it to auto or off.",
+        )
         return ZeroGpuRun(partial(self._decode, pair.name, work))
 
     def _forked(self, name: str, work: Work, wanted: Path, hz: float) -> Iterator[list[Event] | PlaygroundError]:

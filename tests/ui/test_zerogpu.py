@@ -151,10 +151,12 @@ def test_every_refusal_has_a_sentence_that_says_what_to_do(title):
     assert isinstance(said, zerogpu.PlaygroundError) and str(said).endswith(".") and len(str(said).split(". ")) > 1
 
 
-def test_models_that_are_not_on_the_list_are_refused_in_words(spaces):
+def test_models_off_the_list_and_compiled_lanes_are_refused_in_words(spaces):
     own = asked(pair="own", target="somebody/model", drafter="ngram")
     stage, _ = zero.in_a_request(lambda: last(events().stream("mine", own)))
     assert "only the pairs of its list" in stage["status"]["text"] and not spaces.asked
+    stage, _ = zero.in_a_request(lambda: last(events().stream("mine", asked(compiled="on"))))
+    assert "not compiled" in stage["status"]["text"] and not spaces.asked
 
 
 def test_the_models_of_all_listed_pairs_stay_in_memory(monkeypatch):
