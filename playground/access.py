@@ -79,7 +79,8 @@ class Access:
             PlaygroundError: it may not be named here.
         """
         name = name.strip()
-        if not self.public or not name or name.isdecimal() or name in (self.models or ()):  # digits: a number of layers
+        known = not name or name.isdecimal() or name in (self.models or ())  # digits: a number of layers
+        if not self.public or (known and self.models != ()):
             return name
         if self.models is None and HUB_ID.fullmatch(name):
             return f"{HUB}{name}"

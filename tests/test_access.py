@@ -46,8 +46,8 @@ def test_on_one_s_own_machine_any_model_may_be_typed():
 @pytest.mark.parametrize(
     ("models", "name", "found"),
     [
-        ((), "", ""),
-        ((), "4", "4"),
+        (("a/b",), "", ""),
+        (("a/b",), "4", "4"),
         (("a/b", "/srv/model"), "/srv/model", "/srv/model"),
         (("any",), "a/b", "hub:a/b"),
         (("any",), "docs/help", "hub:docs/help"),  # also where this is a folder
@@ -61,6 +61,7 @@ def test_strangers_may_type_what_is_allowed(models, name, found):
     ("models", "name"),
     [
         ((), "a/b"),
+        ((), ""),
         (("a/b",), "a/c"),
         *(
             (("any",), name)

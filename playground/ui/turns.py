@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from playground.access import Access, visitor
 from playground.backends.device_queue import DeviceQueue
@@ -48,6 +48,8 @@ class Turns:
         self._access = access
         self._queue = queue
         self._turns: list[Turn] = []
+        # Threads of its own: on ZeroGPU a step waits for a GPU, and Gradio's static files need the usual ones.
+        self._steps = CapacityLimiter(access.limits.runs)
         self._stopped: deque[str] = deque(maxlen=REMEMBERED)  # since they pressed Run: maybe before the run came here
 
     def begin(self, session: str) -> None:
@@ -96,7 +98,7 @@ class Turns:
             due = time.monotonic() + self._access.limits.run_s
             batches = turn.run.drain(HZ)
             try:
-                while (batch := await to_thread.run_sync(next, batches, END)) is not END:
+                while (batch := await to_thread.run_sync(next, batches, END, limiter=self._steps)) is not END:
                     if batch:
                         yield batch
                     if reader.left() or time.monotonic() > due:
