@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import static as static_runners
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners, wants_compiled, why_eager
-from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.graphs import Graphs, cuda_capture
 from playground.decoding.runners.static import StaticModel, StaticRunner
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
@@ -194,3 +195,52 @@ def test_auto_compiles_on_cuda_alone():
     cpu, cuda = torch.device("cpu"), SimpleNamespace(type="cuda")
     wanted = {choice: (wants_compiled(choice, cpu), wants_compiled(choice, cuda)) for choice in ("auto", "on", "off")}
     assert wanted == {"auto": (False, True), "on": (True, True), "off": (False, False)}
+
+
+class Cuda:
+    """Stands in for `torch.cuda`: notes where work runs. A graph's replay is a note, too."""
+
+    def __init__(self) -> None:
+        self.notes, self.where, self.pools = [], "current", []
+        self.current_stream = self.Stream = lambda: SimpleNamespace(wait_stream=lambda other: None)
+        cuda = self
+
+        class CUDAGraph:
+            def pool(self):
+                return self.own_pool
+
+            def replay(self):
+                cuda.notes.append("replay")
+
+        self.CUDAGraph = CUDAGraph
+
+    @contextmanager
+    def stream(self, side):
+        self.where = "side"
+        yield
+        self.where = "current"
+
+    @contextmanager
+    def graph(self, graph, pool, capture_error_mode):
+        graph.own_pool = pool or object()
+        self.pools.append(graph.own_pool)
+        self.where = "capture"
+        yield
+        self.where = "current"
+
+
+def test_work_warms_up_on_a_side_stream_and_graphs_share_a_pool_while_one_is_there(monkeypatch):
+    cuda = Cuda()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    graphs = Graphs("compiled", cuda_capture())
+    work = lambda: cuda.notes.append(cuda.where)  # noqa: E731
+    graphs.run(1, work)
+    assert cuda.notes == ["side", "side", "capture", "replay"]
+    graphs.run(1, work)
+    assert cuda.notes[4:] == ["replay"]
+    graphs.run(2, work)
+    graphs.clear()
+    graphs.run(1, work)
+    first, second, third = cuda.pools
+    assert first is second and first is not third
+    assert not graphs.failure

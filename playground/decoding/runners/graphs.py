@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from weakref import WeakSet
 
 import torch
 
@@ -76,7 +77,7 @@ def graphs_for(device: torch.device) -> Graphs:
 def cuda_capture() -> Capture:
     """Captures CUDA graphs that share one memory pool. They may: nothing in the pool outlives a replay, because the
     work writes what it returns into buffers of its own."""
-    pool = torch.cuda.graph_pool_handle()
+    alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def capture(work: Work) -> Work:
         side = torch.cuda.Stream()
@@ -86,8 +87,11 @@ def cuda_capture() -> Capture:
                 work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        pool = next((other.pool() for other in alive), None)  # that of graphs which are gone cannot be used again
+        # Other threads, such as the page's, may ask for the device's memory meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             work()
+        alive.add(graph)
         return graph.replay
 
     return capture
