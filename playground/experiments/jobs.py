@@ -31,11 +31,12 @@ OURS = "Something went wrong inside the playground, not in what you asked for. T
 
 @dataclass
 class _Job:
-    thread: threading.Thread
     stopped: bool = False
     run: Run | None = None  # it waits for the device
     ended: tuple[Status, str] | None = None  # with what the history should note; a full disk may have kept it from it
     events: list[Event] = field(default_factory=list)
+    # Not the thread: before Python 3.13 one that Ctrl-C interrupts the wait for counts as ended.
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 class Jobs:
@@ -78,19 +79,19 @@ class Jobs:
 
     def running(self, name: str) -> bool:
         job = self._jobs.get(name)
-        return job is not None and job.thread.is_alive()
+        return job is not None and not job.over.is_set()
 
     def watch(self, name: str, hz: float = HZ) -> Iterator[list[Event]]:
         """Yields what has happened since the last time, until the experiment ends. It runs on without a watcher."""
         seen, job = 0, self._jobs[name]
         while True:
-            ended = not job.thread.is_alive()  # read before the events, so that the last are not missed
+            ended = job.over.is_set()  # read before the events, so that the last are not missed
             batch = self.events(name, seen)
             seen += len(batch)
             yield batch
             if ended:
                 return
-            job.thread.join(timeout=1 / hz)
+            job.over.wait(1 / hz)
 
     def entry(self, name: str, owner: str = "") -> Entry:
         """As the history has it, and how it ended even if the history could not be written.
@@ -125,14 +126,16 @@ class Jobs:
 
     def _begin(self, name: str, work: Experiment) -> None:
         self._history.update(name, "running", note=WAITING)
-        follow = threading.Thread(target=self._follow, args=(name, work), name=f"experiment {name}", daemon=True)
-        self._jobs[name] = _Job(follow)
-        follow.start()
+        self._jobs[name] = _Job()
+        threading.Thread(target=self._follow, args=(name, work), name=f"experiment {name}", daemon=True).start()
 
     def _follow(self, name: str, work: Experiment) -> None:
         job = self._jobs[name]
-        job.ended = self._outcome(name, job, work)
-        self._note(name, *job.ended)
+        try:
+            job.ended = self._outcome(name, job, work)
+            self._note(name, *job.ended)
+        finally:
+            job.over.set()
 
     def _outcome(self, name: str, job: _Job, work: Experiment) -> tuple[Status, str]:
         ticket = self._queue.join()

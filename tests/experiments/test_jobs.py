@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
 import time
@@ -92,6 +93,25 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
     assert [event.number for event in ended(jobs, name) if isinstance(event, PromptDone)] == [2, 3]
     assert history.entry(name).status == "finished" and len(jobs.result(name).rows) == 6
     assert jobs.unfinished(work) is None
+
+
+def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, monkeypatch):
+    jobs, going_on, decode = jobs_of(history), threading.Event(), suite.decode
+
+    def pausing(*arguments):
+        assert going_on.wait(10)
+        return decode(*arguments)
+
+    monkeypatch.setattr(suite, "decode", pausing)
+    name = jobs.start(work, "mine")
+    threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        ended(jobs, name)
+    assert jobs.running(name)
+    jobs.stop(name)
+    going_on.set()
+    ended(jobs, name)
+    assert history.entry(name).status == "stopped"
 
 
 def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
