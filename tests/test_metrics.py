@@ -100,6 +100,7 @@ def test_unsteadiness_compares_slow_passes_with_quick_ones_and_leaves_the_prefil
     assert metrics.unsteadiness(quiet) == pytest.approx(1)
     assert metrics.unsteadiness(busy) == pytest.approx(5)
     assert metrics.unsteadiness(quiet[:5]) is None
+    assert metrics.unsteady([quiet, busy]) and not metrics.unsteady([quiet, quiet[:5]])
 
 
 def test_passes_over_more_tokens_are_not_unsteady_for_taking_longer():

@@ -61,7 +61,7 @@ class LocalBackend:
         self._format = {"dtype": dtype, "device": device}
         self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
-        self._chose_threads = False
+        self._warmed: list[Lane] = []  # since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         self._store.get(self._pair, drafter=lane.drafter, progress=progress, **self._format)
@@ -75,14 +75,15 @@ class LocalBackend:
         return LocalRun(models, lane, request, self.runners(models))
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
-        if not self._chose_threads:  # once, so that all lanes of a comparison are warmed up with the same number
+        if not self._warmed or lane in self._warmed:  # not between two lanes, which are compared
+            self._warmed.clear()
             self._choose_threads(self.models(lane))
-            self._chose_threads = True
         # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
         # static cache is made for the length of the answer.
         for _ in itertools.islice(self.run(lane, request).rounds, WARM_UP_ROUNDS):
             if stop.is_set():
                 break
+        self._warmed.append(lane)
 
     def describe(self, lane: Lane) -> Environment:
         models = self.models(lane)
@@ -117,7 +118,7 @@ class LocalBackend:
         return self._runners
 
     def _choose_threads(self, models: LoadedPair) -> None:
-        """Chosen for every comparison, which has a backend of its own: other programs may use the cores by now."""
+        """Chosen whenever a lane is warmed up again: other programs may use the cores by now."""
         if models.target.model.device.type != "cpu":
             return
         with suppress(RuntimeError):  # a pass that fails here fails again in the run, which explains why

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
@@ -130,6 +131,9 @@ def repeat(
         return comparison
     repeats = list(comparison.repeats)
     for number in range(times):
+        if number and metrics.unsteady(trace.rounds for trace in repeats[-1]):
+            for lane in lanes:  # which chooses the number of threads anew
+                backends[lane.backend].warm_up(lane, request, stop)
         traces: dict[str, Trace] = {}
         for i in range(len(lanes)):
             lane = lanes[(number + 1 + i) % len(lanes)]

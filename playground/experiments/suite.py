@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import summaries
@@ -83,6 +84,8 @@ def run(
     started = time.monotonic()
     for at, number in enumerate(left):
         question = questions[number]
+        if at and metrics.unsteady(trace.rounds for trace in done[left[at - 1]].traces):
+            _warm_up(in_turn, [question], backends, stop)  # which chooses the number of threads anew
         step = partial(_step, emit, len(done), len(questions))
         result = _Question(number, question, in_turn, backends, runs, seed, stop, step).run()
         if result is None:

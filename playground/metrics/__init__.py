@@ -30,9 +30,19 @@ from playground.metrics.lane import (
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Pooled, Resampled, Spread, Timed, differs, macro, pooled, spread
-from playground.metrics.times import Gaps, gaps, inter_token_latencies, plain_pass_s, token_times, unsteadiness
+from playground.metrics.times import (
+    UNSTEADY,
+    Gaps,
+    gaps,
+    inter_token_latencies,
+    plain_pass_s,
+    token_times,
+    unsteadiness,
+    unsteady,
+)
 
 __all__ = [
+    "UNSTEADY",
     "AcceptanceTest",
     "Difference",
     "Equation",
@@ -78,4 +88,5 @@ __all__ = [
     "spread",
     "token_times",
     "unsteadiness",
+    "unsteady",
 ]

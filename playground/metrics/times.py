@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from playground.trace import Round
+
+# The p90 ÷ p10 of same-size passes from which timing counts as noisy.
+UNSTEADY = 2.0
 
 
 def token_times(rounds: Sequence[Round]) -> list[float]:
@@ -67,3 +70,8 @@ def unsteadiness(rounds: Sequence[Round]) -> float | None:
         return None
     deciles = statistics.quantiles(passes, n=10)
     return deciles[-1] / deciles[0]
+
+
+def unsteady(runs: Iterable[Sequence[Round]]) -> bool:
+    """Whether the timing of one of them counts as noisy."""
+    return any((unsteadiness(rounds) or 0.0) >= UNSTEADY for rounds in runs)

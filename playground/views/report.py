@@ -8,8 +8,6 @@ from playground import metrics
 from playground.metrics import FirstDifference, Metrics, Repeated
 from playground.trace import Comparison, Environment, Trace
 
-# The p90 ÷ p10 of same-size passes from which timing counts as noisy.
-UNSTEADY = 2.0
 # Plain passes that a round takes at least, but for the noise of a quiet machine.
 IMPOSSIBLE = 0.95
 # Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
@@ -158,7 +156,7 @@ def caveat(*lanes: Trace) -> str:
     """A warning if timing was too noisy for the figures to mean much, else ""."""
     spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
     worst = max((spread for spread in spreads if spread), default=0.0)
-    if worst < UNSTEADY:
+    if worst < metrics.UNSTEADY:
         return ""
     return (
         f"Timing is noisy: slow passes took {worst:.1f}x as long as fast ones (p90 ÷ p10, same size). "

@@ -12,7 +12,6 @@ from playground import metrics, theory
 from playground.theory import Against, Attribution, BatchPoint, LoadPoint, WhatIf
 from playground.trace import Comparison, Trace
 from playground.views import charts
-from playground.views.report import UNSTEADY
 
 
 def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
@@ -126,7 +125,7 @@ def reasons(other: Trace, asked: int) -> list[str]:
     """What in the trace can explain a prediction that misses."""
     found = []
     noise = metrics.unsteadiness(other.rounds)
-    if noise and noise >= UNSTEADY:
+    if noise and noise >= metrics.UNSTEADY:
         found.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
     lengths = [len(round_.drafted) for round_ in other.rounds[1:]]
     if other.lane.policy != "constant" or any(0 < length < asked for length in lengths):

@@ -11,6 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground import metrics
+from playground.backends import local
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
@@ -313,3 +314,20 @@ def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
             stop.set()
 
     assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, stop=stop, emit=emit).repeats) == 1
+
+
+@pytest.mark.parametrize(("noisy", "choices"), [(False, 2), (True, 3)])
+def test_threads_are_chosen_again_before_a_repeat_whose_last_was_unsteady_never_between_lanes(
+    store, monkeypatch, noisy, choices
+):
+    happened: list[str] = []
+    monkeypatch.setattr(local, "choose_threads", lambda run_pass: happened.append("choose"))
+    monkeypatch.setattr(metrics, "unsteady", lambda runs: noisy)
+    request = Request("The waves.", max_new_tokens=4)
+    backend = {LOCAL: LocalBackend(store, PAIR)}
+    lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
+    stop = threading.Event()
+    first = run(lanes, request, backend, stop=stop, emit=lambda event: None)
+    assert happened == ["choose"]
+    repeat(first, backend, 2, stop=stop, emit=lambda event: None)
+    assert happened == ["choose"] * choices
