@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -53,6 +54,18 @@ class Request:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """What a chat template is given."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        turns = zip(itertools.cycle(("user", "assistant")), [*self.history, self.prompt], strict=False)
+        return system + [{"role": role, "content": text} for role, text in turns]
+
+    @property
+    def text(self) -> str:
+        """What is continued without a chat template."""
+        return "\n\n".join(filter(None, [self.system, *self.history, self.prompt]))
 
 
 @dataclass(frozen=True)

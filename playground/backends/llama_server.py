@@ -36,12 +36,9 @@ class LlamaServer(ServerBackend):
         self.drafter, self.obeys_lookahead = self._probe()
 
     def encode(self, request: Request) -> list[int]:
-        text = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+        text = request.text
         if request.chat_template:
-            messages = [{"role": "user", "content": request.prompt}]
-            if request.system:
-                messages.insert(0, {"role": "system", "content": request.system})
-            text = self.http.post("/apply-template", {"messages": messages})["prompt"]
+            text = self.http.post("/apply-template", {"messages": request.messages})["prompt"]
         ids = self.http.post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"]
         check(bool(ids), "The server makes no tokens of this prompt. Write something else.")
         check_room(self.name, len(ids), self._props["default_generation_settings"].get("n_ctx"))

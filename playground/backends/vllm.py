@@ -57,13 +57,8 @@ class VllmServer(ServerBackend):
         return super().lane(self._lookahead, taken)
 
     def encode(self, request: Request) -> list[int]:
-        body: dict[str, Any] = {"model": self.model}
-        if request.chat_template:
-            system = [{"role": "system", "content": request.system}] if request.system else []
-            body["messages"] = [*system, {"role": "user", "content": request.prompt}]
-        else:
-            body["prompt"] = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
-        answer = self.http.post("/tokenize", body)
+        asked = {"messages": request.messages} if request.chat_template else {"prompt": request.text}
+        answer = self.http.post("/tokenize", {"model": self.model, **asked})
         check_room(self.name, len(answer["tokens"]), answer["max_model_len"])
         self._context = answer["max_model_len"]
         return answer["tokens"]

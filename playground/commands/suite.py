@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from playground.commands import experiment
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
+    add_model_name,
     add_models,
     add_settings,
     check_writable,
@@ -21,6 +23,7 @@ from playground.commands.arguments import (
     positive,
     write,
 )
+from playground.errors import check
 from playground.settings import PRESET
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
@@ -50,6 +53,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_settings(suite, "policy", "confidence_threshold", "nodes", default=PRESETS_OWN)
     suite.add_argument("--by-prompt", action="store_true", help="print a table by prompt too")
     _add_common(suite)
+    servers = suite.add_argument_group("servers", "instead of a pair: two servers; docs/servers.md")
+    servers.add_argument("--server", metavar="URL", help="the server to compare")
+    servers.add_argument("--baseline-server", metavar="URL", help="the same model without speculation")
+    add_model_name(servers)
 
     sweep = commands.add_parser(
         "sweep",
@@ -94,20 +101,45 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def _suite(options: argparse.Namespace) -> None:
     from playground.experiments.work import Suite
     from playground.lane import assisted_lane
-    from playground.views import suite as view
 
     pair, questions = _prepared(options)
+    if options.server or options.baseline_server:
+        _show(_in_servers(options, questions), options)
+        return
     lanes = [
         assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold, options.nodes)
         for drafter in options.drafters or pair.drafters
         for lookahead in options.lookaheads or [pair.lookahead]
     ]
     work = Suite(pair, tuple(lanes), tuple(questions), options.runs, options.order_seed, skip=not options.drafters)
-    result = _run(work, f"{options.suite} on {pair.title}", options)
+    _show(_run(work, f"{options.suite} on {pair.title}", options), options)
+
+
+def _show(result: SuiteResult, options: argparse.Namespace) -> None:
+    from playground.views import suite as view
+
     if options.json != Path("-"):
         parts = [view.table(result), *([view.by_prompt(result).markdown()] if options.by_prompt else [])]
         print("\n\n".join([*parts, "\n".join(view.findings(result))]))
     _exit(result)
+
+
+def _in_servers(options: argparse.Namespace, questions: list[Question]) -> SuiteResult:
+    """The suite through two servers. It is not kept in the history."""
+    from playground.backends.connect import server_lanes
+    from playground.commands.progress_bar import progress_bar
+    from playground.experiments import suite
+
+    check(bool(options.server and options.baseline_server), "Give both --server and --baseline-server.")
+    lanes, backends = server_lanes([options.baseline_server, options.server], options.model)
+    with progress_bar(1) as draw:
+        result = suite.run(
+            lanes[0], lanes[1:], questions, backends,
+            runs=options.runs, seed=options.order_seed, stop=threading.Event(), emit=draw,
+        )  # fmt: skip
+    assert result, "nobody stops it"
+    _write(result, f"{options.suite} on {lanes[0].target}", options)
+    return result
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -147,9 +179,14 @@ def _prepared(options: argparse.Namespace) -> tuple[Pair, list[Question]]:
 
 def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> Any:
     """Runs it and writes its files."""
+    result = experiment.run(work, title, device=options.device, again=options.again)
+    _write(result, title, options)
+    return result
+
+
+def _write(result: Any, title: str, options: argparse.Namespace) -> None:
     from playground import results
 
-    result = experiment.run(work, title, device=options.device, again=options.again)
     document = json.dumps(results.to_json(result), indent=1)
     if options.json == Path("-"):
         print(document)
@@ -160,7 +197,6 @@ def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> Any:
 
         assert isinstance(result, (results.SuiteResult, results.SweepResult))
         write(options.html, page_report.build(result, title))
-    return result
 
 
 def _exit(result: SuiteResult) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -23,16 +22,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
         PlaygroundError: the tokenizer has no chat template, the template does not render, or the prompt has no tokens.
     """
     if not request.chat_template:
-        text = "\n\n".join(filter(None, [request.system, *request.history, request.prompt]))
-        ids = tokenizer(text)["input_ids"]
+        ids = tokenizer(request.text)["input_ids"]
     else:
         if not tokenizer.chat_template:
             raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
-        turns = zip(itertools.cycle(("user", "assistant")), [*request.history, request.prompt], strict=False)
-        messages = [{"role": role, "content": text} for role, text in turns]
-        if request.system:
-            messages.insert(0, {"role": "system", "content": request.system})
-        ids = chat_ids(tokenizer, messages)
+        ids = chat_ids(tokenizer, request.messages)
     if not ids:
         raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
     return list(ids)

@@ -18,7 +18,7 @@ from playground.results import QuestionResult
 from playground.trace import Environment
 
 KIND = "suite-record"
-HEAD = f'{{"kind": "{KIND}"'.encode()  # how every record begins
+HEAD = f'{{"kind": "{KIND}"'.encode()  # how every record of a suite begins
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class Record:
         """
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
-            if b"\n" not in data and HEAD.startswith(data[: len(HEAD)]):  # new, or not even its header was finished
+            head = HEAD.replace(KIND.encode(), self.kind.encode())
+            if b"\n" not in data and head.startswith(data[: len(head)]):  # new, or not even its header was finished
                 self.path.open("wb").close()
-                self._write({"kind": KIND, "schema_version": SCHEMA_VERSION, **asdict(header)})
+                self._write({"kind": self.kind, "schema_version": SCHEMA_VERSION, **asdict(header)})
                 return ()
         except OSError as error:
             raise self._unwritten(error) from error

@@ -120,6 +120,18 @@ def test_what_cannot_be_measured_is_a_sentence(servers, arguments, named, capsys
     assert named in capsys.readouterr().err
 
 
+def test_a_suite_goes_through_two_servers(servers, tmp_path, capsys):
+    out, prompts = tmp_path / "out.json", tmp_path / "prompts.jsonl"
+    prompts.write_text('{"category": "chat", "turns": ["one", "two"]}\n{"category": "chat", "turns": ["three"]}\n')
+    main(["suite", "--baseline-server", servers[0].url, "--server", servers[1].url, "--suite", str(prompts), "--runs",
+          "1", "--max-new-tokens", "40", "--json", str(out)])  # fmt: skip
+    assert "vLLM: speculative" in capsys.readouterr().out
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["tokens"] for row in rows] == [40] * 6, "three turns through two lanes"
+    roles = [[it["role"] for it in body["messages"]] for path, body in servers[1].asked if path == "/tokenize"]
+    assert ["user", "assistant", "user"] in roles, "the second turn has the first and its answer"
+
+
 def metrics_of(server) -> None:
     recorded = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))
     shown = iter([recorded["before"], recorded["after"], recorded["before"], recorded["after"], recorded["after"]])
