@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from contextlib import suppress
 
 from gradio.utils import get_upload_folder
 from starlette.responses import PlainTextResponse
@@ -45,14 +46,16 @@ class Bounds:
 
 def make_room(limit: int) -> None:
     """Deletes the oldest files of the page until they take no more than `limit` bytes."""
-    files = sorted((path for path in Path(get_upload_folder()).rglob("*") if path.is_file()), key=_age)
-    excess = sum(path.stat().st_size for path in files) - limit
-    for path in files:
+    files = []
+    for folder, _, names in os.walk(get_upload_folder()):
+        for name in names:
+            with suppress(FileNotFoundError):  # uploads come and go
+                file = os.stat(path := os.path.join(folder, name))
+                files.append((file.st_mtime, file.st_size, path))
+    excess = sum(size for _, size, _ in files) - limit
+    for _, size, path in sorted(files):
         if excess <= 0:
             break
-        excess -= path.stat().st_size
-        path.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> float:
-    return path.stat().st_mtime
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        excess -= size
