@@ -43,7 +43,7 @@ class Experiments:
         Raises:
             PlaygroundError: visitors may not.
         """
-        self._allowed()
+        self.allowed()
         return self._jobs.start(work, title)
 
     def resume(self, name: str) -> None:
@@ -52,14 +52,14 @@ class Experiments:
         Raises:
             PlaygroundError: it runs, there is none, or visitors may not.
         """
-        self._allowed()
+        self.allowed()
         self._jobs.resume(name)
 
     def stop(self, name: str) -> None:
         """Raises:
         PlaygroundError: there is none, or visitors may not.
         """
-        self._allowed()
+        self.allowed()
         self._jobs.stop(name)
 
     def entries(self, search: str = "") -> list[Entry]:
@@ -72,7 +72,7 @@ class Experiments:
         Raises:
             PlaygroundError: visitors may not.
         """
-        self._allowed()
+        self.allowed()
         self._history.clear()
 
     def running(self, kind: str) -> str:
@@ -83,7 +83,7 @@ class Experiments:
         """Raises:
         PlaygroundError: there is none, or visitors may not.
         """
-        self._allowed()
+        self.allowed()
         entry = self._jobs.entry(name)
         done = tuple(event for event in self._jobs.events(name) if isinstance(event, PromptDone))
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
@@ -104,6 +104,9 @@ class Experiments:
             last = view
             await asyncio.sleep(1 / HZ)
 
-    def _allowed(self) -> None:
+    def allowed(self) -> None:
+        """Raises:
+        PlaygroundError: visitors may not.
+        """
         if self._access.public:
             raise PlaygroundError(REFUSED)

@@ -83,7 +83,7 @@ def build(
             gr.HTML(panels.status(access.told(problem), "error"))
         recorded = Screen.recorded()
         asked, own, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
-        finished = _wire(page, events, asked, outputs, waiting, recorded)
+        finished = _wire(page, events, asked, outputs, waiting, recorded, pairs)
         run, _, every, *_ = outputs.buttons
         stage: Any = outputs.stage
         starts = [run.click, every.click, stage.download]
@@ -222,6 +222,7 @@ def _wire(
     outputs: Outputs,
     waiting: dict[str, Any],
     recorded: Screen,
+    pairs: dict[str, Pair],
 ) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -295,7 +296,7 @@ def _wire(
     first = Shown(recorded.comparison, recorded.chosen)
     page.load(lambda: (first, *events.share(first)), None, [shown, *outputs.outcome[-SHARED:]], **private)
     begun = [run.click, every.click, stage.download, stage.retry]
-    why.wire(shown, [*begun, stage.select, clear.click, open_.upload, strip.input])
+    why.wire(shown, pairs, [*begun, stage.select, clear.click, open_.upload, strip.input])
     return finished
 
 

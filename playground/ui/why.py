@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import gradio as gr
 
 from playground import theory
+from playground.lane import preset_of
+from playground.presets import Pair
 from playground.ui import panels
 from playground.ui.events import Shown
 from playground.views import engines, why
@@ -16,7 +18,7 @@ from playground.views import engines, why
 NOTHING = "Run a comparison first."
 
 
-def wire(shown: gr.State, others: Sequence[Any]) -> None:
+def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> None:
     """Lays it out here. `others`: events after which another run is shown; it folds then."""
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
@@ -25,7 +27,7 @@ def wire(shown: gr.State, others: Sequence[Any]) -> None:
         settings = gr.HTML(apply_default_css=False)
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     reasons.expand(_why, shown, [words, plot], **quiet)
-    deploy.expand(_settings, shown, settings, **quiet)
+    deploy.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
     folded = [gr.update(open=False)] * 2
     gr.on(list(others), lambda: folded, None, [reasons, deploy], queue=False, **quiet)
 
@@ -45,19 +47,26 @@ def _why(shown: Shown | None) -> tuple[str, Any]:
     return text, gr.update(value=panels.plot(figure, "why"), visible=True)
 
 
-def _settings(shown: Shown | None) -> str:
+def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
     """Each engine's settings; those that cannot decode this way say why, at the end."""
     if shown is None:
         return f"<p>{NOTHING}</p>"
     lane = shown.comparison.beside(shown.chosen).others[0].lane
     if lane.drafter == "none":
         return "<p>Nothing drafts in this lane.</p>"
-    method = shown.pair.drafts_by(lane.drafter) if shown.pair and lane.drafter in shown.pair.drafters else None
-    found = sorted(engines.settings(lane, method), key=lambda it: not it.text)
-    return "".join(map(_engine, found))
+    pair = shown.pair or preset_of(lane, pairs.values())
+    method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
+    found = engines.settings(lane, method)
+    able = [_engine(it.engine, it.written_for, it.text, it.note) for it in found if it.text]
+    reasons = dict.fromkeys(it.note for it in found if not it.text)
+    unable = [
+        _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
+        for note in reasons
+    ]
+    return "".join([*able, *unable])
 
 
-def _engine(found: engines.Settings) -> str:
-    note = f"<p>{escape(found.note)}</p>" if found.note else ""
-    text = f'<pre tabindex="0">{escape(found.text)}</pre>' if found.text else ""
-    return f"<section><h3>{escape(found.engine)} <small>{escape(found.written_for)}</small></h3>{note}{text}</section>"
+def _engine(name: str, written_for: str, text: str, note: str) -> str:
+    said = f"<p>{escape(note)}</p>" if note else ""
+    block = f'<pre tabindex="0">{escape(text)}</pre>' if text else ""
+    return f"<section><h3>{escape(name)} <small>{escape(written_for)}</small></h3>{said}{block}</section>"

@@ -90,6 +90,7 @@ def wire(
 
     def start(*values: Any) -> tuple[Any, ...]:
         try:
+            experiments.allowed()  # before a file is read
             name = experiments.start(*work(*values))
         except PlaygroundError as problem:
             return _failed(str(problem))

@@ -41,7 +41,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         pair = prompts.pair_control(fits, default)
         drafters = prompts.drafters_control(pair, pairs, default)
         suite = prompts.suite_controls()
-    with gr.Accordion("Advanced: wrong rules, draws, length", open=False, elem_id="more"):
+    with gr.Accordion("Advanced: wrong rules, draws, length", open=False, elem_id="advanced"):
         rules = gr.CheckboxGroup(
             [(f"{name}: {does}", name) for name, does in LOSSY_RULES.items()],
             label="Wrong on purpose",

@@ -86,7 +86,8 @@ def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
     Raises:
         PlaygroundError: no file was chosen, or it is no suite.
     """
-    source = asked["source"]
+    source, suites = asked["source"], load_suites()[0]
+    check(source in (*suites, OWN_FILE), f"There is no suite {source!r}. Choose one of {', '.join(suites)}.")
     if source == OWN_FILE:
         check(bool(asked["file"]), "Choose a file with your prompts, or another suite.")
         source = str(asked["file"])

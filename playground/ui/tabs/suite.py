@@ -44,7 +44,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         pair = prompts.pair_control(fits, default)
         drafters = prompts.drafters_control(pair, pairs, default)
         suite = prompts.suite_controls()
-    with gr.Accordion("Advanced: how many prompts, length, temperature, repeats", open=False, elem_id="more"):
+    with gr.Accordion("Advanced: how many prompts, length, temperature, repeats", open=False, elem_id="advanced"):
         repeats = prompts.repeat_controls()
     buttons = experiment.buttons()
     panel = experiment.panel(KIND, *buttons)

@@ -51,7 +51,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         )  # fmt: skip
         values = gr.Textbox(_listed("lookahead"), label="Values", info="with commas between them")
         suite = prompts.suite_controls()
-    with gr.Accordion("Advanced: how many prompts, length, temperature, repeats", open=False, elem_id="more"):
+    with gr.Accordion("Advanced: how many prompts, length, temperature, repeats", open=False, elem_id="advanced"):
         repeats = prompts.repeat_controls()
     buttons = experiment.buttons()
     panel = experiment.panel(KIND, *buttons)
