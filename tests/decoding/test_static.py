@@ -35,7 +35,7 @@ SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, repetition_penalty=1.2))
 LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+@pytest.fixture(scope="module", params=["llama", pytest.param("deepseek", marks=pytest.mark.slow)])
 def model(request):
     return TARGETS[request.param](0, 3)
 
@@ -89,9 +89,8 @@ def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, s
         assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
 
 
-@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "sampled"])
 @pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree"])
-def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way, sampling):
+def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
     model, recorders, kept = llama(0, 3), [], {}
 
@@ -103,7 +102,7 @@ def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way, sampling
 
     addresses = []
     for prompt in prompts(3):
-        assert_same(*both_ways(monkeypatch, model, way, make, prompt, **sampling))
+        assert_same(*both_ways(monkeypatch, model, way, make, prompt))
         addresses.append([tensor.data_ptr() for static in kept.values() for tensor in buffers(static)])
     assert len({tuple(of_run) for of_run in addresses}) == 1
     assert all(recorder.replays > 3 * recorder.captures for recorder in recorders)
@@ -149,7 +148,7 @@ def test_a_capture_that_fails_leaves_the_pass_as_it_is_and_says_why(monkeypatch)
 
 def test_a_cache_that_is_too_short_grows(monkeypatch):
     runner = lambda of: static_runner(of, Graphs("recorded", Recorder()), room=8)  # noqa: E731
-    options = dict(max_new_tokens=240, ends=())
+    options = dict(max_new_tokens=200, ends=())
     assert_same(*both_ways(monkeypatch, llama(0, 2), "mtp tree", runner, prompts(1)[0], **options))
 
 
