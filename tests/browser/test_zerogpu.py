@@ -37,6 +37,7 @@ def url(spaces: zero.Spaces) -> Iterator[str]:
 
 def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     page = visit()
+    page.set_default_timeout(60_000)  # a process is forked for each run
     ask(page, "Compare TCP and UDP.", 24)
     start(page)
     finish(page)
@@ -59,5 +60,5 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     assert multiprocessing.active_children()
     page.close()
     for child in multiprocessing.active_children():
-        child.join(10)
+        child.join(30)
     assert not multiprocessing.active_children()
