@@ -61,6 +61,7 @@ def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
     said = load.verdict(rows, "base")
     assert f"stops paying at about {at:.1f} users" in said[0]
     assert load.verdict(rows[:17], "base")[0].endswith("Speculation pays at these levels: 1.")
+    assert load.verdict(rows[:16], "base")[0].endswith("Too few requests to tell: send 8 or more of each level.")
     assert load.verdict(rows[17:], "base")[0].endswith("Speculation pays at none of these levels.")
 
 

@@ -202,8 +202,8 @@ def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
 
 
 def pays(gain: Gain) -> bool:
-    """Whether the lane is faster: its whole interval is above 1 or, where there is none, the ratio."""
-    return (gain.interval[0] if gain.interval else gain.speedup) > 1
+    """Whether the lane was seen to be faster: its whole interval is above 1."""
+    return gain.interval is not None and gain.interval[0] > 1
 
 
 def _timed(row: Answered) -> Timed:

@@ -44,7 +44,9 @@ def verdict(answered: Sequence[Answered], baseline: str) -> list[str]:
         unit = "users" if of_lane[0].level.concurrency else "requests a second"
         paying = [str(gain.level) for gain in of_lane if pays(gain)]
         at = crossing(of_lane)
-        if not paying:
+        if not all(gain.interval for gain in of_lane):
+            end = "Too few requests to tell: send 8 or more of each level."
+        elif not paying:
             end = "Speculation pays at none of these levels."
         elif at:
             end = f"Speculation stops paying at about {at:.1f} {unit}."

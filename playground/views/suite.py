@@ -36,14 +36,17 @@ def setting(result: SuiteResult, swept: str = "") -> str:
     """Machine, versions, settings, and what the columns of `by_category` mean. `swept`: the setting that varies."""
     where, asked = result.environment, result.request
     versions = ", ".join(
-        f"{name} {where.versions[name]}" for name in ("torch", "transformers") if name in where.versions
+        f"{name} {where.versions[name]}"
+        for name in ("torch", "transformers", "llama.cpp", "vllm")
+        if name in where.versions
     )
+    known = ", ".join(str(fact) for fact in (where.device_name, where.device, where.dtype) if fact)
     runs = f"the {result.counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
     temperature = "as swept" if swept == "temperature" else f"{asked.temperature:g}"
     over = next((summary.over for summary in result.summaries if summary.over), "prompts")
     return (
-        f"{where.device_name}, {where.device}, {where.dtype}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
+        f"{known}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
         f"temperature {temperature}; {runs}median: over prompts (quartiles); macro: geometric mean over "
         f"prompts; pooled: all prompts together (95 % bootstrap interval over {over})"
     )
