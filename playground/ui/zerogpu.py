@@ -78,6 +78,7 @@ class Held:
     Attributes:
         pairs: those of PAIRS that could be loaded.
         problems: a sentence for each of the others.
+        current: the pair that this process asked for last, which the page says is ready.
 
     Raises:
         PlaygroundError: none could be loaded.
@@ -87,6 +88,7 @@ class Held:
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # transformers would fill the device from threads
         self.pairs: dict[str, Pair] = {}
         self.problems: list[str] = []
+        self.current: Pair | None = None
         self._loaded: dict[tuple[str, str], LoadedPair] = {}  # by pair and drafter
         self._stores: list[ModelStore] = []
         for pair in (pairs[name] for name in PAIRS if name in pairs):
@@ -112,6 +114,7 @@ class Held:
             (pair.name, drafter) in self._loaded,
             f"{pair.title} has no {drafter} in memory. Choose one of {', '.join(_drafters(pair))}.",
         )
+        self.current = pair
         return self._loaded[pair.name, drafter]
 
     def fit(self, pair: Pair) -> Fit:

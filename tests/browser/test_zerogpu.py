@@ -28,8 +28,12 @@ def spaces() -> Iterator[zero.Spaces]:
 
 @pytest.fixture(scope="module")
 def url(spaces: zero.Spaces) -> Iterator[str]:
-    elsewhere = zerogpu.ZeroGpu(PAIRS, zero.Backend)
-    blocks = playground_page.build(fakes.Store(), PAIRS, fakes.PAIR, fakes.EXAMPLES, elsewhere=elsewhere)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zerogpu, "ModelStore", fakes.Store)
+        patch.setattr(zerogpu, "PAIRS", tuple(PAIRS))
+        held = zerogpu.Held(PAIRS)
+    elsewhere = zerogpu.ZeroGpu(held.pairs, zero.Backend)
+    blocks = playground_page.build(held, held.pairs, fakes.PAIR, fakes.EXAMPLES, elsewhere=elsewhere)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
     yield address
     blocks.close()
