@@ -67,8 +67,8 @@ def _sampled(check: LaneCheck) -> str:
     tested = f"{law.draws:,} sampled tokens that were drafted"
     if law.passed:
         power = f"a bias of {law.smallest_bias:.1%} would have been found"
-        return f"{tested} follow the target's distribution (p = {law.p_value:.2g}; {power})."
-    return f"{tested} do not follow the target's distribution (p = {law.p_value:.1g}, {law.bias:.1%} off)."
+        return f"The ranks of {tested} show no bias (p = {law.p_value:.2g}; {power})."
+    return f"The ranks of {tested} are {law.bias:.1%} off the target's distribution (p = {law.p_value:.1g})."
 
 
 def _accepted(check: LaneCheck) -> str:
