@@ -16,17 +16,17 @@ class Reader:
         blocks, event_id = LocalContext.blocks.get(None), LocalContext.event_id.get(None)
         self._queue = blocks._queue if blocks else None
         self._event = None if self._queue is None else self._queue.event_ids_to_events.get(event_id or "")
-        self._unread, self._in_vain = 0, 0
+        self._oldest, self._in_vain = None, 0
 
     def left(self) -> bool:
-        """Whether the connection was closed, or the last looks all found messages of which none had been taken. Counted
-        and not timed: while a model loads, the server may serve nobody for seconds."""
+        """Whether the connection was closed, or the last looks all found the same message untaken. Counted and not
+        timed: while a model loads, the server may serve nobody for seconds."""
         if self._queue is None or self._event is None:  # not called through Gradio's queue
             return False
         messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
-        unread = messages.qsize() if messages else 0
-        self._in_vain = self._in_vain + 1 if unread and unread >= self._unread else 0
-        self._unread = unread
+        oldest = messages._queue[0] if messages and messages.qsize() else None
+        self._in_vain = self._in_vain + 1 if oldest is not None and oldest is self._oldest else 0
+        self._oldest = oldest
         return not self._event.alive or self._in_vain > PATIENCE
 
 
