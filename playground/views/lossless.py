@@ -21,6 +21,24 @@ def table(result: LosslessResult) -> Table:
     )  # fmt: skip
 
 
+def headline(result: LosslessResult) -> str:
+    """How many lanes are lossless, and how many of the rules that are wrong on purpose were caught."""
+    checks = [check for check in result.checks if check.lane != STANDARD]
+    exact = [check for check in checks if LOSSY not in check.lane]
+    failed = [check.lane for check in exact if not check.passed]
+    found = sum(not check.passed for check in checks if LOSSY in check.lane)
+    said = (
+        f"NOT lossless: {', '.join(failed)}." if failed else f"Lossless as far as this can see: all {len(exact)} lanes."
+    )
+    lossy = len(checks) - len(exact)
+    return said + (f" Of {lossy} lanes that are wrong on purpose, {found} were caught." if lossy else "")
+
+
+def in_words(result: LosslessResult) -> Table:
+    """The findings as a table of one column."""
+    return Table("In words", ("finding",), tuple((sentence,) for sentence in findings(result)), numbers=0)
+
+
 def findings(result: LosslessResult) -> list[str]:
     """A sentence for each lane, and one for each greedy output that differs."""
     return [sentence for check in result.checks if check.lane != STANDARD for sentence in _sentences(check, result)]

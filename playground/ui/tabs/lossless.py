@@ -23,7 +23,7 @@ INTRO = (
 
 
 def _findings(result: LosslessResult) -> list[str]:
-    return [*view.findings(result), view.method(result)]
+    return [view.headline(result), view.method(result)]
 
 
 KIND = experiment.Kind(
@@ -31,7 +31,7 @@ KIND = experiment.Kind(
     "Press Run. To see the check fail, add a rule that is wrong on purpose under Advanced.",
     _findings,
     lambda result: [],
-    lambda result: [view.table(result)],
+    lambda result: [view.table(result), view.in_words(result)],
 )
 
 
