@@ -20,7 +20,7 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # while it is open, its event loop runs, and no other can
 def chromium() -> Iterator:
     try:
         from playwright.sync_api import sync_playwright

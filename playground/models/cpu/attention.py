@@ -70,7 +70,7 @@ def _grouped_mask(mask: Tensor, query: Tensor, groups: int) -> Tensor:
         added = mask
         if mask.dtype == torch.bool:
             least = torch.finfo(query.dtype).min
-            added = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, least)
+            added = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, least)
         grouped[positions, heads] = added.expand(-1, -1, positions, -1).repeat(1, 1, heads, 1)
     return grouped[positions, heads]
 
