@@ -21,7 +21,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.lane import Lane, assisted_lane, label, standard_lane
 from playground.presets import Pair
-from playground.results import STANDARD, Recommendation, Row, SuiteResult
+from playground.results import Recommendation, Row, SuiteResult
 
 LOOKAHEADS = (2, 4, 8)  # beside the pair's own
 KEPT = 2  # drafters that are refined
@@ -68,15 +68,13 @@ def run(
     if refined is None:
         return None
     ties = within_noise(refined.rows)
-    by_label = {label(lane): lane for lane in refined.lanes}
-    shallowest = min(ties, key=lambda name: by_label[name].lookahead if name in by_label else 0)
-    tested = by_label.get(shallowest) or _fastest(refined)[0]
+    able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
+    tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
     confirmed = stage(2, [tested], questions, CONFIRMING)
     if confirmed is None:
         return None
-    gains = metrics.differs(confirmed.of(label(tested)).interval) and confirmed.of(label(tested)).overall > 1
     return Recommendation(
-        lane=tested if gains and shallowest != STANDARD else None,
+        lane=tested if _gains(confirmed, tested) else None,
         tested=tested,
         method=pair.drafts_by(tested.drafter),
         ties=tuple(ties),
@@ -118,6 +116,12 @@ def _shorter(question: Question) -> Question:
 
 def _fastest(result: SuiteResult) -> list[Lane]:
     return sorted(result.lanes, key=lambda lane: -result.of(label(lane)).overall)
+
+
+def _gains(result: SuiteResult, lane: Lane) -> bool:
+    """Whether it was seen to be faster than standard decoding."""
+    found = result.of(label(lane))
+    return found.overall > 1 and (found.interval is None or metrics.differs(found.interval))
 
 
 def _lookaheads(lane: Lane) -> list[Lane]:

@@ -27,7 +27,8 @@ def reasons(result: Recommendation) -> list[str]:
     said = [
         f"{len(screened.lanes)} drafters were screened over {len(screened.prompts)} prompts, and "
         f"{len(refined.lanes)} settings of the fastest refined.",
-        f"Chosen is the shallowest setting than which the fastest is not faster beyond the noise, of: {ties}.",
+        f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
+        "was seen.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
     ]
     if failed := len({failure.question for failure in screened.failures + confirmed.failures}):
