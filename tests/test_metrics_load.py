@@ -68,7 +68,7 @@ def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
 def test_failed_requests_are_counted_in_words():
     rows = [answered(1, "a", 0), Answered(Level(concurrency=1), "a", 1, 0, 0.0, (), error="The server hangs.")]
     assert "1 of 2 requests failed. The first: The server hangs." in load.verdict(rows, "a")
-    assert "| a | 1 | 1, 1 failed |" in load.table(rows, LIMITS)
+    assert "| a | 1 | 1, 1 failed |" in load.table(rows, LIMITS).markdown()
 
 
 def test_a_level_without_an_answer_has_no_figures():

@@ -115,7 +115,7 @@ def _load(options: argparse.Namespace) -> None:
         write(options.json, json.dumps(figures, indent=1))
     if options.html:
         write(options.html, views.page(answered, limits, lanes[0].name))
-    print(f"{views.table(answered, limits)}\n\n{views.definitions(limits)}")
+    print(f"{views.table(answered, limits).markdown()}\n\n{views.definitions(limits)}")
     for sentence in views.verdict(answered, lanes[0].name):
         print(sentence)
 

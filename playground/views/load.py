@@ -1,4 +1,4 @@
-"""A load test as a Markdown table and as charts."""
+"""A load test as a table, as sentences and as charts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import plotly.io as pio
 
 from playground.metrics.load import Answered, Gain, Level, Limits, Percentiles, Point, crossing, gains, pays, points
 from playground.views import charts
+from playground.views.suite import Table
 
 HEAD = (
     "lane", "level", "requests", "tok/s in all", "tok/s a user", "TTFT ms", "TPOT ms", "chunk gap ms", "goodput /s",
@@ -18,12 +19,10 @@ HEAD = (
 )  # fmt: skip
 
 
-def table(answered: Sequence[Answered], limits: Limits) -> str:
+def table(answered: Sequence[Answered], limits: Limits) -> Table:
     """A line for each level and lane."""
     found = sorted(points(answered, limits), key=lambda point: (_size(point.level), point.lane != answered[0].lane))
-    rows = [_cells(point) for point in found]
-    align = ["---", "--:"] + ["--:"] * (len(HEAD) - 2)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [HEAD, align, *rows])
+    return Table("By level", HEAD, tuple(map(_cells, found)), numbers=len(HEAD) - 1)
 
 
 def definitions(limits: Limits) -> str:
@@ -135,9 +134,9 @@ def _size(level: Level) -> float:
     return float(level.concurrency or level.rate or 0)
 
 
-def _cells(point: Point) -> list[str]:
+def _cells(point: Point) -> tuple[str, ...]:
     requests = f"{point.requests}" + (f", {point.failed} failed" if point.failed else "")
-    return [
+    return (
         point.lane,
         str(point.level),
         requests,
@@ -148,7 +147,7 @@ def _cells(point: Point) -> list[str]:
         _ms(point.chunk_gap),
         f"{point.goodput:.2f}",
         "–" if point.acceptance_rate is None else f"{point.acceptance_rate:.0%}",
-    ]
+    )
 
 
 def _ms(found: Percentiles | None) -> str:

@@ -77,5 +77,6 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
     for name, color in (("running", charts.STANDARD), ("waiting", charts.OTHERS[2])):
         counts = [getattr(window, name) for window in windows]
         traffic.add_scatter(x=seconds, y=counts, name=f"{name} requests", yaxis="y2", line={"color": color})
-    traffic.update_layout(yaxis2={"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False})
+    right = {"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False, "automargin": True}
+    traffic.update_layout(yaxis={"rangemode": "tozero"}, yaxis2={**right, "title": "requests"})
     return accepted.update_yaxes(range=[0, 100]), traffic
