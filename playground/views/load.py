@@ -72,6 +72,7 @@ def pareto(answered: Sequence[Answered], limits: Limits) -> go.Figure:
             name=escape(lane),
             mode="lines+markers+text",
             textposition="top center",
+            cliponaxis=False,
             line={"color": color, "width": 2},
             hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
         )

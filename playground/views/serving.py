@@ -59,6 +59,8 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
         x=seconds,
         y=[None if window.acceptance_rate is None else 100 * window.acceptance_rate for window in windows],
         name="all positions",
+        mode="lines+markers",  # a window between two without drafts is a point
+        cliponaxis=False,
         line={"color": charts.ASSISTED, "width": 2.5},
     )
     for position in range(max((len(window.accepted_at) for window in windows), default=0)):
@@ -67,6 +69,8 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
             x=seconds,
             y=[None if share is None else 100 * share for share in shares],
             name=f"position {position + 1}",
+            mode="lines+markers",
+            cliponaxis=False,
             line={"color": charts.ASSISTED, "width": 1},
             opacity=max(0.25, 0.8 - 0.12 * position),
         )
@@ -79,4 +83,6 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
         traffic.add_scatter(x=seconds, y=counts, name=f"{name} requests", yaxis="y2", line={"color": color})
     right = {"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False, "automargin": True}
     traffic.update_layout(yaxis={"rangemode": "tozero"}, yaxis2={**right, "title": "requests"})
+    for figure in (accepted, traffic):  # on a phone the names take several rows
+        figure.update_layout(legend={"y": -0.25, "yanchor": "top"}, height=360)
     return accepted.update_yaxes(range=[0, 100]), traffic

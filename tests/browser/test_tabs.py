@@ -35,3 +35,14 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(vi
     with page.expect_download() as download:
         page.locator("#save-experiment").click()
     assert download.value.suggested_filename.startswith("suite-")
+
+
+def test_a_server_that_does_not_answer_is_a_sentence(visit):
+    page = visit(width=390)
+    page.get_by_role("link", name="Servers").click()
+    page.locator("#monitor-url").get_by_role("textbox").fill("http://127.0.0.1:1")
+    page.locator("#run-monitor").click()
+    page.locator("#monitor-shown [role=alert]", has_text="No server answers").wait_for()
+    page.locator("#run-monitor:enabled").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert violations(page) == []

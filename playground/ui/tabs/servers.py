@@ -193,8 +193,9 @@ def _answered(rows: Sequence[Answered], limits: Limits, problem: str) -> tuple[A
     figures = [load_view.pareto(rows, limits)]
     if any(row.lane != baseline for row in rows):
         figures.append(load_view.speedup(rows, baseline))
+    found = load_view.verdict(rows, baseline) or ["One server has answered. A speed-up takes both."]
     return (
-        markup.findings(load_view.verdict(rows, baseline)) + markup.note(load_view.definitions(limits)),
+        markup.findings(found) + markup.note(load_view.definitions(limits)),
         *_plots(figures, "load"),
         markup.tables([load_view.table(rows, limits)]),
     )
