@@ -53,7 +53,8 @@ def build(page: gr.Blocks, access: Access) -> None:
     if access.public:
         gr.HTML(markup.note(REFUSED), elem_id="refused")
         return
-    gr.HTML(f"<p>{START}</p><pre>{escape(COMMANDS)}</pre>", elem_id="start-server", apply_default_css=False)
+    commands = _pre(COMMANDS, "Commands that start a server")
+    gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
     _monitor_section(page, ServerRuns(access))
     _load_section(page, ServerRuns(access))
 
@@ -181,7 +182,7 @@ def _watched(windows: Sequence[Window], state: str) -> tuple[Any, ...]:
     return (
         state + markup.findings(serving.advice(windows[-1])),
         *_plots(serving.over_time(windows), "monitor"),
-        f'<pre tabindex="0" role="region" aria-label="Last readings">{escape(lines)}</pre>',
+        _pre(lines, "Last readings"),
     )
 
 
@@ -199,6 +200,10 @@ def _answered(rows: Sequence[Answered], limits: Limits, problem: str) -> tuple[A
         *_plots(figures, "load"),
         markup.tables([load_view.table(rows, limits)]),
     )
+
+
+def _pre(text: str, label: str) -> str:
+    return f'<pre tabindex="0" role="region" aria-label="{label}">{escape(text)}</pre>'
 
 
 def _plots(figures: Sequence[go.Figure], name: str) -> tuple[Any, Any]:
