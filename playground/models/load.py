@@ -6,7 +6,7 @@ Safetensors and GGUF only, and never code that came with a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
+from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.attention import attend_by_groups
 from playground.models.cpu.blocks import has_blocks, put_blocks
 from playground.models.cpu.int4 import has_int4
@@ -151,30 +152,33 @@ def read(
         options["quantization_config"] = GgufConfig(dequantize=True)
     check_memory(weights, dtype, device, bits)
     disable_progress_bar()
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        weights.folder,
-        gguf_file=weights.gguf,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        device_map=device,
-        **options,  # no quantization_config of None, which would hide the checkpoint's own
-    )
     model: PreTrainedModel
-    model, report = loaded
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise PlaygroundError(
-            f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
-            "would be random. Fetch or save the model again."
+    # Of a file that has blocks, most of the other weights are never read.
+    with tensors_apart() if packs and not own else nullcontext():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            weights.folder,
+            gguf_file=weights.gguf,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            device_map=device,
+            **options,  # no quantization_config of None, which would hide the checkpoint's own
         )
+        model, report = loaded
+        if report["missing_keys"]:
+            missing = sorted(report["missing_keys"])
+            raise PlaygroundError(
+                f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
+                "would be random. Fetch or save the model again."
+            )
+        if packs:
+            if worth_packing(model):
+                if own:
+                    put_blocks(model, weights)
+                pack(model)
+            else:
+                model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
     if packs:
-        if worth_packing(model):
-            if own:
-                put_blocks(model, weights)
-            pack(model)
-        else:
-            model.to(dtype)  # type: ignore[arg-type]  # its decorator hides `self`
         if bits == 4 and not has_int4(model):
             raise PlaygroundError(
                 f"{weights.name} is GGUF, but not of the types Q4_0 or Q4_1, whose weights are computed with as they "

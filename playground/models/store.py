@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 import torch
 
 from playground.drafting_methods import METHODS
+from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.layout import lay_out
 from playground.models.cpu.packed import is_packed, pack
 from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
@@ -129,11 +130,13 @@ class ModelStore:
 
     @staticmethod
     def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-        loaded = resolve_name(loader)(name, target, progress)
-        if is_packed(target.model):
-            pack(loaded.network)
-        else:
+        if not is_packed(target.model):
+            loaded = resolve_name(loader)(name, target, progress)
             lay_out(loaded.network)
+            return loaded
+        with tensors_apart():
+            loaded = resolve_name(loader)(name, target, progress)
+            pack(loaded.network)
         return loaded
 
     def _load(self, name: str, format_: Format, load_it: Callable[[], M]) -> M:
