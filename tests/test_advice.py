@@ -16,6 +16,14 @@ def asked(folder, tmp_path, tokens="8"):
             str(tmp_path / "mine.txt")]  # fmt: skip
 
 
+def exported(name, tmp_path, column):
+    """The history's entry can be had as a spreadsheet with this column and as a page."""
+    for form in ("csv", "html"):
+        main(["history", "export", name, str(tmp_path / f"out.{form}")])
+    assert column in (tmp_path / "out.csv").read_text().splitlines()[0]
+    assert (tmp_path / "out.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_lossless_ends_with_0_and_with_1_where_a_lane_is_lossy(tiny_folder, tmp_path, capsys):
     command = ["lossless", *asked(tiny_folder, tmp_path, "40"), "--draws", "40"]
     main(command)
@@ -30,6 +38,9 @@ def test_lossless_ends_with_0_and_with_1_where_a_lane_is_lossy(tiny_folder, tmp_
     name = re.search(r"^(\w+) .*lossless", capsys.readouterr().out, re.MULTILINE)[1]
     main(["history", "show", name])
     assert "instead of" in capsys.readouterr().out
+    main(["history", "compare", name, name])
+    assert "| ngram 5, lossy: top-2 | FAIL, lossy rule | FAIL, lossy rule |" in capsys.readouterr().out
+    exported(name, tmp_path, "greedy outputs identical")
 
 
 def test_recommend_prints_one_setting_and_writes_its_result(tiny_folder, tmp_path, capsys):
@@ -39,3 +50,5 @@ def test_recommend_prints_one_setting_and_writes_its_result(tiny_folder, tmp_pat
     assert printed.startswith("For these prompts on this machine: ") and "| ngram 8 | refined |" in printed
     data = json.loads(out.read_text())
     assert (data["kind"], len(data["refined"]["lanes"])) == ("recommend", 4)
+    main(["history", "list", "--json"])
+    exported(json.loads(capsys.readouterr().out)[0]["id"], tmp_path, "stage,question")

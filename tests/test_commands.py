@@ -287,6 +287,10 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
     assert json.loads(printed("show", kept["compare"], "--json"))["lanes"]
     same = printed("compare", kept["suite"], str(tmp_path / "suite.json"))
     assert "| ngram 5 | all |" in same and "The prompts differ" not in same
+    assert "| Standard | tokens/s |" in printed("compare", kept["compare"], kept["compare"])
+    with pytest.raises(SystemExit):
+        main(["history", "compare", kept["compare"], kept["suite"]])
+    assert "These two cannot be compared" in capsys.readouterr().err
     for kind, name in kept.items():
         for form in ("json", "csv", "html"):
             main(["history", "export", name, str(tmp_path / f"{kind}.{form}")])

@@ -14,7 +14,7 @@ from playground.errors import PlaygroundError, check
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.experiments.history import Entry, History
-    from playground.results import Result, SuiteResult
+    from playground.results import Result
     from playground.trace import Comparison
 
 FORMS = (".json", ".csv", ".html")
@@ -37,7 +37,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     show.set_defaults(command=_show)
     show.add_argument("id", help="as `history` lists it")
     show.add_argument("--json", action="store_true", help="print it as JSON")
-    compare = actions.add_parser("compare", help="print two suites or sweeps side by side")
+    compare = actions.add_parser("compare", help="print two side by side")
     compare.set_defaults(command=_compare)
     compare.add_argument("first", help="an id, or a file of `--json`")
     compare.add_argument("second", help="an id, or a file of `--json`")
@@ -53,11 +53,15 @@ def add(commands: argparse._SubParsersAction) -> None:
     report = commands.add_parser(
         "report",
         help="turn a result file into one HTML page with charts",
-        description="Writes a page that opens without a server: of a suite or a sweep its tables and charts, of a "
-        "comparison the replay.",
+        description="Writes a page that opens without a server: of a comparison the replay, of all else tables and "
+        "charts.",
     )
     report.set_defaults(command=_report)
-    report.add_argument("file", type=Path, help="what `--json` of suite, sweep or compare wrote, or a suite's record")
+    report.add_argument(
+        "file",
+        type=Path,
+        help="what `--json` of suite, sweep, recommend, lossless or compare wrote, or a suite's record",
+    )
     report.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write")
 
 
@@ -102,28 +106,18 @@ def _show(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     from playground.views import compared
 
-    a, b = (_suite(name) for name in (options.first, options.second))
-    print("\n".join([*compared.settings(a, b), "", compared.table(a, b).markdown()]))
+    sentences, table = compared.side_by_side(*(_named(name) for name in (options.first, options.second)))
+    print("\n".join([*sentences, "", table.markdown()]))
 
 
 def _export(options: argparse.Namespace) -> None:
-    from playground import export, results
-    from playground.trace import Comparison
-    from playground.views import spreadsheet
+    from playground.ui import result_file
 
     check(options.file.suffix in FORMS, f"{options.file} should end in {', '.join(FORMS)}.")
     check_writable(options.file)
     history = _history()
     result, title = _kept(history, options.id), history.entry(options.id).title
-    if options.file.suffix == ".html":
-        write(options.file, _page(result, title))
-    elif options.file.suffix == ".json":
-        data = export.to_json(result) if isinstance(result, Comparison) else results.to_json(result)
-        write(options.file, json.dumps(data, indent=1))
-    elif isinstance(result, Comparison):
-        write(options.file, spreadsheet.comparison(result).rstrip())
-    else:
-        write(options.file, spreadsheet.suite(_suite_of(result)).rstrip())
+    write(options.file, result_file.build(result, options.file.suffix, title).rstrip())
 
 
 def _delete(options: argparse.Namespace) -> None:
@@ -137,8 +131,10 @@ def _clear(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
+    from playground.ui import result_file
+
     check_writable(options.out)
-    write(options.out, _page(_opened(options.file)))
+    write(options.out, result_file.build(_opened(options.file), ".html"))
 
 
 def _history() -> History:
@@ -175,30 +171,6 @@ def _opened(path: Path) -> Result | Comparison:
     return export.from_json(data) if comparison else results.from_json(data)
 
 
-def _suite(name: str) -> SuiteResult:
+def _named(name: str) -> Result | Comparison:
     """By an id of the history, or in a file."""
-    return _suite_of(_opened(Path(name)) if Path(name).is_file() else _kept(_history(), name))
-
-
-def _suite_of(result: Result | Comparison) -> SuiteResult:
-    from playground.results import SuiteResult, SweepResult
-
-    if isinstance(result, SweepResult):
-        return result.suite
-    if not isinstance(result, SuiteResult):
-        raise PlaygroundError("Only a suite and a sweep have prompts to list or to compare.")
-    return result
-
-
-def _page(result: Result | Comparison, title: str = "") -> str:
-    from playground.results import SuiteResult, SweepResult
-    from playground.trace import Comparison
-    from playground.views import page_report
-
-    if isinstance(result, Comparison):
-        from playground.ui import page_file
-
-        return page_file.build(result)
-    if not isinstance(result, (SuiteResult, SweepResult)):
-        raise PlaygroundError("Only a suite, a sweep and a comparison have a page.")
-    return page_report.build(result, title)
+    return _opened(Path(name)) if Path(name).is_file() else _kept(_history(), name)

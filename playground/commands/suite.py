@@ -195,7 +195,6 @@ def _write(result: Any, title: str, options: argparse.Namespace) -> None:
     if options.html:
         from playground.views import page_report
 
-        assert isinstance(result, (results.SuiteResult, results.SweepResult))
         write(options.html, page_report.build(result, title))
 
 

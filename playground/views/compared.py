@@ -1,31 +1,89 @@
-"""Two experiments side by side: what was asked differently, and which speed-ups differ."""
+"""Two experiments side by side: what was asked differently, and which figures differ."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import Any
 
-from playground.results import STANDARD, SuiteResult, Summary
-from playground.views.suite import NO_DIFFERENCE, Table, ratio
+from playground import metrics
+from playground.errors import PlaygroundError
+from playground.lane import Request
+from playground.results import STANDARD, LosslessResult, Recommendation, Result, SuiteResult, Summary, SweepResult
+from playground.trace import Comparison, Environment, Trace
+from playground.views import lossless
+from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
 
 ASKED = ("max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "chat_template")
-WHERE = ("device", "device_name", "dtype", "threads", "weights", "versions")
+WHERE = ("device", "device_name", "dtype", "threads")
+NAMES = ("first", "second")
 
 
-def settings(a: SuiteResult, b: SuiteResult) -> list[str]:
+def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[str], Table]:
+    """What was asked differently, in sentences, and the figures of both.
+
+    Raises:
+        PlaygroundError: they are of different kinds.
+    """
+    if isinstance(a, Comparison) and isinstance(b, Comparison):
+        return comparison_settings(a, b), comparisons(a, b)
+    if isinstance(a, LosslessResult) and isinstance(b, LosslessResult):
+        return settings(a, b), verdicts(a, b)
+    first, second = _suite(a), _suite(b)
+    if first is None or second is None:
+        raise PlaygroundError(
+            "These two cannot be compared. Choose two comparisons, two lossless checks, or two suites, sweeps or "
+            "recommendations."
+        )
+    return settings(first, second), table(first, second)
+
+
+def settings(a: SuiteResult | LosslessResult, b: SuiteResult | LosslessResult) -> list[str]:
     """A sentence for each setting in which they differ."""
-    pairs = [("prompts", len(a.prompts), len(b.prompts)), ("runs", a.runs, b.runs)]
-    pairs += _differing(asdict(a.request), asdict(b.request), ASKED)
-    pairs += _differing(asdict(a.environment), asdict(b.environment), WHERE)
-    told = [f"{name.replace('_', ' ')}: {x} and {y}." for name, x, y in pairs if x != y]
-    return told + (["The prompts differ."] if a.prompts != b.prompts and len(a.prompts) == len(b.prompts) else [])
+    pairs: list[tuple[str, Any, Any]] = [("prompts", len(a.prompts), len(b.prompts))]
+    if isinstance(a, SuiteResult) and isinstance(b, SuiteResult):
+        pairs.append(("runs", a.runs, b.runs))
+    pairs += [*_asked(a.request, b.request), *_where(a.environment, b.environment)]
+    return _told(pairs, prompts_differ=a.prompts != b.prompts and len(a.prompts) == len(b.prompts))
 
 
-def table(a: SuiteResult, b: SuiteResult, names: tuple[str, str] = ("first", "second")) -> Table:
+def comparison_settings(a: Comparison, b: Comparison) -> list[str]:
+    """As `settings`."""
+    x, y = a.standard, b.standard
+    pairs = [("target", x.lane.target, y.lane.target)]
+    pairs += [*_asked(x.request, y.request), *_where(x.environment, y.environment)]
+    return _told(pairs, prompts_differ=x.request.prompt != y.request.prompt)
+
+
+def table(a: SuiteResult, b: SuiteResult) -> Table:
     """The pooled speed-up of each lane and category that both have. Intervals that overlap show no difference."""
     of_b = {(summary.lane, summary.category): summary for summary in b.summaries}
     both = [(s, of_b[s.lane, s.category]) for s in a.summaries if (s.lane, s.category) in of_b and s.lane != STANDARD]
-    return Table("Speed-up", ("lane", "category", *names, "second ÷ first"), tuple(map(_row, both)), numbers=3)
+    return Table("Speed-up", ("lane", "category", *NAMES, "second ÷ first"), tuple(map(_row, both)), numbers=3)
+
+
+def comparisons(a: Comparison, b: Comparison) -> Table:
+    """The figures of each lane that both have; where each has one lane beside the baseline, of those too."""
+    columns = ("lane", "figure", *NAMES, "second ÷ first")
+    return Table("Figures", columns, tuple(_figures(a, b)), numbers=3)
+
+
+def verdicts(a: LosslessResult, b: LosslessResult) -> Table:
+    """The verdicts on the lanes that both have."""
+    first, second = ({row[0]: row[1] for row in lossless.table(result).rows} for result in (a, b))
+    rows = tuple((lane, first[lane], second[lane]) for lane in first if lane in second)
+    return Table("Verdicts", ("lane", *NAMES), rows, numbers=0)
+
+
+def _suite(result: Result | Comparison) -> SuiteResult | None:
+    """Of a recommendation, the runs that confirmed it."""
+    match result:
+        case SuiteResult():
+            return result
+        case SweepResult():
+            return result.suite
+        case Recommendation():
+            return result.confirmed
+    return None
 
 
 def _row(pair: tuple[Summary, Summary]) -> tuple[str, ...]:
@@ -36,5 +94,44 @@ def _row(pair: tuple[Summary, Summary]) -> tuple[str, ...]:
     return (a.lane, a.category, ratio(a.overall, a.interval), ratio(b.overall, b.interval), change)
 
 
-def _differing(a: dict[str, Any], b: dict[str, Any], names: tuple[str, ...]) -> list[tuple[str, Any, Any]]:
-    return [(name, a[name], b[name]) for name in names if a[name] != b[name]]
+def _figures(a: Comparison, b: Comparison) -> Iterator[tuple[str, ...]]:
+    of_b = {trace.lane.name: trace for trace in b.others}
+    pairs = [(trace, of_b[trace.lane.name]) for trace in a.others if trace.lane.name in of_b]
+    if len(a.others) == len(b.others) == 1:
+        pairs = [(a.others[0], b.others[0])]
+    for x, y in [(a.standard, b.standard), *pairs]:
+        name = x.lane.name if x.lane.name == y.lane.name else f"{x.lane.name}; {y.lane.name}"
+        for (figure, first, digits), (_, second, _) in zip(_of(x, a), _of(y, b), strict=True):
+            if first is not None or second is not None:
+                change = f"{second / first:.2f}" if first and second else UNKNOWN
+                yield (name, figure, *(UNKNOWN if v is None else f"{v:.{digits}f}" for v in (first, second)), change)
+
+
+def _of(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, int]]:
+    """Name, value and digits of each figure."""
+    found = metrics.measure(trace)
+    plain = trace is comparison.standard
+    repeats = metrics.repeated(comparison, trace)
+    speedup = repeats.median if repeats else metrics.compare(comparison.standard, trace).speedup
+    return [
+        ("speed-up", None if plain else speedup, 2),
+        ("tokens/s", found.tokens_per_s, 1),
+        ("TTFT in ms", found.ttft_s and 1000 * found.ttft_s, 0),
+        ("mean accepted length", None if plain else found.mean_accepted_length, 2),
+    ]
+
+
+def _asked(a: Request, b: Request) -> list[tuple[str, Any, Any]]:
+    return [(name, getattr(a, name), getattr(b, name)) for name in ASKED]
+
+
+def _where(a: Environment, b: Environment) -> list[tuple[str, Any, Any]]:
+    parts = [(name, getattr(a, name), getattr(b, name)) for name in WHERE]
+    weights = ("weights", "; ".join(a.weights), "; ".join(b.weights))
+    software = dict.fromkeys([*a.versions, *b.versions])
+    return [*parts, weights, *((name, a.versions.get(name), b.versions.get(name)) for name in software)]
+
+
+def _told(pairs: list[tuple[str, Any, Any]], *, prompts_differ: bool) -> list[str]:
+    told = [f"{name.replace('_', ' ').capitalize()}: {x} and {y}." for name, x, y in pairs if x != y]
+    return told + ["The prompts differ."] * prompts_differ

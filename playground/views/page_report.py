@@ -1,10 +1,11 @@
-"""A suite or a sweep as one HTML file with tables and charts. It opens without a server and without a network, which
-its content security policy also forbids. Names and prompts stay text, whatever they contain."""
+"""An experiment as one HTML file with tables and charts. It opens without a server and without a network, which its
+content security policy also forbids. Names and prompts stay text, whatever they contain."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from string import Template
 
@@ -12,9 +13,10 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from playground import results
+from playground.errors import PlaygroundError
 from playground.presets import ROOT
-from playground.results import SuiteResult, SweepResult
-from playground.views import charts, charts_suite
+from playground.results import LosslessResult, Recommendation, Result, SuiteResult, SweepResult
+from playground.views import charts, charts_suite, engines, lossless, recommend
 from playground.views import suite as suite_view
 from playground.views import sweep as sweep_view
 from playground.views.suite import Table
@@ -22,35 +24,84 @@ from playground.views.suite import Table
 TEMPLATE = ROOT / "assets" / "report.html"
 
 
-def build(result: SuiteResult | SweepResult, title: str = "") -> str:
-    """The file's text. `title`: "" for what was run."""
-    figures: Sequence[go.Figure]
+@dataclass(frozen=True)
+class Parts:
+    """`setting`: how it was measured. `findings`: the first counts most. `folded`: tables, and texts by their title."""
+
+    title: str
+    setting: str
+    findings: Sequence[str]
+    charts: Sequence[go.Figure]
     tables: Sequence[Table]
-    swept: str
-    if isinstance(result, SweepResult):
-        suite, swept, findings = result.suite, result.axis, sweep_view.findings(result)
-        figures = [charts_suite.sweep(result), charts_suite.by_category(result)]
-        tables = [sweep_view.by_value(result), sweep_view.by_position(result), sweep_view.by_category(result)]
-    else:
-        suite, swept, findings = result, "", suite_view.findings(result)
-        figures = [charts_suite.speedups(result)]
-        tables = [suite_view.by_category(result)]
+    folded: Sequence[Table]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+def build(result: Result, title: str = "") -> str:
+    """The file's text. `title`: "" for what was run.
+
+    Raises:
+        PlaygroundError: it has no page.
+    """
+    parts = _parts(result)
+    folded = [*((table.caption, _rows(table)) for table in parts.folded)]
+    folded += [(name, f"<pre>{escape(text)}</pre>") for name, text in parts.texts.items()]
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=escape(title or _title(result)),
-        setting=escape(suite_view.setting(suite, swept)),
-        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in findings),
-        charts="\n".join(_chart(figure, number) for number, figure in enumerate(figures)),
-        tables="\n".join([*map(_table, tables), _folded(suite_view.by_prompt(suite))]),
+        title=escape(title or parts.title),
+        setting=escape(parts.setting),
+        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in parts.findings),
+        charts="\n".join(_chart(figure, number) for number, figure in enumerate(parts.charts)),
+        tables="\n".join([*map(_table, parts.tables), *(_folded(*each) for each in folded)]),
         data=json.dumps(results.to_json(result), separators=(",", ":")).replace("<", "\\u003c"),
-        plotly=get_plotlyjs(),
+        plotly=get_plotlyjs() if parts.charts else "",
     )
 
 
-def _title(result: SuiteResult | SweepResult) -> str:
-    suite = result.suite if isinstance(result, SweepResult) else result
+def _parts(result: Result) -> Parts:
+    match result:
+        case SuiteResult():
+            return Parts(
+                _of_lanes(result),
+                suite_view.setting(result),
+                suite_view.findings(result),
+                [charts_suite.speedups(result)],
+                [suite_view.by_category(result)],
+                [suite_view.by_prompt(result)],
+            )
+        case SweepResult(axis, _, suite):
+            return Parts(
+                f"{sweep_view.NAMES[axis]} of {_of_lanes(suite)}".capitalize(),
+                suite_view.setting(suite, axis),
+                sweep_view.findings(result),
+                [charts_suite.sweep(result), charts_suite.by_category(result)],
+                [sweep_view.by_value(result), sweep_view.by_position(result), sweep_view.by_category(result)],
+                [suite_view.by_prompt(suite)],
+            )
+        case LosslessResult():
+            return Parts(
+                f"Lossless check of {result.lanes[0].target}",
+                lossless.method(result),
+                [lossless.headline(result)],
+                [],
+                [lossless.table(result)],
+                [lossless.in_words(result)],
+            )
+        case Recommendation(lane):
+            return Parts(
+                f"Recommendation for {result.tested.target}",
+                suite_view.setting(result.confirmed),
+                [recommend.headline(result), *recommend.reasons(result)],
+                [charts_suite.speedups(result.refined)],
+                [recommend.table(result)],
+                [suite_view.by_prompt(result.confirmed)],
+                {"Settings to deploy": engines.text(lane, result.method)} if lane else {},
+            )
+    raise PlaygroundError("A benchmark has no page.")
+
+
+def _of_lanes(suite: SuiteResult) -> str:
     drafters = ", ".join(dict.fromkeys(lane.drafter for lane in suite.lanes))
-    swept = f"{sweep_view.NAMES[result.axis]} of " if isinstance(result, SweepResult) else ""
-    return f"{swept}{drafters} on {suite.lanes[0].target}".capitalize()
+    return f"{drafters} on {suite.lanes[0].target}".capitalize()
 
 
 def _chart(figure: go.Figure, number: int) -> str:
@@ -60,8 +111,8 @@ def _chart(figure: go.Figure, number: int) -> str:
     return f'<section class="chart" role="img" aria-label="{escape(figure.layout.meta)}">{shown}</section>'
 
 
-def _folded(table: Table) -> str:
-    return f"<section><details><summary>{table.caption}</summary>{_rows(table)}</details></section>"
+def _folded(name: str, content: str) -> str:
+    return f"<section><details><summary>{name}</summary>{content}</details></section>"
 
 
 def _table(table: Table) -> str:

@@ -1,40 +1,56 @@
-"""Results as CSV: a line for each prompt and lane."""
+"""Results as CSV: a line for each prompt and lane, or for each lane."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import asdict, fields
+from typing import Any
 
 from playground import metrics
-from playground.results import Row, SuiteResult
-from playground.trace import Comparison
+from playground.errors import PlaygroundError
+from playground.results import LosslessResult, Recommendation, Result, Row, SuiteResult, SweepResult
+from playground.trace import Comparison, Trace
+from playground.views import lossless
 
 LEFT_OUT = ("runs_s", "positions", "interval")
 
 
-def suite(result: SuiteResult) -> str:
-    names = [field.name for field in fields(Row) if field.name not in LEFT_OUT]
-    lines = [{name: getattr(row, name) for name in names} | _ends(row) for row in result.rows]
-    return _csv([*names, "low", "high"], lines)
+def build(result: Result | Comparison) -> str:
+    """Raises:
+    PlaygroundError: it has no such lines.
+    """
+    match result:
+        case Comparison():
+            return _csv(map(_lane, result.lanes))
+        case SuiteResult():
+            return _csv(map(_line, result.rows))
+        case SweepResult():
+            return build(result.suite)
+        case LosslessResult():
+            table = lossless.table(result)
+            return _csv(dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        case Recommendation():
+            stages = {"screened": result.screened, "refined": result.refined, "confirmed": result.confirmed}
+            return _csv({"stage": name} | _line(row) for name, suite in stages.items() for row in suite.rows)
+    raise PlaygroundError("A benchmark has no lines for a spreadsheet.")
 
 
-def comparison(result: Comparison) -> str:
-    lanes = [
-        {"lane": trace.lane.name, "drafter": trace.lane.drafter, **asdict(metrics.measure(trace))}
-        for trace in result.lanes
-    ]
-    return _csv(list(lanes[0]), lanes)
+def _lane(trace: Trace) -> dict[str, Any]:
+    return {"lane": trace.lane.name, "drafter": trace.lane.drafter, **asdict(metrics.measure(trace))}
 
 
-def _ends(row: Row) -> dict[str, float | None]:
+def _line(row: Row) -> dict[str, Any]:
     low, high = row.interval or (None, None)
-    return {"low": low, "high": high}
+    values = {field.name: getattr(row, field.name) for field in fields(Row) if field.name not in LEFT_OUT}
+    return values | {"low": low, "high": high}
 
 
-def _csv(names: list[str], lines: list[dict]) -> str:
+def _csv(lines: Iterable[dict[str, Any]]) -> str:
+    rows = list(lines)
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows(rows)
     return out.getvalue()

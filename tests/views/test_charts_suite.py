@@ -56,7 +56,7 @@ def test_two_suites_are_compared_where_both_have_a_lane():
     a = suite({2: 8.0, 4: 5.0})
     b = suite({4: 4.0})
     b = replace(b, environment=replace(WHERE, dtype="bfloat16"), request=replace(b.request, temperature=1.0))
-    assert compared.settings(a, b) == ["temperature: 0.0 and 1.0.", "dtype: float32 and bfloat16."]
+    assert compared.settings(a, b) == ["Temperature: 0.0 and 1.0.", "Dtype: float32 and bfloat16."]
     assert [row[:2] for row in compared.table(a, b).rows] == [("ngram 4", c) for c in ("<b>qa", "rag", "all")]
     assert compared.table(a, b).rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
     assert compared.table(a, a).rows[-1][-1] == "1.00, no difference seen"

@@ -1,0 +1,29 @@
+"""A result as a file: JSON, CSV, or one HTML page."""
+
+from __future__ import annotations
+
+import json
+
+from playground import export, results
+from playground.results import Result
+from playground.trace import Comparison
+from playground.ui import page_file
+from playground.views import page_report, spreadsheet
+
+
+def build(result: Result | Comparison, form: str, title: str = "") -> str:
+    """The file's text.
+
+    Args:
+        form: ".json", ".csv" or ".html".
+        title: of the page; "" for what was run.
+
+    Raises:
+        PlaygroundError: this result has no such form.
+    """
+    match form:
+        case ".csv":
+            return spreadsheet.build(result)
+        case ".html":
+            return page_file.build(result) if isinstance(result, Comparison) else page_report.build(result, title)
+    return json.dumps(export.to_json(result) if isinstance(result, Comparison) else results.to_json(result), indent=1)
