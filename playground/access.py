@@ -24,6 +24,7 @@ SLASH = re.compile(r"[\\/]")
 SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 HIDDEN = "…"
 OWN_MACHINE = "run the playground on your own machine"
+NO_SERVERS = f"Servers are named by whoever runs the playground, not by its visitors. To name your own, {OWN_MACHINE}."
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,14 @@ class Access:
             f"This server decodes up to {limits.new_tokens:,} new tokens, not {request.max_new_tokens:,}. "
             f"Ask for fewer, or {OWN_MACHINE}.",
         )
+
+    def check_servers(self) -> None:
+        """Whether servers may be named, and started.
+
+        Raises:
+            PlaygroundError: visitors may not.
+        """
+        check(not self.public, NO_SERVERS)
 
     def admit(self, own: int, all_runs: int) -> None:
         """Whether one more run may wait. `own`, `all_runs`: the visitor's runs and everybody's that wait or decode.

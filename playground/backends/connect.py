@@ -4,15 +4,60 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from playground.backends.http import KEY, Http, NotFound
 from playground.backends.llama_server import LlamaServer
 from playground.backends.server import ServerBackend
 from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError, check
-from playground.lane import Lane
+from playground.lane import LOCAL, STANDARD, Lane
+
+
+class Compared(NamedTuple):
+    """The lanes of a comparison, the servers' backends by the name in `Lane.backend`, and the baseline's name."""
+
+    lanes: list[Lane]
+    backends: dict[str, ServerBackend]
+    baseline: str
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The servers of a comparison, as somebody typed them. Nothing asks them before it runs.
+
+    Attributes:
+        server: the address of the server to compare; "" for none.
+        baseline_server: the address of the one to compare with; "" for the standard lane of this process.
+        model: the name of the model to ask for; "" if each server has only one.
+        lookahead: what a llama-server is asked for that obeys it; None is the default.
+    """
+
+    server: str = ""
+    baseline_server: str = ""
+    model: str = ""
+    lookahead: int | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """The baseline's first."""
+        return [url for url in (self.baseline_server, self.server) if url]
+
+    def beside(self, local: Sequence[Lane]) -> Compared:
+        """The servers' lanes with those of this process: the baseline first, the server that is compared last.
+
+        Raises:
+            PlaygroundError: as `server_lanes`.
+        """
+        lanes, backends = server_lanes(self.urls, self.model, self.lookahead)
+        if not self.baseline_server:
+            return Compared([*local, *lanes], backends, STANDARD)
+        return Compared([lanes[0], *local, *lanes[1:]], backends, lanes[0].name)
+
+
+NONE = Servers()
 
 
 def connect(url: str, model: str = "") -> ServerBackend:
@@ -58,6 +103,15 @@ def server_lanes(
         lanes.append(server.lane(lookahead, taken=lanes))
         backends[server.name] = server
     return lanes, backends
+
+
+def connected(lanes: Sequence[Lane]) -> dict[str, ServerBackend]:
+    """The backends of lanes that servers decoded before.
+
+    Raises:
+        PlaygroundError: as `connect`.
+    """
+    return {lane.backend: connect(lane.server_url, lane.target) for lane in lanes if lane.backend != LOCAL}
 
 
 def _models(http: Http) -> list[dict[str, Any]]:

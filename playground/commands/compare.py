@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.backends.connect import server_lanes
+from playground.backends.connect import Servers
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
@@ -26,7 +26,7 @@ from playground.commands.arguments import (
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, STANDARD, Lane
+from playground.lane import LOCAL, Lane
 from playground.settings import PRESET, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
@@ -126,15 +126,11 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
         backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
-    urls = [url for url in (options.baseline_server, options.server) if url]
-    in_servers, servers = server_lanes(urls, options.model, options.lookahead)
-    if options.baseline_server:
-        baseline, lanes = in_servers[0].name, [in_servers[0], *lanes, *in_servers[1:]]
-    else:
-        baseline, lanes = STANDARD, [*lanes, *in_servers]
-    backends |= servers
-    if options.server and in_servers[-1].drafter == "none":
-        server = servers[in_servers[-1].backend]
+    servers = Servers(options.server or "", options.baseline_server or "", options.model, options.lookahead)
+    lanes, in_servers, baseline = servers.beside(lanes)
+    backends |= in_servers
+    if options.server and lanes[-1].drafter == "none":
+        server = in_servers[lanes[-1].backend]
         print(f"playground: {server.name} does not speculate. {server.how_to_speculate}", file=sys.stderr)
     check(len(lanes) > 1, "One server is no comparison. Add --baseline-server URL, or --pair NAME.")
     return lanes, backends, baseline

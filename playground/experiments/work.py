@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 from playground.backends.base import Backend
+from playground.backends.connect import NONE, Servers, connected
 from playground.experiments import compare, lossless, recommend, suite, sweep
-from playground.experiments.events import Event, Finished, ResultReady
+from playground.experiments.events import Event, Finished, Progress, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
-from playground.lane import STANDARD, Lane, Request, standard_lane
+from playground.lane import Lane, Request, standard_lane
 from playground.presets import Pair
 from playground.results import Axis, Result, SuiteResult, SweepResult
 from playground.trace import Comparison
@@ -50,26 +51,36 @@ class Experiment(Work, Protocol):
 
 @dataclass(frozen=True)
 class Compare:
-    """As `compare.run`."""
+    """As `compare.run`, of `lanes` of this process, with the lanes of `servers` beside them."""
 
     lanes: Sequence[Lane]
     request: Request
     skip: bool = False
-    baseline: str = STANDARD
+    servers: Servers = NONE
+
+    @property
+    def count(self) -> int:
+        """How many lanes will run."""
+        return len(self.lanes) + len(self.servers.urls)
 
     @property
     def tokens(self) -> int:
-        return len(self.lanes) * self.request.max_new_tokens
+        return self.count * self.request.max_new_tokens
 
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
-        compare.run(self.lanes, self.request, backends, baseline=self.baseline, skip=self.skip, stop=stop, emit=emit)
+        for url in self.servers.urls:
+            emit(Progress(f"Asking the server at {url}"))
+        lanes, servers, baseline = self.servers.beside(self.lanes)
+        compare.run(
+            lanes, self.request, {**backends, **servers}, baseline=baseline, skip=self.skip, stop=stop, emit=emit
+        )
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """As `compare.repeat`."""
+    """As `compare.repeat`, of a comparison that was run here: its servers are asked again."""
 
     comparison: Comparison
     times: int
@@ -85,7 +96,8 @@ class Repeat:
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
-        emit(Finished(compare.repeat(self.comparison, backends, self.times, stop=stop, emit=emit)))
+        every = {**backends, **connected(self.lanes)}
+        emit(Finished(compare.repeat(self.comparison, every, self.times, stop=stop, emit=emit)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from gradio.components import Component
 from pydantic import Strict, TypeAdapter, ValidationError
 
 from playground.access import Access
+from playground.backends.connect import Servers
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
@@ -21,7 +22,8 @@ from playground.ui.fits import Fits
 
 OWN = "own"
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-Controls = dict[str, Any]  # Gradio components by the fields of `Asked`
+Controls = dict[str, Any]  # Gradio components by the fields of `Asked` and the names of SERVERS
+SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
 
 
 class Buttons(NamedTuple):
@@ -107,7 +109,8 @@ def build(
         typing = {"info": access.typing} if access.typing else {}
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
-    with gr.Accordion("Advanced: length, sampling, drafting, memory, system prompt", open=False, elem_id="more"):
+    also = "" if access.public else ", servers"
+    with gr.Accordion(f"Advanced: length, sampling, drafting, memory, system prompt{also}", open=False, elem_id="more"):
         _advanced(made, default, access)
     with gr.Accordion("How this drafter works", open=False, elem_id="about"):
         about = gr.Markdown(_about(default.drafter))
@@ -175,6 +178,18 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **words("keep_free_gb"))
     made["system"].render()
     made["chat_template"] = gr.Checkbox(Request.chat_template, **words("chat_template"))
+    with gr.Row(elem_classes="controls", visible=not access.public):
+        made["server"] = gr.Textbox(
+            label="Server", placeholder="http://127.0.0.1:8082", max_lines=1, elem_id="server",
+            info="llama-server or vLLM that you run; Run adds its lane. The tab Servers starts one",
+        )  # fmt: skip
+        made["baseline_server"] = gr.Textbox(
+            label="Baseline server", placeholder="http://127.0.0.1:8081", max_lines=1, elem_id="baseline-server",
+            info="what to compare with instead of the standard lane; with both, only the servers run",
+        )  # fmt: skip
+        made["model"] = gr.Textbox(
+            label="Server's model", max_lines=1, elem_id="server-model", info="its name, where a server has several"
+        )
 
 
 def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
@@ -191,6 +206,18 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
 def inputs(controls: Controls) -> list[Component]:
     """In the order of `Asked`."""
     return [controls[field.name] for field in fields(Asked)]
+
+
+def server_inputs(controls: Controls) -> list[Component]:
+    """In the order in which `typed` takes them, after those of `inputs`."""
+    return [controls[name] for name in SERVERS]
+
+
+def typed(values: Sequence[Any]) -> tuple[Asked, Servers]:
+    """What the values of `inputs` and `server_inputs` ask for."""
+    at = len(fields(Asked))
+    server, baseline, model = (str(value or "").strip() for value in values[at:])
+    return Asked(*values[:at]), Servers(server, baseline, model)
 
 
 def pair_choices(fits: Fits) -> list[tuple[str, str]]:

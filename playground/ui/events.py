@@ -21,19 +21,20 @@ from anyio import to_thread
 from playground import export
 from playground.access import Access
 from playground.backends.base import Backend
+from playground.backends.connect import NONE, Servers
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL, Lane, Request
-from playground.models.device import gigabytes
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import filling, panels, share
 from playground.ui.bounds import make_room
 from playground.ui.controls import Asked
+from playground.ui.downloads import LargeDownload, Offer, check_fit
 from playground.ui.screen import Screen, results
 from playground.ui.turns import Turns
 
@@ -45,25 +46,6 @@ REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 
 Start = Callable[[Pair, Work], Run]
-
-
-class LargeDownload(PlaygroundError):
-    """Nobody has agreed to this download yet."""
-
-    def __init__(self, pair: Pair, size: float) -> None:
-        super().__init__(
-            f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first. Agree to it "
-            "on the page, or choose models that are ready."
-        )
-        self.size = size
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A download of at most `size` bytes that a session was asked about, and the run that wants it."""
-
-    size: float
-    every: bool
 
 
 @dataclass(frozen=True)
@@ -129,21 +111,40 @@ class Events:
         return _buttons(running=True)
 
     def stream(
-        self, session: str, asked: Asked, *, every: bool = False, agreed: float = LARGE, address: str = ""
+        self,
+        session: str,
+        asked: Asked,
+        servers: Servers = NONE,
+        *,
+        every: bool = False,
+        agreed: float = LARGE,
+        address: str = "",
     ) -> AsyncGenerator[tuple[Any, ...], None]:
         """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
-        shown (None without a comparison). `agreed`: the largest download, in bytes. `address`: the browser's."""
+        shown (None without a comparison). The lanes of `servers` run beside those of this process; two servers are
+        compared with each other. `agreed`: the largest download, in bytes. `address`: the browser's."""
         try:
             pair, lanes, request = self._resolved(asked, every=every)
+            if servers.urls:
+                self._access.check_servers()
         except PlaygroundError as problem:
             return _refusal(problem)
-        screen = Screen("waiting", limit=request.max_new_tokens, lanes=len(lanes))
-        return self._stream(session, pair, screen, Compare(lanes, request, skip=every), agreed, address)
+        local = lanes if len(servers.urls) < 2 else []
+        work = Compare(local, request, skip=every, servers=replace(servers, lookahead=lanes[-1].lookahead))
+        screen = Screen("waiting", limit=request.max_new_tokens, lanes=work.count)
+        return self._stream(session, pair, screen, work, agreed, address)
 
-    def accept(self, session: str, asked: Asked, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
+    def accept(
+        self,
+        session: str,
+        asked: Asked,
+        servers: Servers = NONE,
+        *,
+        address: str = "",
+    ) -> AsyncGenerator[tuple[Any, ...], None]:
         """The download that was offered is wanted: as `stream`. A larger one is asked about again."""
         offer = self._offers.pop(session, Offer(LARGE, every=False))
-        return self.stream(session, asked, every=offer.every, agreed=offer.size, address=address)
+        return self.stream(session, asked, servers, every=offer.every, agreed=offer.size, address=address)
 
     def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
         """Runs all lanes again, interleaved; as `stream`."""
@@ -261,7 +262,7 @@ class Events:
         Raises:
             PlaygroundError: the pair cannot run here, or needs a large download.
         """
-        self._check(pair, LARGE)
+        check_fit(pair, self._fit_of(pair), LARGE)
         if self._elsewhere:
             return self._elsewhere(pair, work)
         return BackgroundRun(lambda stop, emit: work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit))
@@ -273,16 +274,6 @@ class Events:
         pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
         self._access.check_request(request)
         return pair, lanes, request
-
-    def _check(self, pair: Pair, agreed: float) -> None:
-        """Raises:
-        PlaygroundError: the pair cannot run here, or needs a larger download than was agreed to.
-        """
-        fit = self._fit_of(pair)
-        if fit.state in ("too large", "gated"):
-            raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
-        if fit.download > agreed:
-            raise LargeDownload(pair, fit.download)
 
     def _outcome(self, shown: Shown | None) -> tuple[Any, ...]:
         """The results, the Share menu's Markdown, the HTML file and the trace."""
@@ -313,7 +304,8 @@ class Events:
         def here(release: Callable[[], None]) -> Run:
             def act(stop: threading.Event, emit: Callable[[Event], None]) -> None:
                 try:
-                    self._check(pair, agreed)
+                    if any(lane.backend == LOCAL for lane in work.lanes):
+                        check_fit(pair, self._fit_of(pair), agreed)
                     work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit)
                 finally:
                     release()

@@ -240,15 +240,15 @@ def _wire(
 
     @_streamed
     def stream(session: str, *values: Any, **who: Any) -> Updates:
-        return events.stream(session, controls.Asked(*values), **who)
+        return events.stream(session, *controls.typed(values), **who)
 
     @_streamed
     def stream_every(session: str, *values: Any, **who: Any) -> Updates:
-        return events.stream(session, controls.Asked(*values), every=True, **who)
+        return events.stream(session, *controls.typed(values), every=True, **who)
 
     @_streamed
     def accept(session: str, *values: Any, **who: Any) -> Updates:
-        return events.accept(session, controls.Asked(*values), **who)
+        return events.accept(session, *controls.typed(values), **who)
 
     repeat = _streamed(events.repeat)
 
@@ -266,15 +266,16 @@ def _wire(
 
     results = [*outputs.outcome, *outputs.buttons]
     asked_for = controls.inputs(asked)
+    typed = [*asked_for, *controls.server_inputs(asked)]
     streams = [
         run.click(begin, None, results, queue=False, **private).then(
-            stream, asked_for, [stage, shown], **waiting, **private
+            stream, typed, [stage, shown], **waiting, **private
         ),
         every.click(begin, None, results, queue=False, **private).then(
-            stream_every, asked_for, [stage, shown], **waiting, **private
+            stream_every, typed, [stage, shown], **waiting, **private
         ),
         stage.download(begin, None, results, queue=False, **private).then(
-            accept, asked_for, [stage, shown], **waiting, **private
+            accept, typed, [stage, shown], **waiting, **private
         ),
         stage.retry(begin_repeat, None, outputs.buttons, queue=False, **private).then(
             repeat, shown, [stage, shown], **waiting, **private

@@ -10,7 +10,7 @@ from typing import Any
 
 from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
-from playground.lane import Lane
+from playground.lane import LOCAL, Lane
 from playground.models.device import gigabytes
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
@@ -193,7 +193,8 @@ class Screen:
             view.name = trace.lane.name  # also of a lane that was never reached
         self._rows = [asdict(row) for row in drafters.of(comparison)]
         if self.comparison is None:
-            self.chosen = self._rows[0]["lane"]
+            asked_for = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
+            self.chosen = asked_for[-1] if asked_for else self._rows[0]["lane"]
         self.comparison = comparison
         self._status = Status(report.done(comparison))
 
@@ -201,8 +202,8 @@ class Screen:
         return next((view for view in self.lanes[1:] if view.name == self.chosen), self.lanes[1])
 
     def _drafters(self) -> dict[str, Any] | None:
-        """The table of all drafters so far; None for a comparison of two lanes."""
-        if len(self.lanes) + len(self._skipped) <= 2:
+        """The table of all drafters so far; None for a comparison of two lanes, or one that never began."""
+        if len(self.lanes) + len(self._skipped) <= 2 or (self._status.kind == "error" and not self._rows):
             return None
         return {
             "caption": drafters.CAPTION,

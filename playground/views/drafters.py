@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from playground import metrics
+from playground.lane import LOCAL, Lane
 from playground.metrics import Repeated
 from playground.trace import Comparison, Trace
 
 HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Memory", "Output")
-CAPTION = "Which drafter? Every drafter of the pair on this prompt, beside standard decoding."
+CAPTION = "Which drafter? Every lane on this prompt, beside standard decoding."
 LOST = "slower than standard decoding"
 
 
@@ -19,7 +20,7 @@ class Row:
     """One drafter, its figures as shown.
 
     `lane`: the name of the lane; `name`: its short form. `note`: what to say of it beside its figures, or "". `best`:
-    it has the highest speed-up of all, and one above 1.
+    it has the highest speed-up of all that finished, and one above 1.
     """
 
     lane: str
@@ -48,9 +49,10 @@ def rows(baseline: Trace, others: Sequence[Trace], repeats: Mapping[str, Repeate
         again = medians.get(trace.lane.name)
         speedups[trace.lane.name] = (again.median if again else metrics.compare(baseline, trace).speedup) or 0.0
     ranked = sorted(others, key=lambda trace: -speedups[trace.lane.name])
+    best = next((trace for trace in ranked if trace.finish != "stopped"), None)
     return [
-        _row(baseline, trace, speedups[trace.lane.name], medians.get(trace.lane.name), best=i == 0)
-        for i, trace in enumerate(ranked)
+        _row(baseline, trace, speedups[trace.lane.name], medians.get(trace.lane.name), best=trace is best)
+        for trace in ranked
     ]
 
 
@@ -73,7 +75,7 @@ def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None
     spread = f" ({repeats.low:.2f} to {repeats.high:.2f})" if repeats else ""
     return Row(
         lane=trace.lane.name,
-        name=_short(trace.lane.name),
+        name=_short(trace.lane),
         speedup=f"{speedup:.2f}×{spread}" if speedup else "–",
         tokens_per_pass=f"{equation.tokens_per_pass:.2f}" if equation else "–",
         acceptance="–" if rate is None else f"{100 * rate:.0f} %",
@@ -85,9 +87,9 @@ def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None
     )
 
 
-def _short(name: str) -> str:
-    short = name.removeprefix("Assisted: ")
-    return short[:1].upper() + short[1:]
+def _short(lane: Lane) -> str:
+    short = lane.name.removeprefix("Assisted: ")
+    return short[:1].upper() + short[1:] if lane.backend == LOCAL else short
 
 
 def _output(baseline: Trace, trace: Trace) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from playground.access import FOR_VISITORS, Access
+from playground.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.metrics.load import Answered, Level
 from playground.metrics.serving import Window
 from playground.ui.tabs import servers
-from playground.ui.tabs.server_runs import REFUSED, ServerRuns
+from playground.ui.tabs.server_runs import ServerRuns
 
 ASKED = {
     "baseline": "http://127.0.0.1:1", "server": "http://127.0.0.1:2", "model": "", "levels": "1, 2", "requests": 8,
@@ -71,5 +71,5 @@ def test_what_cannot_be_had_is_a_sentence():
     assert "no numbers of users" in said(levels="1, many")
     assert "Give the address" in said(server=" ")
     visitors = Access(public=True, models=(), limits=FOR_VISITORS)
-    assert REFUSED in said(visitors)
-    assert REFUSED in collected(servers.monitored(ServerRuns(visitors), "me", "http://127.0.0.1:2", 5))[-1][0]
+    assert NO_SERVERS in said(visitors)
+    assert NO_SERVERS in collected(servers.monitored(ServerRuns(visitors), "me", "http://127.0.0.1:2", 5))[-1][0]

@@ -8,8 +8,8 @@ from typing import Any
 
 from anyio import to_thread
 
-from playground.access import OWN_MACHINE, Access
-from playground.errors import PlaygroundError, check
+from playground.access import Access
+from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun, Work
 from playground.experiments.events import Event
 from playground.ui.events import OURS
@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 HZ = 2
 END: Any = object()
-REFUSED = f"Servers are named by whoever runs the playground, not by its visitors. To name your own, {OWN_MACHINE}."
 
 
 class ServerRuns:
@@ -61,4 +60,4 @@ class ServerRuns:
         """Raises:
         PlaygroundError: visitors may not.
         """
-        check(not self._access.public, REFUSED)
+        self._access.check_servers()

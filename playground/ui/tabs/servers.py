@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 import plotly.graph_objects as go
 
-from playground.access import Access
+from playground.access import NO_SERVERS, Access
 from playground.backends.connect import server_lanes
 from playground.backends.http import KEY
 from playground.errors import PlaygroundError, check
@@ -22,7 +22,7 @@ from playground.metrics.serving import Window
 from playground.progress import Progress
 from playground.ui import panels
 from playground.ui.tabs import markup, prompts
-from playground.ui.tabs.server_runs import REFUSED, ServerRuns
+from playground.ui.tabs.server_runs import ServerRuns
 from playground.views import load as load_view
 from playground.views import serving
 
@@ -32,14 +32,13 @@ INTRO = (
 )
 START = (
     "No server yet? This starts llama.cpp on the starter, on this machine only: standard decoding in one terminal, the "
-    f"same with prompt lookup in a second. A server's key is read from the environment variable {KEY}. The last "
-    "command runs a server's lane beside the local ones."
+    "same with prompt lookup in a second. To see its lane beside the local ones, type its address on Compare, under "
+    f"Advanced. A server's key is read from the environment variable {KEY}."
 )
 COMMANDS = """\
 pip install xllamacpp
 python -m playground serve llama --port 8081
 python -m playground serve llama --port 8082 --lookup ngram-simple
-python -m playground compare --pair starter --server http://127.0.0.1:8082 --prompt "Why is the sky blue?"
 """
 STANDARD, ASSISTED = "http://127.0.0.1:8081", "http://127.0.0.1:8082"
 EVERY_S = 5
@@ -51,7 +50,7 @@ Updates = AsyncGenerator[tuple[Any, ...], None]
 def build(page: gr.Blocks, access: Access) -> None:
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
-        gr.HTML(markup.note(REFUSED), elem_id="refused")
+        gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
         return
     commands = _pre(COMMANDS, "Commands that start a server")
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
