@@ -40,8 +40,8 @@ class Running:
         self.url = f"http://{HOST}:{port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the server
         self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,  # its end tells our own server that we are gone
+            [sys.executable, "-m", "playground.backends.leash", *command],
+            stdin=subprocess.PIPE,  # its end tells the leash that we are gone
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=os.environ | environment,

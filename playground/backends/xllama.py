@@ -1,12 +1,9 @@
-"""llama.cpp's HTTP server out of the wheel xllamacpp, with llama-server's options.
-
-`python -m playground.backends.xllama …` ends when its standard input does, which is when what started it is gone.
-"""
+"""llama.cpp's HTTP server out of the wheel xllamacpp, with llama-server's options."""
 
 from __future__ import annotations
 
 import argparse
-import sys
+import threading
 from typing import Any
 
 QUIET = -1  # of llama.cpp's verbosity
@@ -28,7 +25,7 @@ def main() -> None:
         sizes.size_n, sizes.size_m = (getattr(options, f"spec_{name}_{size}") for size in ("size_n", "size_m"))
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
-    sys.stdin.read()
+    threading.Event().wait()
 
 
 def _lookups(xllamacpp: Any) -> dict[str, Any]:

@@ -66,6 +66,15 @@ def test_a_server_ends_when_it_is_stopped():
     assert server.process.poll() is not None
 
 
+def test_a_server_ends_with_what_started_it_even_if_that_is_killed():
+    port = launch.free_port()
+    server = launch._started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
+    server.process.stdin.close()  # as the end of a process does it
+    assert server.process.wait(timeout=10) != 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/health")
+
+
 def test_a_server_that_ends_while_it_starts_shows_its_log():
     command = [sys.executable, "-c", "import sys; sys.exit('no such model: tides.gguf')"]
     with pytest.raises(PlaygroundError, match=r"ended while it started[^$]*no such model: tides\.gguf"):
