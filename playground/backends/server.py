@@ -34,6 +34,22 @@ class Piece(NamedTuple):
     special: bool = False
 
 
+def backend_name(kind: str, url: str) -> str:
+    """What lanes of a server have as `Lane.backend`."""
+    return f"{kind} at {url}"
+
+
+def lane_of(
+    kind: str, url: str, model: str, drafter: str, lookahead: int | None = None, taken: Sequence[Lane] = ()
+) -> Lane:
+    """The lane of a server. Its name differs from those of the lanes `taken`."""
+    method = {"none": "standard", UNREPORTED: "speculative"}.get(drafter, drafter)
+    name = f"{kind}: {method}"
+    if name in (lane.name for lane in taken):
+        name += f", {url}"
+    return Lane(name, model, drafter, lookahead=lookahead or default("lookahead"), backend=backend_name(kind, url))
+
+
 class ServerBackend(ABC):
     """Lanes that one server decodes. Runs may overlap.
 
@@ -59,15 +75,11 @@ class ServerBackend(ABC):
     @property
     def name(self) -> str:
         """What its lanes have as `Lane.backend`."""
-        return f"{self.kind} at {self.http.url}"
+        return backend_name(self.kind, self.http.url)
 
     def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
         """The server's lane. Its name differs from those of the lanes `taken`."""
-        method = {"none": "standard", UNREPORTED: "speculative"}.get(self.drafter, self.drafter)
-        name = f"{self.kind}: {method}"
-        if name in (lane.name for lane in taken):
-            name += f", {self.http.url}"
-        return Lane(name, self.model, self.drafter, lookahead=lookahead or default("lookahead"), backend=self.name)
+        return lane_of(self.kind, self.http.url, self.model, self.drafter, lookahead, taken)
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         progress(Progress(f"Asking {self.name}"))

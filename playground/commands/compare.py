@@ -24,6 +24,7 @@ from playground.commands.arguments import (
     write,
 )
 from playground.commands.progress_bar import progress_bar
+from playground.commands.served import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane
@@ -63,6 +64,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--baseline-server", metavar="URL", help="compare with this server's lane; without it, with the pair's own"
     )
     add_model_name(servers)
+    add_serve(servers)
     drafting = compare.add_argument_group("drafting")
     drafting.add_argument(
         "--all-drafters", action="store_true", help="run every drafter of the pair, and say which one is fastest here"
@@ -102,6 +104,8 @@ def _compare(options: argparse.Namespace) -> None:
             if options.repeat:
                 comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
     finally:  # an error in a later lane leaves the lanes before it
+        for backend in backends.values():
+            backend.close()
         if comparison:
             _show(options, comparison)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}
@@ -118,7 +122,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 
     lanes: list[Lane] = []
     backends: dict[str, Backend] = {}
-    if options.pair or options.target or not options.server:
+    if options.pair or options.target or not (options.server or options.serve):
         pair = chosen_pair(options)
         settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
         if options.all_drafters:
@@ -126,12 +130,16 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
         backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
+    if options.serve:
+        check(not (options.server or options.baseline_server), "Give either --serve, or the addresses of servers.")
+        standard, assisted, server = served(options)
+        return [standard, *lanes, assisted], {**backends, standard.backend: server}, standard.name
     servers = Servers(options.server or "", options.baseline_server or "", options.model, options.lookahead)
     lanes, in_servers, baseline = servers.beside(lanes)
     backends |= in_servers
     if options.server and lanes[-1].drafter == "none":
-        server = in_servers[lanes[-1].backend]
-        print(f"playground: {server.name} does not speculate. {server.how_to_speculate}", file=sys.stderr)
+        plain = in_servers[lanes[-1].backend]
+        print(f"playground: {plain.name} does not speculate. {plain.how_to_speculate}", file=sys.stderr)
     check(len(lanes) > 1, "One server is no comparison. Add --baseline-server URL, or --pair NAME.")
     return lanes, backends, baseline
 
