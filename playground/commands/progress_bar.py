@@ -51,11 +51,12 @@ class progress_bar:
 
 
 def _prompt(event: events.PromptDone) -> str:
-    """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"."""
+    """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"; before it the stage, if there are several."""
     failure = event.result.failure
     speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
     left = f"; about {_duration(event.left_s)} left" if event.left_s else ""
-    return f"{event.number} of {event.total}, {event.category}: {failure.reason if failure else speedups}{left}"
+    stage = f"{event.stage}, " if event.stage else ""
+    return f"{stage}{event.number} of {event.total}, {event.category}: {failure.reason if failure else speedups}{left}"
 
 
 def _duration(seconds: float) -> str:

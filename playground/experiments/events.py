@@ -44,7 +44,8 @@ class Finished:
 @dataclass(frozen=True)
 class PromptDone:
     """A question of a suite has gone through all lanes, or failed. `number` of `total` are done; `speedups`: by the
-    lane's label; `left_s`: an estimate of the seconds that the others will take."""
+    lane's label; `left_s`: an estimate of the seconds that the rest of the experiment will take; `fraction`: what of it
+    is done; `stage`: its name, in an experiment of several suites."""
 
     number: int
     total: int
@@ -52,6 +53,8 @@ class PromptDone:
     speedups: dict[str, float]
     result: QuestionResult
     left_s: float
+    fraction: float
+    stage: str = ""
 
 
 @dataclass(frozen=True)

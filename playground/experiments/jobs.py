@@ -162,8 +162,8 @@ class Jobs:
         match event:
             case Progress(label):
                 self._note(name, "running", label)
-            case PromptDone(number, total):
-                self._note(name, "running", fraction=number / total)
+            case PromptDone():
+                self._note(name, "running", fraction=event.fraction)
                 event = replace(event, result=replace(event.result, traces=()))  # they are in the record
             case ResultReady(result):
                 self._note(name, "running", result=results.to_json(result))

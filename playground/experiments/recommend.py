@@ -7,9 +7,11 @@ is reported: the best of many noisy figures is too high (the winner's curse), an
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from playground import metrics
@@ -23,7 +25,7 @@ from playground.lane import Lane, assisted_lane, label, standard_lane
 from playground.presets import Pair
 from playground.results import Recommendation, Row, SuiteResult
 
-LOOKAHEADS = (2, 4, 8)  # beside the pair's own
+LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
 KEPT = 2  # drafters that are refined
 REFINING, CONFIRMING = 2, 4  # runs of each prompt
 STAGES = ("Screening", "Refining", "Confirming")
@@ -50,10 +52,12 @@ def run(
         PlaygroundError: as `suite.run`; no prompt could be run.
     """
 
+    told = _Told(emit, costs(len(lanes)))
+
     def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
         result = suite.run(
             standard_lane(pair), lanes, questions, backends, runs=runs, seed=seed + number, skip=number == 0,
-            record=records[number], stop=stop, emit=partial(_of_stage, emit, number),
+            record=records[number], stop=stop, emit=partial(told, number),
         )  # fmt: skip
         if result is None or stop.is_set():
             return None
@@ -89,9 +93,9 @@ def candidates(pair: Pair, drafters: Sequence[str] = ()) -> list[Lane]:
     return [assisted_lane(pair, drafter) for drafter in drafters or pair.drafters]
 
 
-def runs(lanes: int) -> float:
-    """How often each prompt is decoded in all, in full answers."""
-    return (1 + lanes) / 2 + (1 + KEPT * (1 + len(LOOKAHEADS))) * REFINING + 2 * CONFIRMING
+def costs(lanes: int) -> tuple[float, float, float]:
+    """How often each stage decodes each prompt, in full answers, for so many drafters to screen."""
+    return (1 + lanes) / 2, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
 
 
 def within_noise(rows: Sequence[Row]) -> list[str]:
@@ -125,15 +129,31 @@ def _gains(result: SuiteResult, lane: Lane) -> bool:
 
 
 def _lookaheads(lane: Lane) -> list[Lane]:
-    return [replace(lane, lookahead=k) for k in sorted({*LOOKAHEADS, lane.lookahead})]
+    nearest = min(LOOKAHEADS, key=lambda k: abs(math.log(k / lane.lookahead)))
+    return [replace(lane, lookahead=k) for k in sorted({*LOOKAHEADS} - {nearest} | {lane.lookahead})]
 
 
-def _of_stage(emit: Callable[[Event], None], number: int, event: Event) -> None:
-    """The progress of all stages as one."""
-    if isinstance(event, Progress) and event.fraction is not None:
-        emit(Progress(f"{STAGES[number]}: {event.label}", (number + event.fraction) / len(STAGES)))
-    elif isinstance(event, PromptDone):
-        done, total = number * event.total + event.number, len(STAGES) * event.total
-        emit(replace(event, number=done, total=total))
-    else:
-        emit(event)
+@dataclass
+class _Told:
+    """The progress of all stages as one. `began`: a moment, and how much was done then."""
+
+    emit: Callable[[Event], None]
+    costs: Sequence[float]
+    began: tuple[float, float] | None = None
+
+    def __call__(self, number: int, event: Event) -> None:
+        if isinstance(event, Progress) and event.fraction is not None:
+            done = self._whole(number, event.fraction)
+            self.began = self.began or (time.monotonic(), done)
+            self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
+        elif isinstance(event, PromptDone):
+            assert self.began, "a prompt that has ended was begun"
+            done = self._whole(number, event.fraction)
+            since, before = self.began
+            left_s = (time.monotonic() - since) / (done - before) * (1 - done)
+            self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
+        else:
+            self.emit(event)
+
+    def _whole(self, number: int, fraction: float) -> float:
+        return (sum(self.costs[:number]) + fraction * self.costs[number]) / sum(self.costs)

@@ -95,7 +95,8 @@ def run(
         done[number] = result
         left_s = (time.monotonic() - started) / (at + 1) * (len(left) - at - 1)
         speedups = {row.lane: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}
-        emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s))
+        fraction = len(done) / len(questions)
+        emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s, fraction))
     return suite_result(header, list(done.values()))
 
 

@@ -39,7 +39,9 @@ def at(seconds: float) -> str:
 
 
 def so_far(done: Sequence[PromptDone]) -> Table:
-    """The prompts that have ended: each lane's speed-up, or why it has none."""
+    """The prompts that have ended, of the last stage: each lane's speed-up, or why it has none. `done`: one or more."""
+    stage = done[-1].stage
+    done = [event for event in done if event.stage == stage]
     lanes = list(dict.fromkeys(lane for event in done for lane in event.speedups))
     rows = []
     for event in reversed(done):
@@ -47,4 +49,4 @@ def so_far(done: Sequence[PromptDone]) -> Table:
         cells = [f"{event.speedups[lane]:.2f}×" if lane in event.speedups else "–" for lane in lanes]
         name = f"{event.result.question + 1} {event.category}"
         rows.append((f"{name}: {failure.reason}" if failure else name, *cells))
-    return Table("So far: speed-up by prompt", ("prompt", *lanes), tuple(rows), numbers=len(lanes))
+    return Table(f"{stage or 'So far'}: speed-up by prompt", ("prompt", *lanes), tuple(rows), numbers=len(lanes))
