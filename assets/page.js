@@ -15,6 +15,34 @@
     true,
   );
 
+  // Whether the text is in the clipboard now.
+  globalThis.copyText = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // No clipboard without https, except on this machine: the older way.
+      const box = document.createElement("textarea");
+      box.value = text;
+      document.body.append(box);
+      box.select();
+      const copied = document.execCommand("copy");
+      box.remove();
+      return copied;
+    }
+  };
+
+  // A button in a section copies the section's block.
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest("button.copy");
+    if (!button) return;
+    const section = button.closest("section");
+    const said = section.querySelector(".said");
+    const copied = await copyText(section.querySelector("pre").textContent);
+    said.textContent = copied ? "Copied." : "The browser does not let the page copy.";
+    setTimeout(() => (said.textContent = ""), 4000);
+  });
+
   // Gradio leaves the list of a dropdown open when Tab leaves the dropdown.
   document.addEventListener("focusout", ({ target }) => {
     if (target.role !== "combobox") return;

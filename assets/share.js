@@ -12,19 +12,7 @@ function say(sentence) {
 }
 
 async function copy(text, sentence) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // No clipboard without https, except on this machine: the older way.
-    const box = document.createElement("textarea");
-    box.value = text;
-    document.body.append(box);
-    box.select();
-    const copied = document.execCommand("copy");
-    box.remove();
-    if (!copied) return say("The browser does not let the page copy.");
-  }
-  say(sentence);
+  say((await copyText(text)) ? sentence : "The browser does not let the page copy."); // of page.js
 }
 
 const acts = {

@@ -127,7 +127,7 @@ class Suite:
             emit(ResultReady(result))
 
     def so_far(self) -> SuiteResult | None:
-        return suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
+        return _on_record(self.record)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Sweep:
             emit(ResultReady(result))
 
     def so_far(self) -> SweepResult | None:
-        result = suite.suite_result(*read(Path(self.record))) if Path(self.record).is_file() else None
+        result = _on_record(self.record)
         return sweep.sweep_result(self.axis, self.values, self.lanes, result) if result else None
 
 
@@ -192,8 +192,9 @@ class Lossless:
         if result:
             emit(ResultReady(result))
 
-    def so_far(self) -> None:
-        """Nothing: it is checked at the end."""
+    def so_far(self) -> SuiteResult | None:
+        """Whether the greedy outputs are identical; what differs is checked at the end."""
+        return _on_record(self.record, len(self.questions))
 
 
 @dataclass(frozen=True)
@@ -208,21 +209,25 @@ class Recommend:
 
     @property
     def tokens(self) -> int:
-        return int(recommend.runs(len(self.lanes)) * _tokens(self.questions))
+        return int(sum(recommend.costs(len(self.lanes))) * _tokens(self.questions))
 
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
-        paths = [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
         result = recommend.run(
             self.pair, self.lanes, self.questions, backends,
-            seed=self.seed, records=[_record(path) for path in paths], stop=stop, emit=emit,
+            seed=self.seed, records=[_record(path) for path in self._stages()], stop=stop, emit=emit,
         )  # fmt: skip
         if result:
             emit(ResultReady(result))
 
-    def so_far(self) -> None:
-        """Nothing: it is chosen at the end."""
+    def so_far(self) -> SuiteResult | None:
+        """The last stage that has a finished question; the choice comes at the end."""
+        return next(filter(None, map(_on_record, reversed(self._stages()))), None)
+
+    def _stages(self) -> list[str]:
+        """Their records."""
+        return [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
 
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
@@ -235,6 +240,16 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 
 def _record(path: str) -> Record | None:
     return Record(Path(path)) if path else None
+
+
+def _on_record(path: str, questions: int | None = None) -> SuiteResult | None:
+    """What a record of a suite holds, of the first questions; None without a finished one."""
+    if not Path(path).is_file():
+        return None
+    header, results = read(Path(path))
+    return suite.suite_result(
+        header, [result for result in results if questions is None or result.question < questions]
+    )
 
 
 def _tokens(questions: Sequence[Question]) -> int:

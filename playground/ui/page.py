@@ -31,7 +31,7 @@ from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 from playground.ui.tabs import history as past
-from playground.ui.tabs import lossless, servers, suite, sweep
+from playground.ui.tabs import lossless, recommend, servers, suite, sweep
 
 TITLE = "Speculative Decoding Playground"
 TAGLINE = (
@@ -121,6 +121,7 @@ def build(
     tabs: dict[str, Callable[[], None]] = {
         "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
         "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
+        "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
         "Servers": lambda: servers.build(page, access),
         "History": lambda: past.build(page, experiments),

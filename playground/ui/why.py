@@ -11,7 +11,7 @@ import gradio as gr
 from playground import theory
 from playground.lane import preset_of
 from playground.presets import Pair
-from playground.ui import panels
+from playground.ui import deploy, panels
 from playground.ui.events import Shown
 from playground.views import engines, why
 
@@ -23,13 +23,13 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
         plot = panels.empty_plot()
-    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as deploy:
+    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
         settings = gr.HTML(apply_default_css=False)
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     reasons.expand(_why, shown, [words, plot], **quiet)
-    deploy.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
+    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
     folded = [gr.update(open=False)] * 2
-    gr.on(list(others), lambda: folded, None, [reasons, deploy], queue=False, **quiet)
+    gr.on(list(others), lambda: folded, None, [reasons, unfolded], queue=False, **quiet)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any]:
@@ -48,7 +48,6 @@ def _why(shown: Shown | None) -> tuple[str, Any]:
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
-    """Each engine's settings; those that cannot decode this way say why, at the end."""
     if shown is None:
         return f"<p>{NOTHING}</p>"
     lane = shown.comparison.beside(shown.chosen).others[0].lane
@@ -56,17 +55,4 @@ def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
         return "<p>Nothing drafts in this lane.</p>"
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
-    found = engines.settings(lane, method)
-    able = [_engine(it.engine, it.written_for, it.text, it.note) for it in found if it.text]
-    reasons = dict.fromkeys(it.note for it in found if not it.text)
-    unable = [
-        _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
-        for note in reasons
-    ]
-    return "".join([*able, *unable])
-
-
-def _engine(name: str, written_for: str, text: str, note: str) -> str:
-    said = f"<p>{escape(note)}</p>" if note else ""
-    block = f'<pre tabindex="0">{escape(text)}</pre>' if text else ""
-    return f"<section><h3>{escape(name)} <small>{escape(written_for)}</small></h3>{said}{block}</section>"
+    return deploy.blocks(engines.settings(lane, method))

@@ -10,7 +10,8 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from playground.results import ALL, STANDARD, Point, SuiteResult, Summary, SweepResult
+from playground.lane import label
+from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
 from playground.views import charts
 from playground.views.charts import ASSISTED, GRID, INK, OTHERS
 from playground.views.sweep import NAMES
@@ -19,9 +20,9 @@ PREDICTED = "#8A6100"
 COLUMNS = 3  # of small multiples
 
 
-def speedups(result: SuiteResult) -> go.Figure:
+def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     """The pooled speed-up of every lane on each category, with its interval where there is one."""
-    figure = charts.blank("Speed-up", "pooled, with 95 % intervals; 1 is standard decoding", "", "speed-up")
+    figure = charts.blank(title, "pooled, with 95 % intervals; 1 is standard decoding", "", "speed-up")
     lanes = [name for name in dict.fromkeys(s.lane for s in result.summaries) if name != STANDARD]
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
@@ -96,6 +97,30 @@ def by_category(result: SweepResult) -> go.Figure:
     figure.update_annotations(font={"size": 12})
     figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
     return _styled(figure)
+
+
+def refined(result: Recommendation) -> go.Figure:
+    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star."""
+    figure = charts.blank("Refining", "pooled speed-up, with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
+    lanes, told = result.refined.lanes, []
+    for drafter, color in zip(dict.fromkeys(lane.drafter for lane in lanes), itertools.cycle(OTHERS), strict=False):
+        here = [lane for lane in lanes if lane.drafter == drafter]
+        summaries = [result.refined.of(label(lane)) for lane in here]
+        symbols = ["star" if lane == result.lane else "circle" for lane in here]
+        figure.add_scatter(
+            x=[lane.lookahead for lane in here],
+            y=[summary.overall for summary in summaries],
+            error_y=_error_bars(summaries),
+            name=escape(drafter),
+            mode="lines+markers",
+            line={"color": color, "width": 2},
+            marker={"symbol": symbols, "size": [14 if symbol == "star" else 7 for symbol in symbols]},
+            hovertemplate="%{y:.2f}×<extra>" + escape(drafter) + " %{x}</extra>",
+        )
+        told += [f"{summary.lane}: {summary.overall:.2f}." for summary in summaries]
+    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    figure.update_layout(meta=" ".join(["Speed-up by lookahead.", *told]))
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from playground.lane import LOSSY
 from playground.metrics import lossless
-from playground.results import STANDARD, Differing, LaneCheck, LosslessResult
+from playground.results import ALL, STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.views.suite import UNKNOWN, Table
+
+UNFINISHED = "It ended before the check: whether a difference is a fault, and the test of sampled tokens, come last."
 
 
 def table(result: LosslessResult) -> Table:
@@ -32,6 +34,12 @@ def headline(result: LosslessResult) -> str:
     )
     lossy = len(checks) - len(exact)
     return said + (f" Of {lossy} lanes that are wrong on purpose, {found} were caught." if lossy else "")
+
+
+def so_far(result: SuiteResult) -> list[str]:
+    """The greedy outputs of a check that ended early, a sentence for each lane."""
+    lanes = [each for each in result.summaries if each.category == ALL and each.lane != STANDARD]
+    return [f"{lane.lane}: {lane.identical} of {lane.prompts} greedy outputs are identical." for lane in lanes]
 
 
 def in_words(result: LosslessResult) -> Table:

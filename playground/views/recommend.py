@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from playground import metrics
 from playground.drafting_methods import METHODS
 from playground.lane import Lane, label
 from playground.results import STANDARD, Recommendation
-from playground.views import engines
+from playground.views import engines, suite
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
+
+UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
 
 
 def headline(result: Recommendation) -> str:
@@ -54,6 +58,13 @@ def table(result: Recommendation) -> Table:
         rows.append((name, stage, mark, tokens_per_s, length, ratio(found.overall, found.interval)))
     columns = ("setting", "stage", "", "tokens/s", "mean accepted length", "speed-up")
     return Table("What was tried", columns, tuple(rows), numbers=3)
+
+
+def stages(result: Recommendation) -> list[Table]:
+    """Each stage by category, and the confirming runs by prompt."""
+    of = {"Screening": result.screened, "Refining": result.refined, "Confirming": result.confirmed}
+    tables = [replace(suite.by_category(found), caption=f"{name}, by category") for name, found in of.items()]
+    return [*tables, replace(suite.by_prompt(result.confirmed), caption="Confirming, by prompt")]
 
 
 def text(result: Recommendation) -> str:

@@ -11,6 +11,7 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.experiments import recommend, suite
+from playground.experiments.events import PromptDone
 from playground.experiments.history import History
 from playground.experiments.questions import Question
 from playground.experiments.work import Recommend
@@ -62,18 +63,18 @@ def go(monkeypatch, speed, **more):
 
 
 def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_again(monkeypatch):
-    deep = {2: 0.8, 4: 0.995, 5: 1.0, 8: 0.97}
+    deep = {2: 0.8, 5: 0.995, 8: 1.0}
     result, (screen, refine, confirm) = go(monkeypatch, lambda lane: SPEED[lane.drafter] * deep[lane.lookahead])
     assert screen == (["ngram 5", "suffix 5", "assistant 5"], 1, 0, 16), "half an answer is enough to screen"
     assert refine == (
-        [f"{drafter} {k}" for drafter in ("assistant", "ngram") for k in (2, 4, 5, 8)], 2, 1, 32,
+        [f"{drafter} {k}" for drafter in ("assistant", "ngram") for k in (2, 5, 8)], 2, 1, 32,
     )  # fmt: skip
-    assert confirm == (["assistant 4"], 4, 2, 32)
-    assert label(result.lane) == "assistant 4" and {"assistant 4", "assistant 5"} <= {*result.ties}
+    assert confirm == (["assistant 5"], 4, 2, 32)
+    assert label(result.lane) == "assistant 5" and {"assistant 5", "assistant 8"} <= {*result.ties}
     assert result.summary.overall == pytest.approx(1.4925, rel=0.03)
     said = view.text(result)
-    assert said.startswith("For these prompts on this machine: drafter assistant, lookahead 4, 1.")
-    assert "num_assistant_tokens = 4" in said and "| assistant 4 | refined | chosen |" in said
+    assert said.startswith("For these prompts on this machine: drafter assistant, lookahead 5, 1.")
+    assert "num_assistant_tokens = 5" in said and "| assistant 5 | refined | chosen |" in said
     assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
 
 
@@ -91,7 +92,7 @@ def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
 
     def speed(lane):
         runs.append(lane)
-        return 1.5 if len(runs) <= 3 + 8 else 1.0
+        return 1.5 if len(runs) <= 3 + 6 else 1.0
 
     result, _ = go(monkeypatch, speed)
     assert result.lane is None and result.summary.overall == pytest.approx(1.0, rel=0.03)
@@ -100,9 +101,9 @@ def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
 
 def test_a_noisy_fastest_does_not_hide_a_gain_that_was_seen(monkeypatch):
     """The fastest wobbles so much that its interval includes 1; one a little slower is sure."""
-    result, (*_, confirm) = go(monkeypatch, lambda lane: {2: 1.0, 4: 1.3}.get(lane.lookahead, 1.35), wobbly="ngram 8")
-    assert result.refined.of("ngram 8").interval[0] < 1 < result.refined.of("ngram 4").interval[0]
-    assert confirm[0] == ["ngram 4"] and label(result.lane) == "ngram 4"
+    result, (*_, confirm) = go(monkeypatch, lambda lane: {2: 1.0, 5: 1.3}.get(lane.lookahead, 1.35), wobbly="ngram 8")
+    assert result.refined.of("ngram 8").interval[0] < 1 < result.refined.of("ngram 5").interval[0]
+    assert confirm[0] == ["ngram 5"] and label(result.lane) == "ngram 5"
 
 
 def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, tmp_path):
@@ -116,8 +117,30 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     work(backends, stop=threading.Event(), emit=events.append)
     result = events[-1].result
-    assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 4", "ngram 5", "ngram 8"}
-    assert len(result.confirmed.rows) == 2 and work.tokens == (1 + 9 * 2 + 8) * 8
+    assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 5", "ngram 8"}
+    assert len(result.confirmed.rows) == 2 and work.tokens == (1 + 4 * 2 + 8) * 8
     assert len(list(history.record(name).parent.glob("*"))) == 3
     history.delete(name)
     assert not list(history.record(name).parent.glob("*"))
+
+
+def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(tiny_folder, tmp_path):
+    pair = custom_pair(str(tiny_folder), None)
+    asked = tuple(replace(each, request=replace(each.request, max_new_tokens=4)) for each in ASKED[:2])
+    work = Recommend(pair, tuple(recommend.candidates(pair, ["ngram"])), asked, record=str(tmp_path / "it.jsonl"))
+    assert work.so_far() is None
+    backends, stop, told = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, threading.Event(), []
+
+    def emit(event):
+        if isinstance(event, PromptDone):
+            told.append(event)
+            if event.stage == "Refining":
+                stop.set()
+
+    work(backends, stop=stop, emit=emit)
+    assert [(event.stage, event.number, event.total) for event in told] == [
+        ("Screening", 1, 2), ("Screening", 2, 2), ("Refining", 1, 2),
+    ]  # fmt: skip
+    assert [event.fraction for event in told] == pytest.approx([0.5 / 17, 1 / 17, 5 / 17])
+    assert all(event.left_s > 0 for event in told)
+    assert {row.lane for row in work.so_far().rows} == {STANDARD, "ngram 2", "ngram 5", "ngram 8"}

@@ -11,9 +11,12 @@ from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
+from playground.lane import Lane
+from playground.ui import deploy
 from playground.ui.events import Events
-from playground.ui.experiments import Experiments
-from playground.ui.tabs import experiment, lossless, markup, suite, sweep
+from playground.ui.experiments import Experiments, View
+from playground.ui.tabs import experiment, lossless, markup, recommend, suite, sweep
+from playground.views import engines
 from tests.ui import fakes
 
 REPEATS = {"source": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
@@ -27,20 +30,28 @@ def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
     return Experiments(Jobs(history, events.start_long, queue), history, access)
 
 
-KINDS = [(tab.KIND, tab.asked_for) for tab in (suite, sweep)]
-
-
-@pytest.mark.parametrize(("kind", "work"), KINDS)
-def test_an_experiment_is_followed_to_its_result(kind, work):
-    found = experiments()
-    name = found.start(*work(fakes.PAIRS, SWEEP))
-    assert found.running(kind.name) == name
-
-    async def followed() -> list:
+def followed(found: Experiments, name: str) -> list[View]:
+    async def views() -> list[View]:
         return [view async for view in found.watch(name)]
 
-    views = asyncio.run(followed())
-    assert views[-1].entry.status == "finished" and len(views[-1].done) == 5
+    return asyncio.run(views())
+
+
+@pytest.fixture
+def one(tmp_path) -> dict[str, str]:
+    """A suite of one prompt."""
+    (tmp_path / "one.txt").write_text("A prompt")
+    return {"source": "own", "file": str(tmp_path / "one.txt")}
+
+
+@pytest.mark.parametrize(("tab", "prompts"), [(suite, 1), (sweep, 1), (recommend, 3)])
+def test_an_experiment_is_followed_to_its_result(tab, prompts, one):
+    kind = tab.KIND
+    found = experiments()
+    name = found.start(*tab.asked_for(fakes.PAIRS, {**SWEEP, **one}))
+    assert found.running(kind.name) == name
+    views = followed(found, name)
+    assert views[-1].entry.status == "finished" and len(views[-1].done) == prompts
     id_, head, *_, tables, run, stop, resume, save = experiment._shown(kind, views[-1])
     assert id_ == name and kind.findings(views[-1].result)[0] in head and "<table>" in tables
     assert run["interactive"] and not stop["interactive"] and not resume["visible"] and save["visible"]
@@ -51,13 +62,26 @@ def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
     found = experiments()
     name = found.start(*suite.asked_for(fakes.PAIRS, {**ASKED, "pair": "large"}))
 
-    async def followed() -> list:
-        return [view async for view in found.watch(name)]
-
-    last = asyncio.run(followed())[-1]
+    last = followed(found, name)[-1]
     assert last.entry.status == "failed" and "cannot run here" in last.entry.note
     _, head, *_, resume, save = experiment._shown(suite.KIND, last)
     assert 'role="alert"' in head and resume["visible"] and not save["visible"]
+
+
+def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(one):
+    found = experiments()
+    last = followed(found, found.start(*suite.asked_for(fakes.PAIRS, {**ASKED, **one})))[-1]
+    for tab, said in ((recommend, "before the choice"), (lossless, "1 of 1 greedy outputs are identical")):
+        shown = " ".join(str(each) for each in experiment._shown(tab.KIND, last))
+        assert said in shown and "By prompt" in shown
+
+
+def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
+    lane = Lane("<b>", "a/<i>target", drafter="ngram", lookahead=3)
+    shown = deploy.blocks(engines.settings(lane, "ngram"))
+    assert "<i>" not in shown and "a/&lt;i&gt;target" in shown
+    assert shown.count('class="copy"') == shown.count("<pre ") == 5
+    assert "<h3>mlx-lm <small></small></h3><p>mlx-lm drafts with a draft model only.</p>" in shown
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,15 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of experiment: how its results read. `findings`: what to do, in sentences; the first counts most."""
+    """One kind of experiment: how its results read. `findings`: what to do, in sentences; the first counts most.
+    `more`: markup above the tables."""
 
     name: str
     empty: str
     findings: Callable[[Any], list[str]]
     charts: Callable[[Any], list[go.Figure]]
     tables: Callable[[Any], list[Table]]
+    more: Callable[[Any], str] = lambda result: ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _shown(kind: Kind, view: View) -> tuple[Any, ...]:
     if result:
         figures = kind.charts(result)
         head += markup.findings(kind.findings(result))
-        tables = markup.tables(kind.tables(result))
+        tables = kind.more(result) + markup.tables(kind.tables(result))
         saved = json.dumps(results.to_json(result), indent=1).encode()
     plots = [
         gr.update(value=panels.plot(figure, f"{kind.name}-{i}"), visible=True) for i, figure in enumerate(figures, 1)

@@ -10,11 +10,12 @@ import gradio as gr
 from playground.experiments.work import Lossless
 from playground.lane import LOSSY_RULES, assisted_lane, lossy
 from playground.presets import Pair
-from playground.results import LosslessResult
+from playground.results import LosslessResult, SuiteResult
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
 from playground.ui.tabs import experiment, prompts
 from playground.views import lossless as view
+from playground.views.suite import Table, by_prompt
 
 INTRO = (
     "Speculative decoding promises the model's own output. This checks the promise for your models: greedy outputs "
@@ -22,8 +23,16 @@ INTRO = (
 )
 
 
-def _findings(result: LosslessResult) -> list[str]:
+def _findings(result: LosslessResult | SuiteResult) -> list[str]:
+    if isinstance(result, SuiteResult):
+        return [view.UNFINISHED, *view.so_far(result)]
     return [view.headline(result), view.method(result)]
+
+
+def _tables(result: LosslessResult | SuiteResult) -> list[Table]:
+    if isinstance(result, SuiteResult):
+        return [by_prompt(result)]
+    return [view.table(result), view.in_words(result)]
 
 
 KIND = experiment.Kind(
@@ -31,7 +40,7 @@ KIND = experiment.Kind(
     "Press Run. To see the check fail, add a rule that is wrong on purpose under Advanced.",
     _findings,
     lambda result: [],
-    lambda result: [view.table(result), view.in_words(result)],
+    _tables,
 )
 
 

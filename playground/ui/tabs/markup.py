@@ -10,7 +10,7 @@ from playground.ui import panels
 from playground.ui.tabs import progress as words
 from playground.views.suite import Table
 
-PAGES = ("suite", "sweep", "lossless")  # kinds that have a tab
+PAGES = ("suite", "sweep", "recommend", "lossless")  # kinds that have a tab
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
@@ -36,6 +36,11 @@ def tables(shown: Sequence[Table], opened: int = 1) -> str:
         f"<details{' open' if i < opened else ''}><summary>{escape(table.caption)}</summary>{_table(table)}</details>"
         for i, table in enumerate(shown)
     )
+
+
+def folded(caption: str, body: str) -> str:
+    """Markup under a caption, open at first."""
+    return f"<details open><summary>{escape(caption)}</summary>{body}</details>"
 
 
 def _table(table: Table) -> str:

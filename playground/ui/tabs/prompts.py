@@ -80,8 +80,8 @@ REPEATS: dict[str, Callable[[], Component]] = {
 }
 
 
-def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
-    """What the prompts are called, and the prompts.
+def asked_questions(asked: Mapping[str, Any], turns: int | None = None) -> tuple[str, list[Question]]:
+    """What the prompts are called, and the prompts, with at most so many turns; None for all.
 
     Raises:
         PlaygroundError: no file was chosen, or it is no suite.
@@ -93,7 +93,7 @@ def asked_questions(asked: Mapping[str, Any]) -> tuple[str, list[Question]]:
         source = str(asked["file"])
     settings = {"max_new_tokens": int(asked["max_new_tokens"]), "temperature": float(asked.get("temperature", 0))}
     per_category = int(asked["per_category"]) if asked["per_category"] else None
-    return Path(source).stem, questions.questions(source, per_category, settings)
+    return Path(source).stem, questions.questions(source, per_category, settings, turns=turns)
 
 
 def chosen_pair(pairs: Mapping[str, Pair], name: str) -> Pair:
