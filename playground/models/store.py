@@ -115,6 +115,8 @@ class ModelStore:
         if self._models.keys() <= wanted:
             return
         self._models = {key: model for key, model in self._models.items() if key in wanted}
+        for model in self._models.values():
+            model.static.clear()  # it may hold layers that drafted for the model
         self._checked.clear()
         _collect()
 

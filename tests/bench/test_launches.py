@@ -55,6 +55,16 @@ def test_a_round_waits_for_the_device_four_times_at_most(kind, sampling, tmp_pat
     assert counts.launches > 100
 
 
+@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
+def test_a_layer_beside_a_static_target_drafts_through_graphs(kind, way, tmp_path):
+    target, network = models(kind, tmp_path)
+    eager, compiled = counted(target, over(network, way)), counted(target, over(network, way), graphs=True)
+    assert compiled.launches < eager.launches / 5  # of a target with 7 layers; deeper ones save more
+    assert compiled.waits <= eager.waits
+    assert way == "tree" or compiled.waits <= 4
+
+
 def counted(target, new_drafter, graphs=False, **sampling):
     counter = Counter()
     make = EagerRunner

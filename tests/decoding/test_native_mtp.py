@@ -11,7 +11,9 @@ from playground.errors import PlaygroundError
 from playground.models.networks.native_mtp import NativeLayers
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import custom_pair
+from tests.decoding import real
 from tests.decoding.real import V, built, generated, ids_of, leaves_no_state, prompts, rounds_of
+from tests.decoding.test_static import static_runner
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 
 ONE = [("deepseek", 1), ("glm", 1), ("mellum", 1), ("qwen", 1)]
@@ -52,6 +54,16 @@ def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, plain,
         assert ids_of(rounds) == wanted
         decisions.update(token.decision for round_ in rounds for token in round_.drafted)
     assert decisions["accepted"] > 20 and decisions["rejected"] > 20
+
+
+@pytest.mark.parametrize("way", ["mtp", "tree"])
+def test_a_single_layer_drafts_the_same_beside_a_static_target(native, way, monkeypatch):
+    pair = native("deepseek", 1)
+    eager = run(pair, way, prompts(2)[1])
+    monkeypatch.setattr(real, "EagerRunner", static_runner)
+    static = run(pair, way, prompts(2)[1])
+    assert [[token.id for token in r.drafted] for r in static] == [[token.id for token in r.drafted] for r in eager]
+    assert ids_of(static) == ids_of(eager)
 
 
 @pytest.mark.parametrize(("family", "layers"), [("deepseek", 1), ("glm lite", 1), ("mellum", 1), *SEVERAL])

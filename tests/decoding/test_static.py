@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.utils import counters
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import LlamaConfig, MambaConfig, MambaForCausalLM
 
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
@@ -16,20 +18,37 @@ from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import static as static_runners
+from playground.decoding.runners import static_layer
+from playground.decoding.runners.buffers import Inputs
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.factory import Runners, wants_compiled, why_eager
+from playground.decoding.runners.eager_layer import EagerLayer
+from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.runners.graphs import Graphs, cuda_capture
 from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.static_cache import why_eager
+from playground.decoding.runners.static_layer import StaticLayer, StaticLayerRunner
+from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
-from tests.decoding.real import V, deepseek, gemma, ids_of, llama, over, prompts, rounds_of
+from tests.decoding.real import SIZES, V, deepseek, gemma, ids_of, llama, over, prompts, rounds_of
 from tests.models.networks.test_eagle3 import loaded
 
 TARGETS = {"llama": llama, "deepseek": deepseek}
-WAYS = ("none", "ngram", "assistant", "early exit", "mtp", "mtp tree", "heads tree", "composite")
+WAYS = (
+    "none",
+    "ngram",
+    "assistant",
+    "early exit",
+    "mtp",
+    "mtp tree",
+    "eagle3",
+    "eagle3 tree",
+    "heads tree",
+    "composite",
+)
 ASSISTANT = llama(1, 1)
 SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, repetition_penalty=1.2))
 LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
@@ -46,26 +65,42 @@ def static_runner(model, graphs: Graphs | None = None, room: int = 64) -> Static
 
 def drafting(way: str, model, make):
     """What drafts for the model. `make`: gives any model its runner."""
-    torch.manual_seed(7)
-    if way.startswith(("mtp", "composite")):
-        network = MtpLayer(model, torch.arange(0, V, 2)).eval()
-        network.start_from(model)
-    if way.startswith("heads"):
-        network = ParallelHeads(model, torch.arange(V), 4).eval()
-    match way:
+    kind, *shape = way.split()
+    match kind:
         case "none":
             return lambda target, sampler: NoDrafter()
         case "ngram":
             return lambda target, sampler: NgramDrafter()
         case "assistant":
             return lambda target, sampler: AssistantDrafter(make(ASSISTANT), V, sampler, {V - 1})
-        case "early exit":
+        case "early":
             layers = first_layers(loaded(model), 2).model
             return lambda target, sampler: EarlyExitDrafter(layers, target, sampler, {V - 1})
         case "composite":
-            tree = over(network, "tree")
+            tree = over(network("mtp", model), "tree")
             return lambda target, sampler: CompositeDrafter(NgramDrafter(3, 2), tree(target, sampler))
-    return over(network, "tree" if way.endswith("tree") else "chain")
+    return over(network(kind, model), "tree" if shape else "chain")
+
+
+@cache
+def network(kind: str, model) -> nn.Module:
+    torch.manual_seed(7)
+    match kind:
+        case "mtp":
+            layer = MtpLayer(model, torch.arange(0, V, 2)).eval()
+            layer.start_from(model)
+            return layer
+        case "eagle3":
+            return eagle3_head(model)
+    return ParallelHeads(model, torch.arange(V), 4).eval()
+
+
+def eagle3_head(model, **layer) -> Eagle3Head:
+    """A head of random weights that reads all layers of the model."""
+    config = LlamaConfig(**SIZES, num_hidden_layers=1, initializer_range=0.4, **layer)
+    head = Eagle3Head(model, Eagle3Config(config, (0, 1, 2), False, False), {"lm_head.weight": torch.empty(V, 0)})
+    head.lm_head.weight.data.normal_()
+    return head.eval()
 
 
 def both_ways(monkeypatch, model, way, make, prompt, **options):
@@ -89,7 +124,7 @@ def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, s
         assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
 
 
-@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree"])
+@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree"])
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
     model, recorders, kept = llama(0, 3), [], {}
@@ -109,15 +144,21 @@ def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     assert kept[model].graphs.seconds > 0
 
 
-def buffers(static: StaticModel) -> list[torch.Tensor]:
-    own = [value for value in vars(static).values() if isinstance(value, torch.Tensor)]
-    sent = [static._inputs.rows, static._moves.rows, static._among.rows]
-    return [*own, *sent, *static._hidden.values(), *static.cache.tensors]
+def buffers(static: StaticModel | StaticLayer) -> list[torch.Tensor]:
+    held = [
+        each for value in vars(static).values() for each in (value.values() if isinstance(value, dict) else [value])
+    ]
+    own = [each for each in held if isinstance(each, torch.Tensor)]
+    sent = [each.rows for each in held if isinstance(each, Inputs)]
+    drafting = [tensor for each in held if isinstance(each, StaticLayer) for tensor in buffers(each)]
+    return [*own, *sent, *static.cache.tensors, *drafting]
 
 
 def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch):
     model = llama(0, 1)
     monkeypatch.setattr(static_runners, "WIDTHS", (1, 8, 64))
+    monkeypatch.setattr(static_layer, "WIDTHS", (64,))
+    monkeypatch.setattr(static_layer, "BRANCHES", (8,))
     compiled = Graphs("compiled", lambda work: torch.compile(work, fullgraph=True, backend="aot_eager", dynamic=False))
     static = StaticModel(model, compiled)
 
@@ -131,7 +172,7 @@ def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch):
     once = counters["stats"]["unique_graphs"]
     for prompt in prompts(3):
         assert_same(*both_ways(monkeypatch, model, "mtp tree", make, prompt))
-    assert counters["stats"]["unique_graphs"] == once == 3 + 1  # and the move of a branch
+    assert counters["stats"]["unique_graphs"] == once == 3 + 1 + 2  # the move of a branch, and the layer
     assert not counters["graph_break"]
 
 
@@ -162,6 +203,30 @@ def test_what_one_run_left_does_not_reach_the_next():
             entries.fill_(float("nan"))
     logits.append(StaticRunner(static, 64).forward([3, 1, 4], keep=1))
     assert torch.equal(*logits)
+
+
+def test_what_one_draft_left_does_not_reach_the_next_run():
+    model = llama(0, 3)
+    head, static = eagle3_head(model), StaticModel(model, Graphs("as it is", None))
+    layer = static.layer(head)
+    ids, hidden = [3, 1, 4], torch.randn(3, 3 * 32)
+    with torch.inference_mode():
+        passes = [(StaticLayerRunner(layer).read(ids, hidden), layer.grow([5, 6], [0, 0]), layer.grow([7, 8], [1, 0]))]
+        for tensor in (*layer.cache.tensors, layer._hidden, layer._out):
+            tensor.fill_(float("nan"))
+        passes.append(
+            (StaticLayerRunner(layer).read(ids, hidden), layer.grow([5, 6], [0, 0]), layer.grow([7, 8], [1, 0]))
+        )
+    first, second = ([logits for logits, _ in run] for run in passes)
+    assert all(map(torch.equal, first, second))
+
+
+def test_a_layer_with_a_window_of_its_own_stays_eager_beside_a_static_target():
+    model = llama(0, 3)
+    windowed = eagle3_head(model)
+    windowed.config.sliding_window = 6
+    made = [type(static_runner(model).layer(head)) for head in (eagle3_head(model), windowed)]
+    assert made == [StaticLayerRunner, EagerLayer]
 
 
 def test_models_that_cannot_run_statically_say_why():

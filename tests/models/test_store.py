@@ -65,7 +65,10 @@ def test_another_pair_takes_the_place_of_the_first(folders):
     models = ModelStore()
     get(models, folders[0], folders[1], "assistant")
     format_ = (torch.float32, None, False, torch.device("cpu"))
-    kept, freed = (weakref.ref(models._models[(name, format_)]) for name in folders[:2])
+    target, assistant = (models._models[(name, format_)] for name in folders[:2])
+    target.static["target"] = assistant  # as the buffers of a layer that drafts hold the layer
+    kept, freed = weakref.ref(target), weakref.ref(assistant)
+    del target, assistant
     get(models, folders[0], folders[2], "assistant")
     gc.collect()
     assert kept() is not None and freed() is None

@@ -56,8 +56,11 @@ class TextVocabulary:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """(…, width) to (…, draft vocabulary), for the ids that `read` returned last."""
-        added = torch.nn.functional.linear(hidden, self._rows)
-        return torch.cat([self._network.logits(hidden), added], dim=-1)
+        return self.extended(self._network.logits(hidden), hidden)
+
+    def extended(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """The same, from the network's own logits for `hidden`."""
+        return torch.cat([logits, torch.nn.functional.linear(hidden, self._rows)], dim=-1)
 
 
 class DraftChoice:

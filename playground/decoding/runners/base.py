@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-from transformers import PreTrainedModel
+from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.quantised import precision
@@ -95,9 +95,68 @@ class Runner(Protocol):
     def share_kv(self) -> None:
         """Keeps two more entries of each sliding window from now on, as `shared_kv` promises."""
 
+    def layer(self, layer: RecursiveLayer) -> LayerRunner:
+        """A runner of a layer that drafts from this model's hidden states, with an empty cache. It is run as this model
+        is, where it can be."""
+
     def first_layers(self, layers: PreTrainedModel) -> Runner:
         """A runner of `layers`, the first layers of this model, on this runner's cache of those layers. What it feeds
         must be rolled back before this runner goes on. It has its own `length`."""
+
+
+class RecursiveLayer(Protocol):
+    """A layer that can read its own output as hidden states, such as `MtpLayer`.
+
+    Attributes:
+        config: of its attention, as transformers has it.
+        draft_ids: (draft vocabulary,), the token id of each column of its logits.
+    """
+
+    config: PretrainedConfig
+    draft_ids: torch.Tensor
+
+    def new_cache(self) -> DynamicCache: ...
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        hidden: torch.Tensor,
+        cache: Cache,
+        positions: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+    ) -> torch.Tensor: ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
+
+
+class LayerRunner(Protocol):
+    """A layer and its KV cache of one sequence. Its passes return logits, (tokens, draft vocabulary), and the layer's
+    output, (tokens, width), which the next pass overwrites."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+    def read(self, ids: Sequence[int], hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Feeds the tokens of the text that follow those in the cache.
+
+        Args:
+            ids: the tokens, from position 1 on.
+            hidden: (tokens, features), the target's hidden states, from position 0 on.
+
+        Returns:
+            As said above, of the last token alone.
+        """
+
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Feeds tokens of a draft, all at one depth, each with the output of the token before it.
+
+        Args:
+            ids: the tokens; numbers, or of a chain a tensor on the device.
+            rows: for each the row of the last pass that it follows. Of a chain [0].
+        """
+
+    def end(self) -> None:
+        """Drops the tokens of the draft."""
 
 
 def not_numbers(model: PreTrainedModel) -> PlaygroundError:

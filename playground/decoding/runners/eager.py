@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import not_numbers
+from playground.decoding.runners.base import RecursiveLayer, not_numbers
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
+from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.masks import additive, tree_masks
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
@@ -73,6 +74,9 @@ class EagerRunner:
 
     def share_kv(self) -> None:
         self._cache.share_kv()
+
+    def layer(self, layer: RecursiveLayer) -> EagerLayer:
+        return EagerLayer(layer)
 
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
         view = copy.copy(self)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import signature
 
 import torch
-from transformers import DynamicCache, GgufConfig, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.runners.base import CHUNKED, Runner
+from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import graphs_for
 from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.static_cache import why_eager
 from playground.models.load import LoadedDrafter, LoadedModel
 
 NEW_TOKENS = 2048
-GROWING = ("dynamic", "longrope")  # rotary positions whose frequencies depend on the length of the sequence
 
 
 @dataclass
@@ -62,22 +59,3 @@ class Runners:
 def wants_compiled(choice: str, device: torch.device) -> bool:
     """`choice`: "on", "off", or "auto", which is on where a pass is limited by its kernel launches: on CUDA."""
     return choice == "on" or (choice == "auto" and device.type == "cuda")
-
-
-def why_eager(model: PreTrainedModel) -> str:
-    """Why a model cannot run over a static cache; "" if it can."""
-    config = model.config.get_text_config(decoder=True)
-    kinds = getattr(config, "layer_types", None) or ()
-    rope = getattr(config, "rope_parameters", None) or {}
-    quantisation = getattr(model.config, "quantization_config", None)
-    if {type(layer) for layer in DynamicCache(config=model.config).layers} != {DynamicLayer} or CHUNKED in kinds:
-        return "it has layers other than full attention, such as sliding windows or recurrent states"
-    if quantisation is not None and not isinstance(quantisation, GgufConfig):
-        return "its weights are quantised"
-    if rope.get("rope_type") in GROWING:
-        return "its rotary positions depend on the length of the text"
-    if not model._can_compile_fullgraph or getattr(config, "alibi", False):
-        return "transformers cannot compile this architecture"
-    if "position_ids" not in signature(model.forward).parameters:
-        return "it takes no positions"
-    return ""

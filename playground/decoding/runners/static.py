@@ -15,18 +15,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import FULL, not_numbers
+from playground.decoding.runners.base import FULL, LayerRunner, RecursiveLayer, not_numbers
+from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.capture import watched_modules, watching
+from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.masks import additive, ancestry, tree_masks
-from playground.decoding.runners.static_cache import StaticCache
+from playground.decoding.runners.static_cache import StaticCache, why_growing
+from playground.decoding.runners.static_layer import StaticLayer, StaticLayerRunner
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.decoder import layers_of
 from playground.models.footprint import cache_bytes
 
-WIDTHS = (1, 4, 8, 16, 32, 64)  # tokens of a pass
-MOST = WIDTHS[-1]
 LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
 
 
@@ -46,6 +47,7 @@ class StaticModel:
         self._whole = whole or self
         self._limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self._views: dict[int, StaticModel] = {}
+        self._drafting: dict[RecursiveLayer, StaticLayer] = {}
         self._watched: list[nn.Module] = []
         self._layers: tuple[int, ...] = ()
         self._hidden: dict[tuple[int, ...], Tensor] = {}  # (MOST, layers x width) for each choice of layers
@@ -67,6 +69,12 @@ class StaticModel:
         if count not in self._views:
             self._views[count] = StaticModel(model, self.graphs, whole=self)
         return self._views[count]
+
+    def layer(self, layer: RecursiveLayer) -> StaticLayer:
+        """A layer that drafts from the model's hidden states, with buffers and a cache of its own."""
+        if layer not in self._drafting:
+            self._drafting[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
+        return self._drafting[layer]
 
     def begin(self, runner: StaticRunner, room: int) -> None:
         """Makes it the runner's, with entries for a sequence of `room` tokens, and captures what is missing."""
@@ -189,27 +197,6 @@ class StaticModel:
             yield
 
 
-class Inputs:
-    """A buffer of fixed address that the host writes without waiting: the copy starts from pinned memory. Whoever sends
-    twice must have read a result of the device between.
-
-    `rows`: (rows, columns), on the device.
-    """
-
-    def __init__(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.rows = torch.zeros(rows, columns, dtype=dtype, device=device)
-        self._host = torch.zeros(rows, columns, dtype=dtype, pin_memory=device.type == "cuda")
-
-    def send(self, *rows: Sequence[int]) -> None:
-        """Sets the first columns of each row."""
-        self._host[:, : len(rows[0])] = torch.tensor([list(row) for row in rows])
-        self.rows.copy_(self._host, non_blocking=True)
-
-    def send_rows(self, whole: Tensor) -> None:
-        self._host.copy_(whole)
-        self.rows.copy_(self._host, non_blocking=True)
-
-
 class StaticRunner:
     """Runs a model with full attention; `Runner` documents the members.
 
@@ -261,6 +248,9 @@ class StaticRunner:
 
     def not_numbers(self) -> PlaygroundError:
         return not_numbers(self._static.model)
+
+    def layer(self, layer: RecursiveLayer) -> LayerRunner:
+        return EagerLayer(layer) if why_growing(layer.config) else StaticLayerRunner(self._static.layer(layer))
 
     def first_layers(self, layers: PreTrainedModel) -> StaticRunner:
         return StaticRunner(self._static.first_layers(layers), self._room)

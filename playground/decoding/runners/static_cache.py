@@ -6,11 +6,16 @@ masked, and overwritten by the next pass.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from torch import Tensor
-from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
+from transformers import Cache, DynamicCache, GgufConfig, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
+
+from playground.decoding.runners.base import CHUNKED
+
+GROWING = ("dynamic", "longrope")  # rotary positions whose frequencies depend on the length of the sequence
 
 
 class Cursor:
@@ -109,3 +114,30 @@ class StaticCache:
         """Copies the entries `source` to the entries `to`, both (n,)."""
         for entries in self.tensors:
             entries.index_copy_(2, to, entries.index_select(2, source))
+
+
+def why_eager(model: PreTrainedModel) -> str:
+    """Why a model cannot run over a static cache; "" if it can."""
+    config = model.config.get_text_config(decoder=True)
+    quantisation = getattr(model.config, "quantization_config", None)
+    if reason := why_growing(model.config):
+        return reason
+    if quantisation is not None and not isinstance(quantisation, GgufConfig):
+        return "its weights are quantised"
+    if not model._can_compile_fullgraph or getattr(config, "alibi", False):
+        return "transformers cannot compile this architecture"
+    if "position_ids" not in signature(model.forward).parameters:
+        return "it takes no positions"
+    return ""
+
+
+def why_growing(config: PretrainedConfig) -> str:
+    """Why layers of this config need a cache that grows; "" if they do not."""
+    text = config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None) or {}
+    kinds = getattr(text, "layer_types", None) or ()
+    if {type(layer) for layer in DynamicCache(config=config).layers} != {DynamicLayer} or CHUNKED in kinds:
+        return "it has layers other than full attention, such as sliding windows or recurrent states"
+    if rope.get("rope_type") in GROWING:
+        return "its rotary positions depend on the length of the text"
+    return ""

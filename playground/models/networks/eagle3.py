@@ -105,7 +105,8 @@ class Eagle3Head(nn.Module):
         super().__init__()
         text = target.config.get_text_config(decoder=True)
         self.layers = config.layers_of(text)
-        layer, width = copy.deepcopy(config.layer), config.layer.hidden_size
+        self.config = layer = copy.deepcopy(config.layer)
+        width = layer.hidden_size
         layer.vocab_size, layer.pad_token_id = 1, None  # the model's own embedding is never used
         like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
 

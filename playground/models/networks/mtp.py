@@ -23,7 +23,7 @@ class MtpLayer(SharedHead):
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__(target, draft_ids)
-        config = one_layer(target.config)
+        self.config = config = one_layer(target.config)
         width = config.hidden_size
         self.base: PreTrainedModel = AutoModel.from_config(config, dtype=target.dtype).to(target.device).eval()
         self.base.set_input_embeddings(None)

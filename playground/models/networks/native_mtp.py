@@ -34,6 +34,7 @@ class NativeLayers(nn.Module):
     def __init__(self, mtp: MtpModel) -> None:
         super().__init__()
         self.mtp = mtp
+        self.config = mtp.config
         self.count = mtp.num_mtp_layers
         self.register_buffer("draft_ids", torch.arange(mtp.config.vocab_size, device=mtp.shared_head.weight.device))
 
