@@ -33,7 +33,7 @@ def main() -> None:
     )
     parser.add_argument("--share", action="store_true", default=None, help="also create a public link")
     parser.add_argument("--pair", choices=pairs, help="the pair to load at startup")
-    parser.add_argument("--mcp", action="store_true", default=None, help="also serve /compare as a tool over MCP")
+    parser.add_argument("--mcp", action="store_true", default=None, help="also serve the endpoints as tools over MCP")
     audience = parser.add_mutually_exclusive_group()
     audience.add_argument(
         "--public",

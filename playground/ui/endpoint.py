@@ -1,4 +1,4 @@
-"""The page's endpoint for other programs: the fields of `Asked` are its arguments, a comparison its result."""
+"""The page's endpoints for other programs. `/compare` takes the fields of `Asked` and returns a comparison."""
 
 from __future__ import annotations
 
@@ -20,14 +20,27 @@ def publish(page: gr.Blocks, events: Events, pairs: Iterable[str], concurrency: 
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     told = {it.name: describe(it.name, choices.get(it.name, ()), optional=it.default is None) for it in fields(Asked)}
-    compare = _compare(events)
+    add(page, "compare", _compare(events), told, **concurrency)
+
+
+def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **more: Any) -> None:
+    """Adds an endpoint to the page.
+
+    Args:
+        call: gr.api reads names, types and defaults from its signature.
+        told: a line on each parameter, in their order.
+        more: further arguments of gr.api.
+    """
+    call.__name__ = name
     # An MCP server reads the descriptions of a tool's parameters here.
-    compare.__doc__ = "\n".join([str(compare.__doc__), "", "Parameters:", *map(": ".join, told.items())])
-    published = gr.api(compare, api_name="compare", **concurrency)
+    call.__doc__ = "\n".join([str(call.__doc__), "", "Parameters:", *map(": ".join, told.items())])
+    published = gr.api(call, api_name=name, **more)
     # gr.api labels the parameters by their number, and takes no descriptions.
     inputs: Sequence[Any] = page.fns[published["id"]].inputs
-    for (name, text), component in zip(told.items(), inputs, strict=True):
-        component.label = SETTINGS[name].label
+    for (parameter, text), component in zip(told.items(), inputs, strict=True):
+        component.label = (
+            SETTINGS[parameter].label if parameter in SETTINGS else parameter.replace("_", " ").capitalize()
+        )
         component._api_info = {**component._api_info, "description": text, "additional_description": text}
 
 

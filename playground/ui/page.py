@@ -20,7 +20,7 @@ from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
-from playground.ui import controls, filling, own_settings, panels, runs, share, why
+from playground.ui import controls, filling, own_settings, panels, runs, share, tools, why
 from playground.ui.bounds import Bounds
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
@@ -118,6 +118,7 @@ def build(
         _fill_from_address(page, asked, pairs, default)
         own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
+        tools.publish(page, experiments, pairs)
     tabs: dict[str, Callable[[], None]] = {
         "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
         "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),

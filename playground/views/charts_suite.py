@@ -101,7 +101,7 @@ def by_category(result: SweepResult) -> go.Figure:
 
 def refined(result: Recommendation) -> go.Figure:
     """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star."""
-    figure = charts.blank("Refining", "pooled speed-up, with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
+    figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
     lanes, told = result.refined.lanes, []
     for drafter, color in zip(dict.fromkeys(lane.drafter for lane in lanes), itertools.cycle(OTHERS), strict=False):
         here = [lane for lane in lanes if lane.drafter == drafter]

@@ -29,8 +29,8 @@ def reasons(result: Recommendation) -> list[str]:
     screened, refined, confirmed = result.screened, result.refined, result.confirmed
     ties = ", ".join("no drafter" if name == STANDARD else name for name in result.ties)
     said = [
-        f"{len(screened.lanes)} drafters were screened over {len(screened.prompts)} prompts, and "
-        f"{len(refined.lanes)} settings of the fastest refined.",
+        f"Screened: {_counted(len(screened.lanes), 'drafter')} over {_counted(len(screened.prompts), 'prompt')}. Refined: "
+        f"{_counted(len(refined.lanes), 'setting')} of the fastest.",
         f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
         "was seen.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
@@ -56,7 +56,7 @@ def table(result: Recommendation) -> Table:
         tokens_per_s = UNKNOWN if found.tokens_per_s is None else f"{found.tokens_per_s:.1f}"
         length = f"{found.mean_accepted_length:.2f}"
         rows.append((name, stage, mark, tokens_per_s, length, ratio(found.overall, found.interval)))
-    columns = ("setting", "stage", "", "tokens/s", "mean accepted length", "speed-up")
+    columns = ("setting", "stage", "verdict", "tokens/s", "mean accepted length", "speed-up")
     return Table("What was tried", columns, tuple(rows), numbers=3)
 
 
@@ -73,6 +73,10 @@ def text(result: Recommendation) -> str:
     if result.lane:
         parts.append(engines.text(result.lane, result.method))
     return "\n\n".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _named(lane: Lane) -> str:

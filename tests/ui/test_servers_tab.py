@@ -12,7 +12,7 @@ from playground.ui.tabs.server_runs import ServerRuns
 
 ASKED = {
     "baseline": "http://127.0.0.1:1", "server": "http://127.0.0.1:2", "model": "", "levels": "1, 2", "requests": 8,
-    "ttft": 1.0, "tpot": 0.1, "source": "examples", "file": None, "per_category": 1, "max_new_tokens": 4,
+    "ttft": 1.0, "tpot": 0.1, "suite": "examples", "file": None, "per_category": 1, "max_new_tokens": 4,
 }  # fmt: skip
 WINDOWS = [Window(5 * i, 5 * i + 5, 100, 0.5, 2.5, (0.8, 0.5), 40.0, 2, 0) for i in range(3)]
 

@@ -19,9 +19,9 @@ from playground.ui.tabs import experiment, lossless, markup, recommend, suite, s
 from playground.views import engines
 from tests.ui import fakes
 
-REPEATS = {"source": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
-ASKED = {"pair": "fake", "drafters": ["ngram"], "seed": 0, **REPEATS}
-SWEEP = {**ASKED, "drafter": "ngram", "axis": "lookahead", "values": "0, 2"}
+REPEATS = {"suite": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
+ASKED = {"pair": "fake", "drafters": ["ngram"], "order_seed": 0, **REPEATS}
+SWEEP = {**ASKED, "drafter": "ngram", "axis": "lookahead", "values": (0, 2)}
 
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
@@ -41,7 +41,7 @@ def followed(found: Experiments, name: str) -> list[View]:
 def one(tmp_path) -> dict[str, str]:
     """A suite of one prompt."""
     (tmp_path / "one.txt").write_text("A prompt")
-    return {"source": "own", "file": str(tmp_path / "one.txt")}
+    return {"suite": "own", "file": str(tmp_path / "one.txt")}
 
 
 @pytest.mark.parametrize(("tab", "prompts"), [(suite, 1), (sweep, 1), (recommend, 3)])
@@ -88,15 +88,20 @@ def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
     ("changes", "sentence"),
     [
         ({"pair": "none"}, "There is no pair 'none'"),
-        ({"source": "own"}, "Choose a file"),
-        ({"values": "1, x"}, "are not numbers"),
-        ({"values": ""}, "needs one value"),
+        ({"suite": "own"}, "Choose a file"),
+        ({"values": ()}, "needs one value"),
         ({"axis": "nodes"}, "drafts no tree"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_anything_runs(changes, sentence):
     with pytest.raises(PlaygroundError, match=sentence):
         sweep.asked_for(fakes.PAIRS, {**SWEEP, **changes})
+
+
+def test_values_are_read_from_text():
+    assert sweep.read("0, 2 4") == (0, 2, 4)
+    with pytest.raises(PlaygroundError, match="are not numbers"):
+        sweep.read("1, x")
 
 
 def test_a_wrong_rule_is_a_lane_of_its_own():

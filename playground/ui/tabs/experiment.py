@@ -117,6 +117,7 @@ def wire(
 
     async def watch(name: str) -> AsyncGenerator[Any, None]:
         if not name:
+            yield gr.skip(), gr.skip()  # a generator without a value would empty them
             return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from playground.errors import check
 from playground.experiments.work import Lossless
 from playground.lane import LOSSY_RULES, assisted_lane, lossy
 from playground.presets import Pair
@@ -77,5 +78,7 @@ def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Loss
     pair = prompts.chosen_pair(pairs, asked["pair"])
     name, questions = prompts.asked_questions(asked)
     lanes = [assisted_lane(pair, drafter) for drafter in asked["drafters"] or pair.drafters]
-    lanes += [lossy(lane, rule) for lane in lanes for rule in asked["rules"]]
+    rules = asked["rules"] or ()
+    check(set(rules) <= {*LOSSY_RULES}, f"The rules that are wrong on purpose are {', '.join(LOSSY_RULES)}.")
+    lanes += [lossy(lane, rule) for lane in lanes for rule in rules]
     return Lossless(pair, tuple(lanes), tuple(questions), draws=int(asked["draws"])), f"{name} on {pair.title}"

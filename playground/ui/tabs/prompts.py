@@ -12,6 +12,7 @@ from gradio.components import Component
 from playground.errors import PlaygroundError, check
 from playground.experiments import questions
 from playground.experiments.questions import Question
+from playground.lane import Request
 from playground.presets import Pair, load_suites
 from playground.settings import SETTINGS
 from playground.ui.controls import QUIET, drafter_choices, slider
@@ -20,7 +21,7 @@ from playground.ui.fits import Fits
 OWN_FILE = "own"
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
 NEW_TOKENS = 64  # fewer than for one prompt: there are many
-RUNS = 3
+RUNS, MOST_RUNS = 3, 10
 
 
 def pair_control(fits: Fits, default: Pair) -> gr.Dropdown:
@@ -32,15 +33,15 @@ def suite_controls() -> dict[str, Component]:
     """Which prompts; to be laid out in a row."""
     suites, _ = load_suites()
     choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
-    source = gr.Dropdown(
+    suite = gr.Dropdown(
         [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label="Prompts", info="every lane answers all"
     )
     file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
-    source.change(
-        lambda name: gr.update(visible=name == OWN_FILE), source, file, queue=False, show_progress="hidden",
+    suite.change(
+        lambda name: gr.update(visible=name == OWN_FILE), suite, file, queue=False, show_progress="hidden",
         api_visibility="private",
     )  # fmt: skip
-    return {"source": source, "file": file}
+    return {"suite": suite, "file": file}
 
 
 def drafters_control(pair: gr.Dropdown, pairs: Mapping[str, Pair], default: Pair) -> gr.Dropdown:
@@ -74,24 +75,31 @@ REPEATS: dict[str, Callable[[], Component]] = {
     "max_new_tokens": lambda: slider("max_new_tokens", NEW_TOKENS),
     "temperature": lambda: slider("temperature"),
     "runs": lambda: gr.Slider(
-        1, 10, RUNS, step=1, label="Runs", info="of each prompt in each lane; the median counts", buttons=[]
+        1, MOST_RUNS, RUNS, step=1, label="Runs", info="of each prompt in each lane; the median counts", buttons=[]
     ),
-    "seed": lambda: gr.Number(0, label="Order", info="seed of the lanes' shuffled order", precision=0, minimum=0),
+    "order_seed": lambda: gr.Number(0, label="Order", info="seed of the lanes' shuffled order", precision=0, minimum=0),
 }
 
 
 def asked_questions(asked: Mapping[str, Any], turns: int | None = None) -> tuple[str, list[Question]]:
-    """What the prompts are called, and the prompts, with at most so many turns; None for all.
+    """What the prompts are called, and the prompts, with at most so many turns; None for all. `asked`: a suite, a file,
+    or the texts themselves as `prompts`.
 
     Raises:
-        PlaygroundError: no file was chosen, or it is no suite.
+        PlaygroundError: no file was chosen, it is no suite, or a prompt is empty.
     """
-    source, suites = asked["source"], load_suites()[0]
+    settings: dict[str, Any] = {
+        "max_new_tokens": int(asked["max_new_tokens"]),
+        "temperature": float(asked.get("temperature", 0)),
+    }
+    if own := asked.get("prompts"):
+        check(all(text.strip() for text in own), "A prompt is empty. Leave it out.")
+        return "own prompts", [Question("own", Request(text, **settings)) for text in own]
+    source, suites = asked["suite"], load_suites()[0]
     check(source in (*suites, OWN_FILE), f"There is no suite {source!r}. Choose one of {', '.join(suites)}.")
     if source == OWN_FILE:
         check(bool(asked["file"]), "Choose a file with your prompts, or another suite.")
         source = str(asked["file"])
-    settings = {"max_new_tokens": int(asked["max_new_tokens"]), "temperature": float(asked.get("temperature", 0))}
     per_category = int(asked["per_category"]) if asked["per_category"] else None
     return Path(source).stem, questions.questions(source, per_category, settings, turns=turns)
 

@@ -68,7 +68,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         drafters = prompts.drafters_control(pair, pairs, default)
         suite = prompts.suite_controls()
     with gr.Accordion("Advanced: how many prompts, length, temperature, order", open=False, elem_id="advanced"):
-        repeats = prompts.repeat_controls("per_category", "max_new_tokens", "temperature", "seed")
+        repeats = prompts.repeat_controls("per_category", "max_new_tokens", "temperature", "order_seed")
     buttons = experiment.buttons()
     panel = experiment.panel(KIND, *buttons)
     controls = {"pair": pair, "drafters": drafters, **suite, **repeats}
@@ -88,4 +88,4 @@ def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Reco
     pair = prompts.chosen_pair(pairs, asked["pair"])
     name, questions = prompts.asked_questions(asked, turns=1)
     lanes = candidates(pair, asked["drafters"])
-    return Recommend(pair, tuple(lanes), tuple(questions), int(asked["seed"] or 0)), f"{name} on {pair.title}"
+    return Recommend(pair, tuple(lanes), tuple(questions), int(asked["order_seed"] or 0)), f"{name} on {pair.title}"

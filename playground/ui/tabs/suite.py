@@ -65,5 +65,5 @@ def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Suit
     pair = prompts.chosen_pair(pairs, asked["pair"])
     name, questions = prompts.asked_questions(asked)
     lanes = [assisted_lane(pair, drafter) for drafter in asked["drafters"] or pair.drafters]
-    work = Suite(pair, tuple(lanes), tuple(questions), int(asked["runs"]), int(asked["seed"] or 0))
+    work = Suite(pair, tuple(lanes), tuple(questions), int(asked["runs"]), int(asked["order_seed"] or 0))
     return work, f"{name} on {pair.title}"

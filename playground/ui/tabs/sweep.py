@@ -58,7 +58,8 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
     controls = {"pair": pair, "drafter": drafter, "axis": axis, "values": values, **suite, **repeats}
 
     def work(*given: Any) -> tuple[Sweep, str]:
-        return asked_for(pairs, dict(zip(controls, given, strict=True)))
+        asked = dict(zip(controls, given, strict=True))
+        return asked_for(pairs, {**asked, "values": read(asked["values"])})
 
     experiment.wire(page, KIND, panel, experiments, list(controls.values()), work)
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
@@ -70,7 +71,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
 
 
 def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Sweep, str]:
-    """The sweep that these values ask for, and its title.
+    """The sweep that these values ask for, and its title. `values`: None for some over the setting's range.
 
     Raises:
         PlaygroundError: a value cannot be used.
@@ -80,9 +81,9 @@ def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Swee
     lane = assisted_lane(pair, asked["drafter"])
     if axis == "lookahead":  # under another policy it is a bound, not the length of the drafts
         lane = replace(lane, policy="constant")
-    values = _read(asked["values"])
+    values = tuple(sweep.DEFAULTS[axis] if asked["values"] is None else asked["values"])
     sweep.lanes_of(lane, axis, values)  # raises here and not in the middle
-    work = Sweep(pair, lane, axis, values, tuple(questions), int(asked["runs"]), int(asked["seed"] or 0))
+    work = Sweep(pair, lane, axis, values, tuple(questions), int(asked["runs"]), int(asked["order_seed"] or 0))
     return work, f"{view.NAMES[axis]} of {lane.drafter} on {pair.title}, {name}"
 
 
@@ -90,7 +91,10 @@ def _listed(axis: Any) -> str:
     return ", ".join(f"{value:g}" for value in sweep.DEFAULTS[axis])
 
 
-def _read(text: str) -> tuple[float, ...]:
+def read(text: str) -> tuple[float, ...]:
+    """Raises:
+    PlaygroundError: they are not numbers.
+    """
     try:
         return tuple(float(value) for value in text.replace(",", " ").split())
     except ValueError:
