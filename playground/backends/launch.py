@@ -57,7 +57,7 @@ class Running:
         """
         since = time.monotonic()
         try:
-            while not self._healthy():
+            while not self.healthy():
                 seconds = time.monotonic() - since
                 progress(Progress(f"Starting the server at {self.url}: {seconds:.0f} s"))
                 if self.process.poll() is not None:
@@ -86,7 +86,8 @@ class Running:
                 self.process.wait(timeout=10)
                 break
 
-    def _healthy(self) -> bool:
+    def healthy(self) -> bool:
+        """Whether it answers, and is ready for requests."""
         with suppress(httpx.HTTPError):
             return httpx.get(f"{self.url}/health", timeout=2, trust_env=False).status_code == 200
         return False

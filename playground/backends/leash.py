@@ -22,7 +22,8 @@ def main() -> None:
 
 
 def _end_with_input(program: subprocess.Popen) -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1):  # not through its buffer, whose lock would outlive `main`
+        pass
     os.killpg(0, signal.SIGTERM)
     try:
         program.wait(timeout=PATIENCE_S)

@@ -179,12 +179,13 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     made["system"].render()
     made["chat_template"] = gr.Checkbox(Request.chat_template, **words("chat_template"))
     with gr.Row(elem_classes="controls", visible=not access.public):
-        made["server"] = gr.Textbox(
-            label="Server", placeholder="http://127.0.0.1:8082", max_lines=1, elem_id="server",
-            info="llama-server or vLLM that you run; Run adds its lane. The tab Servers starts one",
+        address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
+        made["server"] = gr.Dropdown(
+            label="Server", elem_id="server", **address,
+            info="address of a llama-server or vLLM; Run adds its lane. The tab Servers starts one",
         )  # fmt: skip
-        made["baseline_server"] = gr.Textbox(
-            label="Baseline server", placeholder="http://127.0.0.1:8081", max_lines=1, elem_id="baseline-server",
+        made["baseline_server"] = gr.Dropdown(
+            label="Baseline server", elem_id="baseline-server", **address,
             info="what to compare with instead of the standard lane; with both, only the servers run",
         )  # fmt: skip
         made["model"] = gr.Textbox(

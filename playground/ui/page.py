@@ -26,6 +26,7 @@ from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
+from playground.ui.own_servers import OwnServers
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
 from playground.ui.readers import address_of
@@ -70,6 +71,7 @@ def build(
     queue = DeviceQueue()
     events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue)
     history = history or History(None)
+    own = OwnServers()
     experiments = Experiments(Jobs(history, events.start_long, queue), history, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": access.limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
@@ -82,7 +84,7 @@ def build(
         for problem in problems or []:
             gr.HTML(panels.status(access.told(problem), "error"))
         recorded = Screen.recorded()
-        asked, own, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
+        asked, settings, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
         finished = _wire(page, events, asked, outputs, waiting, recorded, pairs)
         run, _, every, *_ = outputs.buttons
         stage: Any = outputs.stage
@@ -116,7 +118,9 @@ def build(
             end.then(listed_again, None, asked["pair"], **shown)
             end.then(ready, None, model, **shown)
         _fill_from_address(page, asked, pairs, default)
-        own_settings.wire(own, asked, pairs, store.sampling_defaults, [loaded, *finished])
+        addresses = [asked["server"], asked["baseline_server"]]
+        page.load(lambda: [gr.update(choices=own.urls())] * 2, None, addresses, **shown)
+        own_settings.wire(settings, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
         tools.publish(page, experiments, pairs)
     tabs: dict[str, Callable[[], None]] = {
@@ -124,7 +128,7 @@ def build(
         "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
         "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
-        "Servers": lambda: servers.build(page, access),
+        "Servers": lambda: servers.build(page, access, own),
         "History": lambda: past.build(page, experiments),
     }
     for name, tab in tabs.items():

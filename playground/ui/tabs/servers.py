@@ -21,7 +21,8 @@ from playground.metrics.load import Answered, Level, Limits
 from playground.metrics.serving import Window
 from playground.progress import Progress
 from playground.ui import panels
-from playground.ui.tabs import markup, prompts
+from playground.ui.own_servers import OwnServers
+from playground.ui.tabs import markup, prompts, server_start
 from playground.ui.tabs.server_runs import ServerRuns
 from playground.views import load as load_view
 from playground.views import serving
@@ -31,9 +32,8 @@ INTRO = (
     "to see at how many users speculation stops paying."
 )
 START = (
-    "No server yet? This starts llama.cpp on the starter, on this machine only: standard decoding in one terminal, the "
-    "same with prompt lookup in a second. To see its lane beside the local ones, type its address on Compare, under "
-    f"Advanced. A server's key is read from the environment variable {KEY}."
+    "Or in two terminals, at ports of your choice; docs/servers.md has vLLM and other models. A server's key is read "
+    f"from the environment variable {KEY}."
 )
 COMMANDS = """\
 pip install xllamacpp
@@ -47,18 +47,22 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 Updates = AsyncGenerator[tuple[Any, ...], None]
 
 
-def build(page: gr.Blocks, access: Access) -> None:
+def build(page: gr.Blocks, access: Access, own: OwnServers) -> None:
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
         gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
         return
+    changed = server_start.build(page, own)
     commands = _pre(COMMANDS, "Commands that start a server")
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
-    _monitor_section(page, ServerRuns(access))
+    url = _monitor_section(page, ServerRuns(access))
+    for event in changed:
+        event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **PRIVATE)
     _load_section(page, ServerRuns(access))
 
 
-def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> None:
+def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
+    """Returns the box for the address."""
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         url = _address("Server", ASSISTED, "llama-server (with --metrics) or vLLM", "monitor-url")
@@ -72,6 +76,7 @@ def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> None:
         return monitored(runs, session, url, every_s or EVERY_S)
 
     _wire(page, runs, watch, run, stop, [url, every], [shown, *charts, lines, run, stop])
+    return url
 
 
 def _load_section(page: gr.Blocks, runs: ServerRuns) -> None:
