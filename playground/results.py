@@ -12,6 +12,7 @@ from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed
+from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
@@ -248,18 +249,42 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class LoadResult:
+    """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
+    share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
+    of each; `seed`: of the moments in open loop. `rows`: every request of the levels that ended. `points` and `gains`
+    are computed from them."""
+
+    environments: tuple[Environment, ...]
+    request: Request
+    lanes: tuple[Lane, ...]
+    levels: tuple[under_load.Level, ...]
+    requests: int
+    seed: int
+    limits: under_load.Limits
+    rows: tuple[under_load.Answered, ...]
+    points: tuple[under_load.Point, ...]
+    gains: tuple[under_load.Gain, ...]
+
+    @property
+    def failures(self) -> tuple[under_load.Answered, ...]:
+        return tuple(row for row in self.rows if row.error)
+
+
+@dataclass(frozen=True)
 class BenchResult:
     environment: Environment
     results: tuple[Measurement, ...]
 
 
-Result = SuiteResult | SweepResult | LosslessResult | Recommendation | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless or bench wrote."
+Result = SuiteResult | SweepResult | LosslessResult | Recommendation | LoadResult | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, load or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
     "lossless": LosslessResult,
     "recommend": Recommendation,
+    "load": LoadResult,
     "bench": BenchResult,
 }
 

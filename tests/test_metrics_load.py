@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from playground import results
+from playground.lane import Lane, Request
 from playground.metrics.load import Answered, Level, Limits, crossing, gains, is_good, points
 from playground.metrics.serving import Counts, Reading, window
-from playground.views import load, serving
+from playground.results import LoadResult
+from playground.trace import Environment
+from playground.views import load, page_report, serving
 
 LIMITS = Limits(ttft_s=0.5, tpot_s=0.1)
 
@@ -15,6 +19,16 @@ def answered(level: int, lane: str, number: int, ttft: float = 0.2, tpot: float 
     """An answer of 1 + 2 + 2 tokens."""
     arrivals = ((ttft, 1), (ttft + 2 * tpot, 2), (ttft + 4 * tpot, 2))
     return Answered(Level(concurrency=level), lane, number, 0, sent, arrivals, **more)
+
+
+def result_of(rows, *lanes: str) -> LoadResult:
+    """A load test of these lanes, the baseline first."""
+    where = Environment({"vllm": "0.32"}, None, None, "a server", None, None, (), "")
+    levels = tuple(dict.fromkeys(row.level for row in rows))
+    return LoadResult(
+        tuple(where for _ in lanes), Request("x"), tuple(Lane(name, "model") for name in lanes), levels, 8, 0, LIMITS,
+        tuple(rows), tuple(points(rows, LIMITS)), tuple(gains(rows, lanes[0])),
+    )  # fmt: skip
 
 
 def test_the_figures_of_one_request():
@@ -58,17 +72,22 @@ def test_the_speed_up_is_of_the_requests_that_both_lanes_answered():
     at = crossing(found)
     assert 1 < at < 4
     assert crossing(found[:1]) is None
-    said = load.verdict(rows, "base")
-    assert f"stops paying at about {at:.1f} users" in said[0]
-    assert load.verdict(rows[:17], "base")[0].endswith("Speculation pays at these levels: 1.")
-    assert load.verdict(rows[:16], "base")[0].endswith("Too few requests to tell: send 8 or more of each level.")
-    assert load.verdict(rows[17:], "base")[0].endswith("Speculation pays at none of these levels.")
+
+    def verdict(rows) -> str:
+        return load.findings(result_of(rows, "base", "spec"))[0]
+
+    assert verdict(rows) == f"Speculation stops paying at about {at:.1f} users."
+    assert verdict(rows[:17]) == "Speculation pays at these levels: 1."
+    assert verdict(rows[:16]) == "Too few requests to tell: send 8 or more of each level."
+    assert verdict(rows[17:]) == "Speculation pays at none of these levels."
 
 
 def test_failed_requests_are_counted_in_words():
     rows = [answered(1, "a", 0), Answered(Level(concurrency=1), "a", 1, 0, 0.0, (), error="The server hangs.")]
-    assert "1 of 2 requests failed. The first: The server hangs." in load.verdict(rows, "a")
-    assert "| a | 1 | 1, 1 failed |" in load.table(rows, LIMITS).markdown()
+    result = result_of(rows, "a")
+    assert "1 of 2 requests failed. The first: The server hangs." in load.findings(result)
+    assert "| a | 1 | 1, 1 failed |" in load.text(result)
+    assert results.from_json(results.to_json(result)) == result
 
 
 def test_a_level_without_an_answer_has_no_figures():
@@ -77,13 +96,17 @@ def test_a_level_without_an_answer_has_no_figures():
 
 
 def test_the_charts_have_a_line_for_each_lane():
-    rows = [answered(level, lane, n) for level in (1, 4) for lane in ("base", "<b>spec") for n in range(8)]
-    pareto, speedup, latency = load.pareto(rows, LIMITS), load.speedup(rows, "base"), load.latency(rows, LIMITS)
+    names = "base", "<b>spec"
+    rows = [answered(level, lane, n, tpot=0.01 * level) for level in (1, 4) for lane in names for n in range(8)]
+    rows += [answered(9, name, n, tpot=tpot) for name, tpot in zip(names, (0.05, 0.06), strict=True) for n in range(8)]
+    result = result_of(rows, *names)
+    pareto, speedup, latency = load.pareto(result), load.speedup(result), load.latency(result)
     assert [trace.name for trace in pareto.data] == ["base", "&lt;b&gt;spec"]
-    assert list(speedup.data[0].x) == [1, 4] and list(speedup.data[0].y) == pytest.approx([1, 1])
+    assert list(speedup.data[0].x) == [1, 4, 9] and list(speedup.data[0].y)[:2] == pytest.approx([1, 1])
+    assert speedup.data[1].name == "1.0 at about 4.0" and list(speedup.data[1].y) == [1]
     assert len(latency.data) == 4
-    page = load.page(rows, LIMITS, "base")
-    assert page.startswith("<!doctype html>") and "<b>spec" not in page
+    page = page_report.build(result, "mine")
+    assert page.startswith("<!doctype html>") and "<b>spec" not in page and "Time to first token" in page
 
 
 def reading(seconds: float, drafts=10, drafted=50, accepted=20, at=(10, 5), tokens=100, running=1, waiting=0):

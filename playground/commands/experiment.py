@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.results import Result
 
 
-def run(work: Experiment, title: str, *, device: str, again: bool) -> Result:
+def run(work: Experiment, title: str, *, again: bool, device: str = "auto") -> Result:
     """Runs it as a job, which the history lists. Exits with 130 if it was stopped.
 
     Args:
-        device: as `LocalBackend` takes it.
         again: begin anew, also if the same was stopped before.
+        device: as `LocalBackend` takes it.
 
     Raises:
         PlaygroundError: it failed.
@@ -35,8 +35,8 @@ def run(work: Experiment, title: str, *, device: str, again: bool) -> Result:
 
     store, history = ModelStore(), open_history()
 
-    def start(pair: Pair, work: Work) -> BackgroundRun:
-        backends = {LOCAL: LocalBackend(store, pair, device=device)}
+    def start(pair: Pair | None, work: Work) -> BackgroundRun:
+        backends = {LOCAL: LocalBackend(store, pair, device=device)} if pair else {}
         return BackgroundRun(lambda stop, emit: work(backends, stop=stop, emit=emit))
 
     jobs = Jobs(history, start, DeviceQueue())

@@ -57,11 +57,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "charts.",
     )
     report.set_defaults(command=_report)
-    report.add_argument(
-        "file",
-        type=Path,
-        help="what `--json` of suite, sweep, recommend, lossless or compare wrote, or a suite's record",
-    )
+    report.add_argument("file", type=Path, help="what `--json` wrote, or a suite's record")
     report.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the page to write")
 
 
@@ -85,7 +81,7 @@ def _line(entry: Entry) -> str:
 def _show(options: argparse.Namespace) -> None:
     from playground import export, results
     from playground.trace import Comparison
-    from playground.views import lossless, recommend, suite, sweep, table
+    from playground.views import load, lossless, recommend, suite, sweep, table
 
     result = _kept(_history(), options.id)
     if options.json:
@@ -101,6 +97,8 @@ def _show(options: argparse.Namespace) -> None:
         print(lossless.text(result))
     elif isinstance(result, results.Recommendation):
         print(recommend.text(result))
+    elif isinstance(result, results.LoadResult):
+        print(load.text(result))
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -8,10 +8,16 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from playground.commands.arguments import DEFAULT, add_model_name, add_settings, check_writable, positive, write
-from playground.experiments.events import Event, Progress
+from playground.commands.arguments import (
+    DEFAULT,
+    add_model_name,
+    add_settings,
+    check_writable,
+    positive,
+    positive_number,
+    write,
+)
 
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
 
@@ -21,6 +27,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "load",
         help="a suite at several concurrencies through servers: where does speculation stop paying?",
         description="Sends the prompts of a suite to one server or two, at several levels of load; docs/servers.md.",
+        epilog="Each level is written to disk as it ends: Ctrl-C stops, and the same command goes on where it was "
+        "stopped. Exit code 0: all requests were answered; 1: some failed; 2: it cannot be run; 130: it was stopped.",
     )
     load.set_defaults(command=_load)
     load.add_argument("--server", metavar="URL", required=True, help="the server to measure")
@@ -35,25 +43,23 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--concurrency", nargs="+", type=positive, metavar="N", help="users at the same time (default: 1 2 4 8 16 32)"
     )
     how.add_argument(
-        "--rate", nargs="+", type=_number, metavar="X", help="requests a second, at random moments, instead"
+        "--rate", nargs="+", type=positive_number, metavar="X", help="requests a second, at random moments, instead"
     )
     load.add_argument(
         "--requests", type=positive, default=16, metavar="N", help=f"of each level, at least one a user {DEFAULT}"
     )
     add_settings(load, "max_new_tokens", "temperature")
     load.add_argument(
-        "--ttft-limit", type=_number, default=1.0, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
+        "--ttft-limit", type=positive_number, default=1.0, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
     )
     load.add_argument(
-        "--tpot-limit", type=_number, default=0.1, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
+        "--tpot-limit", type=positive_number, default=0.1, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
     )
     load.add_argument("--seed", type=int, default=0, metavar="N", help=f"of the moments of --rate {DEFAULT}")
-    load.add_argument(
-        "--rows", type=Path, metavar="FILE", help="keep every request in FILE, and go on with it after a stop"
-    )
-    load.add_argument("--traces", type=Path, metavar="FILE", help="write the trace of every answer, one per line")
-    load.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    load.add_argument("--html", type=Path, metavar="FILE", help="write the charts to FILE")
+    load.add_argument("--again", action="store_true", help="begin anew, also if it was stopped before")
+    load.add_argument("--traces", type=Path, metavar="FILE", help="add the trace of every answer to FILE, one per line")
+    load.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
+    load.add_argument("--html", type=Path, metavar="FILE", help="write a report with charts to FILE")
 
     monitor = commands.add_parser(
         "monitor",
@@ -62,67 +68,51 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     monitor.set_defaults(command=_monitor)
     monitor.add_argument("url", metavar="URL", help="llama-server (started with --metrics) or vLLM")
-    monitor.add_argument("--every", type=_number, default=5.0, metavar="S", help=f"seconds between lines {DEFAULT}")
+    monitor.add_argument(
+        "--every", type=positive_number, default=5.0, metavar="S", help=f"seconds between lines {DEFAULT}"
+    )
     monitor.add_argument("--count", type=positive, metavar="N", help="end after N lines (default: Ctrl-C)")
     monitor.add_argument("--json", action="store_true", help="print each line as JSON")
 
 
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
 def _load(options: argparse.Namespace) -> None:
-    from playground import export
-    from playground.backends.connect import server_lanes
-    from playground.experiments import load
-    from playground.experiments.load_record import Record
+    from playground import results
+    from playground.backends.connect import Servers
+    from playground.commands import experiment
+    from playground.experiments.load import Plan
     from playground.experiments.questions import questions
-    from playground.metrics.load import Level, Limits, gains, points
-    from playground.trace import Trace
-    from playground.views import load as views
+    from playground.experiments.work import Load
+    from playground.metrics.load import Level, Limits
+    from playground.results import LoadResult
+    from playground.views import load, page_report
 
-    for path in (options.rows, options.traces, options.json, options.html):
+    for path in (options.traces, options.json, options.html):
         check_writable(path)
     settings = {"max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     asked = questions(options.suite, options.per_category, settings)
-    if options.rate:
-        levels = tuple(Level(rate=rate) for rate in options.rate)
+    concurrencies = () if options.rate else options.concurrency or CONCURRENCIES
+    levels = [Level(rate=rate) for rate in options.rate or ()] + [Level(concurrency=n) for n in concurrencies]
+    work = Load(
+        Servers(options.server, options.baseline_server or "", options.model),
+        tuple(asked),
+        Plan(tuple(dict.fromkeys(levels)), options.requests, options.seed),
+        Limits(options.ttft_limit, options.tpot_limit),
+        traces=str(options.traces.absolute()) if options.traces else "",
+    )
+    title = work.title(options.suite)
+    result = experiment.run(work, title, again=options.again)
+    assert isinstance(result, LoadResult)
+    document = json.dumps(results.to_json(result), indent=1)
+    if options.json == Path("-"):
+        print(document)
     else:
-        levels = tuple(Level(concurrency=n) for n in options.concurrency or CONCURRENCIES)
-    lanes, backends = server_lanes([*filter(None, (options.baseline_server, options.server))], options.model)
-    traces: list[Trace] = []
-    stop = threading.Event()
-    plan = load.Plan(levels, options.requests, options.seed)
-    keep = traces.append if options.traces else lambda trace: None
-    record = Record(options.rows) if options.rows else None
-    answered = load.run(lanes, asked, backends, plan, record=record, stop=stop, emit=_say, trace=keep)
-    limits = Limits(options.ttft_limit, options.tpot_limit)
-    if options.traces:
-        write(options.traces, "\n".join(json.dumps(export.trace_to_json(trace)) for trace in traces))
-    if options.json:
-        figures: dict[str, Any] = {
-            "limits": asdict(limits),
-            "points": [asdict(point) for point in points(answered, limits)],
-            "gains": [asdict(gain) for gain in gains(answered, lanes[0].name)],
-            "environments": [asdict(backends[lane.backend].describe(lane)) for lane in lanes],
-        }
-        write(options.json, json.dumps(figures, indent=1))
+        if options.json:
+            write(options.json, document)
+        print(load.text(result))
     if options.html:
-        write(options.html, views.page(answered, limits, lanes[0].name))
-    print(f"{views.table(answered, limits).markdown()}\n\n{views.definitions(limits)}")
-    for sentence in views.verdict(answered, lanes[0].name):
-        print(sentence)
-
-
-def _say(event: Event) -> None:
-    if isinstance(event, Progress):
-        print(event.label, file=sys.stderr)
+        write(options.html, page_report.build(result, title))
+    if result.failures:
+        sys.exit(1)
 
 
 def _monitor(options: argparse.Namespace) -> None:

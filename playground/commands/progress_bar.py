@@ -43,6 +43,8 @@ class progress_bar:
                 self._say(f"playground: left out {lane.name}: {reason}")
             case events.PromptDone():
                 self._say(_prompt(event))
+            case events.LevelDone():
+                self._say(_level(event))
             case events.RoundDone(_, round_):
                 self._bars.advance(self._task, len(round_.tokens))
 
@@ -54,9 +56,21 @@ def _prompt(event: events.PromptDone) -> str:
     """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"; before it the stage, if there are several."""
     failure = event.result.failure
     speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
-    left = f"; about {_duration(event.left_s)} left" if event.left_s else ""
+    said = failure.reason if failure else speedups
     stage = f"{event.stage}, " if event.stage else ""
-    return f"{stage}{event.number} of {event.total}, {event.category}: {failure.reason if failure else speedups}{left}"
+    return f"{stage}{event.number} of {event.total}, {event.category}: {said}{_left(event)}"
+
+
+def _level(event: events.LevelDone) -> str:
+    """Such as "3 of 12, vLLM: ngram at 2 users: 16 answered, 41.2 tok/s in all; about 4 min left"."""
+    point = event.points[-1]
+    failed = f", {point.failed} failed" if point.failed else ""
+    said = f"{point.requests} answered{failed}, {point.tokens_per_s:.1f} tok/s in all"
+    return f"{event.number} of {event.total}, {point.lane} at {point.level.words}: {said}{_left(event)}"
+
+
+def _left(event: events.PartDone) -> str:
+    return f"; about {_duration(event.left_s)} left" if event.left_s else ""
 
 
 def _duration(seconds: float) -> str:

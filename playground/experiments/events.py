@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground.lane import Lane
+from playground.metrics.load import Point
 from playground.progress import Progress
 from playground.results import QuestionResult, Result
 from playground.trace import Comparison, Round, Trace
@@ -58,10 +59,22 @@ class PromptDone:
 
 
 @dataclass(frozen=True)
+class LevelDone:
+    """A level of a load test has gone through a lane. `number` of `total` are done, and gave `points`, the newest last;
+    `left_s`: as in `PromptDone`."""
+
+    number: int
+    total: int
+    points: tuple[Point, ...]
+    left_s: float
+
+
+@dataclass(frozen=True)
 class ResultReady:
     """An experiment has ended; of one that was stopped, what was finished."""
 
     result: Result
 
 
-Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PromptDone | ResultReady
+PartDone = PromptDone | LevelDone
+Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PartDone | ResultReady

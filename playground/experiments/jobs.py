@@ -15,7 +15,7 @@ from playground import export, results, validation
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError, check
 from playground.experiments.background import Run
-from playground.experiments.events import Event, Progress, PromptDone, ResultReady
+from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady
 from playground.experiments.history import COMPARE, Entry, History, Status
 from playground.experiments.work import EXPERIMENTS, Experiment
 from playground.presets import Pair
@@ -43,11 +43,11 @@ class Jobs:
     """The experiments of this process.
 
     Args:
-        start: starts work on a pair.
+        start: starts work on a pair; on None what servers alone decode.
         queue: where it waits for the device.
     """
 
-    def __init__(self, history: History, start: Callable[[Pair, Experiment], Run], queue: DeviceQueue) -> None:
+    def __init__(self, history: History, start: Callable[[Pair | None, Experiment], Run], queue: DeviceQueue) -> None:
         self._history, self._start, self._queue = history, start, queue
         self._jobs: dict[str, _Job] = {}
 
@@ -165,6 +165,8 @@ class Jobs:
             case PromptDone():
                 self._note(name, "running", fraction=event.fraction)
                 event = replace(event, result=replace(event.result, traces=()))  # they are in the record
+            case LevelDone(number, total):
+                self._note(name, "running", fraction=number / total)
             case ResultReady(result):
                 self._note(name, "running", result=results.to_json(result))
         job.events.append(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +11,24 @@ from typing import Protocol
 
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers, connected
-from playground.experiments import compare, lossless, recommend, suite, sweep
+from playground.experiments import compare, load, load_record, lossless, recommend, suite, sweep
 from playground.experiments.events import Event, Finished, Progress, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
+from playground.export import trace_to_json
 from playground.lane import Lane, Request, standard_lane
+from playground.metrics.load import Limits
 from playground.presets import Pair
-from playground.results import Axis, Result, SuiteResult, SweepResult
-from playground.trace import Comparison
+from playground.results import Axis, LoadResult, Result, SuiteResult, SweepResult
+from playground.trace import Comparison, Trace
 
 
 class Work(Protocol):
     """Runs lanes when it is called, and emits events, of which `Finished` holds the result."""
 
     @property
-    def lanes(self) -> Sequence[Lane]: ...
+    def lanes(self) -> Sequence[Lane]:
+        """Those that are known before it runs; a server tells its own."""
 
     @property
     def tokens(self) -> int:
@@ -40,7 +44,8 @@ class Experiment(Work, Protocol):
     `ResultReady` at the end, also of what was finished when it was stopped. `record`: its path; "" for none."""
 
     @property
-    def pair(self) -> Pair: ...
+    def pair(self) -> Pair | None:
+        """None where servers alone decode: then it is called without backends."""
 
     @property
     def record(self) -> str: ...
@@ -230,11 +235,66 @@ class Recommend:
         return [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
 
 
+@dataclass(frozen=True)
+class Load:
+    """As `load.run`, through `servers`. `traces`: a file that takes the trace of each answer, one per line; "" for
+    none."""
+
+    servers: Servers
+    questions: tuple[Question, ...]
+    plan: load.Plan
+    limits: Limits
+    traces: str = ""
+    record: str = ""
+
+    @property
+    def pair(self) -> None:
+        """None."""
+
+    def title(self, suite: str) -> str:
+        """Such as "examples at 1, 2, 4 users, 127.0.0.1:8081 and 127.0.0.1:8082"."""
+        *first, last = self.plan.levels
+        levels = ", ".join([*map(str, first), last.words])
+        return f"{suite} at {levels}, {' and '.join(url.partition('://')[2] or url for url in self.servers.urls)}"
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return ()
+
+    @property
+    def tokens(self) -> int:
+        requests = sum(map(self.plan.count, self.plan.levels))
+        most = max(question.request.max_new_tokens for question in self.questions)
+        return len(self.servers.urls) * requests * most
+
+    def __call__(
+        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
+    ) -> None:
+        lanes, servers, _ = self.servers.beside([])
+        record = load_record.Record(Path(self.record)) if self.record else None
+        try:
+            result = load.run(
+                lanes, self.questions, servers, self.plan, self.limits,
+                record=record, stop=stop, emit=emit, trace=_appender(self.traces),
+            )  # fmt: skip
+        finally:
+            for server in servers.values():
+                server.close()
+        if result:
+            emit(ResultReady(result))
+
+    def so_far(self) -> LoadResult | None:
+        if not Path(self.record).is_file():
+            return None
+        return load.load_result(*load_record.read(Path(self.record)), self.plan.levels, self.limits)
+
+
 EXPERIMENTS: dict[str, type[Experiment]] = {
     "suite": Suite,
     "sweep": Sweep,
     "lossless": Lossless,
     "recommend": Recommend,
+    "load": Load,
 }  # by the kind that the history names
 
 
@@ -250,6 +310,20 @@ def _on_record(path: str, questions: int | None = None) -> SuiteResult | None:
     return suite.suite_result(
         header, [result for result in results if questions is None or result.question < questions]
     )
+
+
+def _appender(path: str) -> Callable[[Trace], None]:
+    """Writes traces at the end of a file, from any thread."""
+    if not path:
+        return lambda trace: None
+    lock = threading.Lock()
+
+    def append(trace: Trace) -> None:
+        line = json.dumps(trace_to_json(trace))
+        with lock, Path(path).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    return append
 
 
 def _tokens(questions: Sequence[Question]) -> int:

@@ -26,6 +26,17 @@ class Level:
     concurrency: int | None = None
     rate: float | None = None
 
+    @property
+    def size(self) -> float:
+        return float(self.concurrency or self.rate or 0)
+
+    @property
+    def words(self) -> str:
+        """Such as "4 users"."""
+        if self.concurrency:
+            return f"{self.concurrency} user{'s' if self.concurrency > 1 else ''}"
+        return f"{self.rate:g} requests a second"
+
     def __str__(self) -> str:
         return f"{self.concurrency}" if self.concurrency else f"{self.rate:g}/s"
 
@@ -103,7 +114,7 @@ class Point:
 
     Attributes:
         requests, failed: answered as a whole; not.
-        duration_s: from the first request sent to the last token.
+        duration_s: from the first request sent to the last token; 0 if no token came.
         tokens_per_s: output tokens of all answers / duration_s.
         per_user: output tokens/s that a user sees: 1 / the median TPOT.
         requests_per_s: requests / duration_s.
@@ -139,7 +150,11 @@ def points(answered: Iterable[Answered], limits: Limits) -> list[Point]:
 def _point(level: Level, lane: str, group: Sequence[Answered], limits: Limits) -> Point:
     whole = [request for request in group if not request.error]
     ends = [request.sent_s + (request.latency_s if request.arrivals else 0) for request in group]
-    duration = max(ends) - min(request.sent_s for request in group) or math.inf
+    duration = max(ends) - min(request.sent_s for request in group)
+
+    def per_second(count: int) -> float:
+        return count / duration if duration else 0.0
+
     tpot = percentiles(request.tpot_s for request in whole)
     counted = [request for request in whole if request.drafted is not None]
     return Point(
@@ -148,10 +163,10 @@ def _point(level: Level, lane: str, group: Sequence[Answered], limits: Limits) -
         requests=len(whole),
         failed=len(group) - len(whole),
         duration_s=duration,
-        tokens_per_s=sum(request.tokens for request in whole) / duration,
+        tokens_per_s=per_second(sum(request.tokens for request in whole)),
         per_user=1 / tpot.p50 if tpot and tpot.p50 else None,
-        requests_per_s=len(whole) / duration,
-        goodput=sum(is_good(request, limits) for request in whole) / duration,
+        requests_per_s=per_second(len(whole)),
+        goodput=per_second(sum(is_good(request, limits) for request in whole)),
         ttft=percentiles(request.ttft_s for request in whole),
         tpot=tpot,
         chunk_gap=percentiles(gap for request in whole for gap in request.chunk_gaps_s),
@@ -213,7 +228,7 @@ def _timed(row: Answered) -> Timed:
 def crossing(gains: Sequence[Gain]) -> float | None:
     """The concurrency (or rate) at which a lane's speed-up falls through 1, on a line between the two levels around it
     over the logarithm of the concurrency. None if it does not."""
-    curve = sorted((float(gain.level.concurrency or gain.level.rate or 0), gain.speedup) for gain in gains)
+    curve = sorted((gain.level.size, gain.speedup) for gain in gains)
     for (x, a), (y, b) in itertools.pairwise(curve):
         if a >= 1 > b:
             return float(math.exp(math.log(x) + (a - 1) / (a - b) * (math.log(y) - math.log(x))))

@@ -256,12 +256,14 @@ class Events:
                 return replace(event, reason=self._access.told(event.reason))
         return event
 
-    def start_long(self, pair: Pair, work: Work) -> Run:
+    def start_long(self, pair: Pair | None, work: Work) -> Run:
         """Starts work that waits in the queue by itself, and that nobody needs to watch.
 
         Raises:
             PlaygroundError: the pair cannot run here, or needs a large download.
         """
+        if pair is None:
+            return BackgroundRun(lambda stop, emit: work({}, stop=stop, emit=emit))
         check_fit(pair, self._fit_of(pair), LARGE)
         if self._elsewhere:
             return self._elsewhere(pair, work)

@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from playground.access import OWN_MACHINE, Access
 from playground.errors import PlaygroundError
-from playground.experiments.events import PromptDone
+from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry, History
 from playground.experiments.jobs import Jobs
 from playground.experiments.work import Experiment
@@ -23,11 +23,11 @@ REFUSED = f"Long experiments would keep the device from the other visitors of th
 
 @dataclass(frozen=True)
 class View:
-    """An experiment as it is now. `done`: its prompts that have ended while this process ran it. `result`: once it has
+    """An experiment as it is now. `done`: its parts that have ended while this process ran it. `result`: once it has
     ended, as far as it got."""
 
     entry: Entry
-    done: tuple[PromptDone, ...] = ()
+    done: tuple[PartDone, ...] = ()
     result: Result | None = None
 
 
@@ -85,7 +85,7 @@ class Experiments:
         """
         self.allowed()
         entry = self._jobs.entry(name)
-        done = tuple(event for event in self._jobs.events(name) if isinstance(event, PromptDone))
+        done = tuple(event for event in self._jobs.events(name) if isinstance(event, (PromptDone, LevelDone)))
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
 
     async def watch(self, name: str) -> AsyncGenerator[View, None]:

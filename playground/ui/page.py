@@ -32,7 +32,7 @@ from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 from playground.ui.tabs import history as past
-from playground.ui.tabs import lossless, recommend, servers, suite, sweep
+from playground.ui.tabs import load, lossless, recommend, servers, suite, sweep
 
 TITLE = "Speculative Decoding Playground"
 TAGLINE = (
@@ -129,6 +129,7 @@ def build(
         "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
         "Servers": lambda: servers.build(page, access, own),
+        "Load": lambda: load.build(page, experiments),
         "History": lambda: past.build(page, experiments),
     }
     for name, tab in tabs.items():

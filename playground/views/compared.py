@@ -8,7 +8,18 @@ from typing import Any
 from playground import metrics
 from playground.errors import PlaygroundError
 from playground.lane import Request
-from playground.results import STANDARD, LosslessResult, Recommendation, Result, SuiteResult, Summary, SweepResult
+from playground.metrics.load import Gain
+from playground.results import (
+    STANDARD,
+    Interval,
+    LoadResult,
+    LosslessResult,
+    Recommendation,
+    Result,
+    SuiteResult,
+    Summary,
+    SweepResult,
+)
 from playground.trace import Comparison, Environment, Trace
 from playground.views import lossless
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
@@ -28,11 +39,13 @@ def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[s
         return comparison_settings(a, b), comparisons(a, b)
     if isinstance(a, LosslessResult) and isinstance(b, LosslessResult):
         return settings(a, b), verdicts(a, b)
+    if isinstance(a, LoadResult) and isinstance(b, LoadResult):
+        return load_settings(a, b), loads(a, b)
     first, second = _suite(a), _suite(b)
     if first is None or second is None:
         raise PlaygroundError(
-            "These two cannot be compared. Choose two comparisons, two lossless checks, or two suites, sweeps or "
-            "recommendations."
+            "These two cannot be compared. Choose two comparisons, two lossless checks, two load tests, or two suites, "
+            "sweeps or recommendations."
         )
     return settings(first, second), table(first, second)
 
@@ -54,6 +67,14 @@ def comparison_settings(a: Comparison, b: Comparison) -> list[str]:
     return _told(pairs, prompts_differ=x.request.prompt != y.request.prompt)
 
 
+def load_settings(a: LoadResult, b: LoadResult) -> list[str]:
+    """As `settings`."""
+    pairs: list[tuple[str, Any, Any]] = [("requests", a.requests, b.requests), *_asked(a.request, b.request)]
+    for x, y in zip(a.environments, b.environments, strict=False):
+        pairs += _where(x, y)
+    return _told(pairs, prompts_differ=a.request.prompt != b.request.prompt)
+
+
 def table(a: SuiteResult, b: SuiteResult) -> Table:
     """The pooled speed-up of each lane and category that both have. Intervals that overlap show no difference."""
     of_b = {(summary.lane, summary.category): summary for summary in b.summaries}
@@ -65,6 +86,13 @@ def comparisons(a: Comparison, b: Comparison) -> Table:
     """The figures of each lane that both have; where each has one lane beside the baseline, of those too."""
     columns = ("lane", "figure", *NAMES, "second ÷ first")
     return Table("Figures", columns, tuple(_figures(a, b)), numbers=3)
+
+
+def loads(a: LoadResult, b: LoadResult) -> Table:
+    """The speed-up of each lane at each level that both have. Intervals that overlap show no difference."""
+    of_b = {(gain.lane, gain.level): gain for gain in b.gains}
+    rows = tuple(_gains(gain, of_b[gain.lane, gain.level]) for gain in a.gains if (gain.lane, gain.level) in of_b)
+    return Table("Speed-up", ("lane", "level", *NAMES, "second ÷ first"), rows, numbers=3)
 
 
 def verdicts(a: LosslessResult, b: LosslessResult) -> Table:
@@ -88,10 +116,18 @@ def _suite(result: Result | Comparison) -> SuiteResult | None:
 
 def _row(pair: tuple[Summary, Summary]) -> tuple[str, ...]:
     a, b = pair
-    change = f"{b.overall / a.overall:.2f}"
-    if a.interval and b.interval and a.interval[0] <= b.interval[1] and b.interval[0] <= a.interval[1]:
+    return (a.lane, a.category, *_speedups(a.overall, a.interval, b.overall, b.interval))
+
+
+def _gains(a: Gain, b: Gain) -> tuple[str, ...]:
+    return (a.lane, str(a.level), *_speedups(a.speedup, a.interval, b.speedup, b.interval))
+
+
+def _speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> tuple[str, str, str]:
+    change = f"{b / a:.2f}"
+    if of_a and of_b and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
         change += f", {NO_DIFFERENCE}"
-    return (a.lane, a.category, ratio(a.overall, a.interval), ratio(b.overall, b.interval), change)
+    return ratio(a, of_a), ratio(b, of_b), change
 
 
 def _figures(a: Comparison, b: Comparison) -> Iterator[tuple[str, ...]]:

@@ -1,17 +1,18 @@
-"""A load test as a table, as sentences and as charts."""
+"""A load test as tables, as sentences and as charts."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from html import escape
 
 import plotly.graph_objects as go
-import plotly.io as pio
 
-from playground.metrics.load import Answered, Gain, Level, Limits, Percentiles, Point, crossing, gains, pays, points
+from playground.metrics.load import Gain, Limits, Percentiles, Point, crossing, pays
+from playground.results import LoadResult
 from playground.views import charts
-from playground.views.suite import Table
+from playground.views.suite import UNKNOWN, Table
 
 HEAD = (
     "lane", "level", "requests", "tok/s in all", "tok/s a user", "TTFT ms", "TPOT ms", "chunk gap ms", "goodput /s",
@@ -19,52 +20,86 @@ HEAD = (
 )  # fmt: skip
 
 
-def table(answered: Sequence[Answered], limits: Limits) -> Table:
-    """A line for each level and lane."""
-    found = sorted(points(answered, limits), key=lambda point: (_size(point.level), point.lane != answered[0].lane))
-    return Table("By level", HEAD, tuple(map(_cells, found)), numbers=len(HEAD) - 1)
+def text(result: LoadResult) -> str:
+    """For a terminal."""
+    tables = [by_level(result.points), definitions(result.limits)]
+    return "\n\n".join([setting(result), *(table.markdown() for table in tables), "\n".join(findings(result))])
 
 
-def definitions(limits: Limits) -> str:
+def setting(result: LoadResult) -> str:
+    """Servers, versions and settings."""
+    servers = "; ".join(
+        f"{where.device_name}, {', '.join(f'{name} {version}' for name, version in where.versions.items())}"
+        for where in result.environments
+    )
+    asked = result.request
+    how = f"moments by seed {result.seed}" if result.levels[0].rate else "at least one a user"
     return (
-        "TTFT, TPOT and chunk gap: median / 99th percentile. TPOT = (latency − TTFT) ÷ (tokens − 1), which AIPerf "
-        "calls inter-token latency; the chunk gap is what vLLM calls so. tok/s a user = 1 ÷ median TPOT. "
-        f"Goodput: requests a second with TTFT ≤ {1000 * limits.ttft_s:g} ms and TPOT ≤ {1000 * limits.tpot_s:g} ms."
+        f"{servers}; {asked.max_new_tokens} new tokens, temperature {asked.temperature:g}; "
+        f"{result.requests} requests of each level, {how}"
     )
 
 
-def verdict(answered: Sequence[Answered], baseline: str) -> list[str]:
-    """The speed-up of each other lane at each level, and where it falls through 1, as sentences."""
-    said = []
-    found = sorted(gains(answered, baseline), key=lambda gain: gain.lane)
-    for lane, group in itertools.groupby(found, key=lambda gain: gain.lane):
-        of_lane = list(group)
-        curve = ", ".join(f"{gain.speedup:.2f}× at {gain.level}{_interval(gain)}" for gain in of_lane)
-        unit = "users" if of_lane[0].level.concurrency else "requests a second"
-        paying = [str(gain.level) for gain in of_lane if pays(gain)]
-        at = crossing(of_lane)
-        if not all(gain.interval for gain in of_lane):
-            end = "Too few requests to tell: send 8 or more of each level."
-        elif not paying:
-            end = "Speculation pays at none of these levels."
-        elif at:
-            end = f"Speculation stops paying at about {at:.1f} {unit}."
-        else:
-            end = f"Speculation pays at these levels: {', '.join(paying)}."
-        said.append(f"{lane} against {baseline}: {curve}. {end}")
-    failed = [row for row in answered if row.error]
-    if failed:
-        said.append(f"{len(failed)} of {len(answered)} requests failed. The first: {failed[0].error}")
+def by_level(points: Sequence[Point]) -> Table:
+    """A line for each level and lane."""
+    baseline = points[0].lane
+    found = sorted(points, key=lambda point: (point.level.size, point.lane != baseline))
+    return Table("By level", HEAD, tuple(map(_cells, found)), numbers=len(HEAD) - 1)
+
+
+def definitions(limits: Limits) -> Table:
+    good = f"TTFT ≤ {1000 * limits.ttft_s:g} ms and TPOT ≤ {1000 * limits.tpot_s:g} ms"
+    rows = (
+        ("tok/s in all", "output tokens of whole answers ÷ (last token − first request)"),
+        ("tok/s a user", "1 ÷ median TPOT"),
+        ("TTFT", "first token − sent, median / 99th percentile"),
+        ("TPOT", "(last token − first token) ÷ (tokens − 1), median / 99th percentile: AIPerf's inter-token latency"),
+        ("chunk gap", "between two chunks of one or more tokens, median / 99th percentile: vLLM's inter-token latency"),
+        ("goodput", f"requests a second with {good}"),
+        ("speed-up", "pooled latency per token of the baseline ÷ the lane's, over requests that both answered"),
+    )
+    return Table("What the figures mean", ("figure", "definition"), rows, numbers=0)
+
+
+def findings(result: LoadResult) -> list[str]:
+    """Where speculation stops paying, the speed-up at each level, and what there is not: as sentences."""
+    baseline, said = result.lanes[0].name, []
+    for lane, group in itertools.groupby(sorted(result.gains, key=lambda gain: gain.lane), key=lambda gain: gain.lane):
+        gains = sorted(group, key=lambda gain: gain.level.size)
+        curve = ", ".join(f"{gain.speedup:.2f}× at {gain.level}{_interval(gain)}" for gain in gains)
+        said += [_verdict(gains), f"{lane} against {baseline}: {curve}."]
+    if not said:
+        said.append("Only one server has answered. A speed-up takes both.")
+    finished = {(point.level, point.lane) for point in result.points}
+    missing = [level for level in result.levels if any((level, lane.name) not in finished for lane in result.lanes)]
+    if missing:
+        levels = ", ".join(map(str, missing))
+        said.append(f"{len(result.levels) - len(missing)} of {len(result.levels)} levels finished. Missing: {levels}.")
+    if failed := result.failures:
+        said.append(f"{len(failed)} of {len(result.rows)} requests failed. The first: {failed[0].error}")
     return said
 
 
-def pareto(answered: Sequence[Answered], limits: Limits) -> go.Figure:
+def _verdict(gains: Sequence[Gain]) -> str:
+    """On one lane, its levels in order."""
+    paying = [str(gain.level) for gain in gains if pays(gain)]
+    if not all(gain.interval for gain in gains):
+        return "Too few requests to tell: send 8 or more of each level."
+    if not paying:
+        return "Speculation pays at none of these levels."
+    if at := crossing(gains):
+        return f"Speculation stops paying at about {at:.1f} {_unit(gains)}."
+    return f"Speculation pays at these levels: {', '.join(paying)}."
+
+
+def pareto(result: LoadResult) -> go.Figure:
     """Tokens per second that a user sees against those of all users: one line a lane, one point a level."""
     figure = charts.blank(
         "Throughput against speed", "one point a level", "tok/s that a user sees (1 ÷ median TPOT)", "tok/s in all"
     )
-    for lane, color, group in _by_lane(points(answered, limits)):
-        known = [point for point in group if point.per_user is not None]
+    told = []
+    for lane, color, points in _by_lane(result):
+        known = [point for point in points if point.per_user is not None]
         figure.add_scatter(
             x=[point.per_user for point in known],
             y=[point.tokens_per_s for point in known],
@@ -76,40 +111,61 @@ def pareto(answered: Sequence[Answered], limits: Limits) -> go.Figure:
             line={"color": color, "width": 2},
             hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
         )
+        told += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]
+    figure.update_layout(meta=" ".join(["Tokens per second by level.", *told]))
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
 
 
-def speedup(answered: Sequence[Answered], baseline: str) -> go.Figure:
-    """The speed-up of each other lane over the level, with its interval."""
-    found = gains(answered, baseline)
-    rate = any(gain.level.rate for gain in found)
-    axis = "requests a second" if rate else "users at the same time"
-    figure = charts.blank("Speed-up under load", f"over {escape(baseline)}, by time per token", axis, "speed-up")
-    for i, lane in enumerate(dict.fromkeys(gain.lane for gain in found)):
-        group = sorted((gain for gain in found if gain.lane == lane), key=lambda gain: _size(gain.level))
-        ends = [gain.interval or (gain.speedup, gain.speedup) for gain in group]
+def speedup(result: LoadResult) -> go.Figure:
+    """The speed-up of each other lane over the level, with its interval and where it falls through 1."""
+    over = f"over {escape(result.lanes[0].name)}, by time per token, with 95 % intervals"
+    unit = "requests a second" if result.levels[0].rate else "users at the same time"
+    figure = charts.blank("Speed-up under load", over, unit, "speed-up")
+    if not result.gains:
+        return charts.empty(figure, "A speed-up takes two servers.")
+    told = []
+    for i, lane in enumerate(dict.fromkeys(gain.lane for gain in result.gains)):
+        gains = sorted((gain for gain in result.gains if gain.lane == lane), key=lambda gain: gain.level.size)
+        ends = [gain.interval or (gain.speedup, gain.speedup) for gain in gains]
+        color = charts.OTHERS[i % len(charts.OTHERS)]
         figure.add_scatter(
-            x=[_size(gain.level) for gain in group],
-            y=[gain.speedup for gain in group],
+            x=[gain.level.size for gain in gains],
+            y=[gain.speedup for gain in gains],
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [high - gain.speedup for gain, (_, high) in zip(group, ends, strict=True)],
-                "arrayminus": [gain.speedup - low for gain, (low, _) in zip(group, ends, strict=True)],
+                "array": [high - gain.speedup for gain, (_, high) in zip(gains, ends, strict=True)],
+                "arrayminus": [gain.speedup - low for gain, (low, _) in zip(gains, ends, strict=True)],
             },
             name=escape(lane),
             mode="lines+markers",
-            line={"color": charts.OTHERS[i % len(charts.OTHERS)], "width": 2},
+            line={"color": color, "width": 2},
+            hovertemplate="%{y:.2f}×",
         )
-    figure.add_hline(y=1, line={"color": charts.STANDARD, "dash": "dot"})
-    return figure.update_xaxes(type="log", dtick=0.30103).update_yaxes(rangemode="tozero")
+        told += [f"{lane}: {gain.speedup:.2f} at {gain.level.words}{_interval(gain)}." for gain in gains]
+        if at := crossing(gains):
+            figure.add_scatter(
+                x=[at],
+                y=[1],
+                name=f"1.0 at about {at:.1f}",
+                mode="markers",
+                marker={"color": color, "symbol": "x", "size": 10},
+                hovertemplate=f"falls through 1 at about {at:.1f} {unit}<extra></extra>",
+            )
+    figure.add_hline(y=1, line={"color": charts.INK, "width": 1, "dash": "dot"})
+    figure.update_layout(meta=" ".join(["Speed-up by level.", *told]))
+    sizes = sorted({level.size for level in result.levels})
+    figure.update_xaxes(type="log", range=(math.log10(sizes[0]) - 0.1, math.log10(sizes[-1]) + 0.1))
+    figure.update_xaxes(tickvals=sizes, ticktext=[f"{size:g}" for size in sizes])
+    return figure.update_yaxes(rangemode="tozero")
 
 
-def latency(answered: Sequence[Answered], limits: Limits) -> go.Figure:
+def latency(result: LoadResult) -> go.Figure:
     """Time to first token by level, median and 99th percentile."""
     figure = charts.blank("Time to first token", "median, and 99th percentile dotted", "level", "milliseconds")
-    for lane, color, group in _by_lane(points(answered, limits)):
-        known = [(str(point.level), point.ttft) for point in group if point.ttft]
+    told = []
+    for lane, color, points in _by_lane(result):
+        known = [(str(point.level), point.ttft) for point in points if point.ttft]
         for name, dash in (("p50", "solid"), ("p99", "dot")):
             figure.add_scatter(
                 x=[level for level, _ in known],
@@ -118,21 +174,23 @@ def latency(answered: Sequence[Answered], limits: Limits) -> go.Figure:
                 mode="lines+markers",
                 line={"color": color, "dash": dash},
             )
+        told += [f"{lane} at {level}: {_ms(ttft)} ms." for level, ttft in known]
+    figure.update_layout(meta=" ".join(["Time to first token by level, median / 99th percentile.", *told]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
-def _by_lane(found: Sequence[Point]) -> list[tuple[str, str, list[Point]]]:
+def _by_lane(result: LoadResult) -> list[tuple[str, str, list[Point]]]:
     """Each lane with its colour and its points, the level that is least first."""
-    lanes = dict.fromkeys(point.lane for point in found)
     colors = [charts.STANDARD, *charts.OTHERS]
+    points = sorted(result.points, key=lambda point: point.level.size)
     return [
-        (lane, colors[i % len(colors)], sorted((p for p in found if p.lane == lane), key=lambda p: _size(p.level)))
-        for i, lane in enumerate(lanes)
+        (lane.name, colors[i % len(colors)], [point for point in points if point.lane == lane.name])
+        for i, lane in enumerate(result.lanes)
     ]
 
 
-def _size(level: Level) -> float:
-    return float(level.concurrency or level.rate or 0)
+def _unit(gains: Sequence[Gain]) -> str:
+    return "users" if gains[0].level.concurrency else "requests a second"
 
 
 def _cells(point: Point) -> tuple[str, ...]:
@@ -142,26 +200,18 @@ def _cells(point: Point) -> tuple[str, ...]:
         str(point.level),
         requests,
         f"{point.tokens_per_s:.1f}",
-        "–" if point.per_user is None else f"{point.per_user:.1f}",
+        UNKNOWN if point.per_user is None else f"{point.per_user:.1f}",
         _ms(point.ttft),
         _ms(point.tpot),
         _ms(point.chunk_gap),
         f"{point.goodput:.2f}",
-        "–" if point.acceptance_rate is None else f"{point.acceptance_rate:.0%}",
+        UNKNOWN if point.acceptance_rate is None else f"{point.acceptance_rate:.0%}",
     )
 
 
 def _ms(found: Percentiles | None) -> str:
-    return "–" if found is None else f"{1000 * found.p50:.0f} / {1000 * found.p99:.0f}"
+    return UNKNOWN if found is None else f"{1000 * found.p50:.0f} / {1000 * found.p99:.0f}"
 
 
 def _interval(gain: Gain) -> str:
     return " ({:.2f} to {:.2f})".format(*gain.interval) if gain.interval else ""
-
-
-def page(answered: Sequence[Answered], limits: Limits, baseline: str) -> str:
-    """The charts as one HTML file that opens without a network."""
-    figures = [pareto(answered, limits), speedup(answered, baseline), latency(answered, limits)]
-    parts = [pio.to_html(figure, full_html=False, include_plotlyjs=i == 0) for i, figure in enumerate(figures)]
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in [*verdict(answered, baseline), definitions(limits)])
-    return f"<!doctype html><meta charset=utf-8><title>Load test</title>{said}{''.join(parts)}"

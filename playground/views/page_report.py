@@ -15,8 +15,8 @@ from plotly.offline import get_plotlyjs
 from playground import results
 from playground.errors import PlaygroundError
 from playground.presets import ROOT
-from playground.results import LosslessResult, Recommendation, Result, SuiteResult, SweepResult
-from playground.views import charts, charts_suite, engines, lossless, recommend
+from playground.results import LoadResult, LosslessResult, Recommendation, Result, SuiteResult, SweepResult
+from playground.views import charts, charts_suite, engines, load, lossless, recommend
 from playground.views import suite as suite_view
 from playground.views import sweep as sweep_view
 from playground.views.suite import Table
@@ -95,6 +95,15 @@ def _parts(result: Result) -> Parts:
                 [recommend.table(result)],
                 [suite_view.by_prompt(result.confirmed)],
                 {"Settings to deploy": engines.text(lane, result.method)} if lane else {},
+            )
+        case LoadResult():
+            return Parts(
+                f"Load on {result.lanes[0].target}",
+                load.setting(result),
+                load.findings(result),
+                [load.speedup(result), load.pareto(result), load.latency(result)],
+                [load.by_level(result.points)],
+                [load.definitions(result.limits)],
             )
     raise PlaygroundError("A benchmark has no page.")
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import json
 import threading
 from dataclasses import replace
 
 import pytest
 
-from playground.backends.connect import connect
+from playground import results
+from playground.backends.connect import Servers, connect
+from playground.backends.device_queue import DeviceQueue
 from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments import load, load_record
+from playground.experiments.background import BackgroundRun
+from playground.experiments.events import LevelDone
+from playground.experiments.history import History, open_history
+from playground.experiments.jobs import Jobs
 from playground.experiments.monitor import watch
 from playground.experiments.questions import Question
+from playground.experiments.work import Load
 from playground.lane import Request
-from playground.metrics.load import Level
+from playground.metrics.load import Level, Limits
+from playground.views import load as views
 from tests.backends.fake_server import BREAK, RECORDED, Answer, llama_server, serve, vllm
 
+LIMITS = Limits(1.0, 0.1)
 QUESTIONS = [Question("chat", Request(prompt, max_new_tokens=40)) for prompt in ("one", "two", "three")]
 
 
@@ -28,11 +39,17 @@ def servers():
 
 
 def sent(servers, plan: load.Plan, **more):
+    """The rows of a load test."""
+    result = loaded(servers, plan, **more)
+    return list(result.rows) if result else []
+
+
+def loaded(servers, plan: load.Plan, **more):
     backends = [connect(server.url) for server in servers]
     lanes = [backend.lane() for backend in backends]
     by_name = {backend.name: backend for backend in backends}
     more = {"stop": threading.Event(), "emit": lambda event: None, **more}
-    return load.run(lanes, QUESTIONS, by_name, plan, **more)
+    return load.run(lanes, QUESTIONS, by_name, plan, LIMITS, **more)
 
 
 def test_every_level_asks_every_lane_the_same_prompts(servers):
@@ -76,13 +93,15 @@ def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
     path, stop = tmp_path / "rows.jsonl", threading.Event()
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2)
 
-    def until_the_second_level(step):
-        if " at 2" in step.label:
+    def until_the_second_level(event):
+        if " at 2 users" in getattr(event, "label", ""):
             stop.set()
 
     rows = sent(servers, plan, record=load_record.Record(path), stop=stop, emit=until_the_second_level)
     assert {row.level.concurrency for row in rows} == {1}
     assert load_record.read(path)[1] == tuple(rows)
+    so_far = load.load_result(*load_record.read(path), plan.levels, LIMITS)
+    assert "1 of 2 levels finished. Missing: 2." in views.findings(so_far)
     asked = len(servers[0].asked)
     again = sent(servers, plan, record=load_record.Record(path))
     assert again[: len(rows)] == rows and len(again) == 2 * 2 * 2
@@ -91,16 +110,64 @@ def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
         sent(servers, replace(plan, requests=3), record=load_record.Record(path))
 
 
-def test_load_prints_the_table_and_writes_the_figures(servers, tmp_path, capsys):
+def test_each_level_that_ended_is_told_with_its_figures(servers):
+    events = []
+    loaded(servers, load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2), emit=events.append)
+    ended = [event for event in events if isinstance(event, LevelDone)]
+    assert [(event.number, event.total, len(event.points)) for event in ended] == [(n, 4, n) for n in (1, 2, 3, 4)]
+    assert ended[-1].left_s == 0 < ended[0].left_s
+
+
+def test_load_prints_the_table_and_writes_its_result_which_the_history_has(servers, tmp_path, capsys):
     out, page, traces = tmp_path / "load.json", tmp_path / "load.html", tmp_path / "traces.jsonl"
     main(["load", "--baseline-server", servers[0].url, "--server", servers[1].url, "--concurrency", "1", "2",
           "--requests", "2", "--per-category", "1", "--max-new-tokens", "40", "--json", str(out), "--html", str(page),
           "--traces", str(traces)])  # fmt: skip
     printed = capsys.readouterr().out
-    assert "| vLLM: speculative | 2 |" in printed and "Goodput" in printed
+    assert "| vLLM: speculative | 2 |" in printed and "goodput" in printed
     data = json.loads(out.read_text())
     assert [point["level"]["concurrency"] for point in data["points"]] == [1, 1, 2, 2]
+    assert results.load(out.read_text()).rows[0].tokens == 40
     assert len(traces.read_text().splitlines()) == 8 and page.stat().st_size > 1e6
+    (entry,) = open_history().entries(search="load")
+    assert (entry.status, entry.fraction) == ("finished", 1)
+    main(["history", "show", entry.id])
+    assert capsys.readouterr().out == printed
+    main(["history", "export", entry.id, str(tmp_path / "load.csv")])
+    lines = list(csv.DictReader((tmp_path / "load.csv").open()))
+    assert [line["tokens"] for line in lines] == ["40"] * 8
+    main(["history", "compare", entry.id, str(out)])
+    assert "| vLLM: speculative | 2 |" in capsys.readouterr().out
+
+
+def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(servers, tmp_path):
+    jobs = Jobs(
+        History(tmp_path),
+        lambda _, work: BackgroundRun(lambda stop, emit: work({}, stop=stop, emit=emit)),
+        DeviceQueue(),
+    )
+    plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=3)
+    work = Load(Servers(servers[1].url, servers[0].url), tuple(QUESTIONS), plan, LIMITS)
+    alive, answers = servers[1].routes["/v1/completions"], itertools.count()
+
+    def dies(body, headers):
+        whole = alive(body, headers)
+        return whole if next(answers) < 3 else Answer([*whole.body[:2], BREAK])
+
+    servers[1].routes["/v1/completions"] = dies
+    name = jobs.start(work, work.title("mine"))
+    [*jobs.watch(name)]
+    entry, result = jobs.entry(name), jobs.result(name)
+    assert entry.status == "failed" and "broke off" in entry.note and "mine at 1, 2 users" in entry.title
+    assert [bool(row.error) for row in result.rows] == 3 * [False] + 2 * [False] + [True]
+    assert {"1 of 2 levels finished. Missing: 2.", "Too few requests to tell: send 8 or more of each level."} <= set(
+        views.findings(result)
+    )
+    servers[1].routes["/v1/completions"] = alive
+    assert jobs.unfinished(work) == name
+    jobs.resume(name)
+    [*jobs.watch(name)]
+    assert jobs.entry(name).status == "finished" and len(jobs.result(name).rows) == 2 * 2 * 3
 
 
 @pytest.mark.parametrize(

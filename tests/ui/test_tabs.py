@@ -12,15 +12,21 @@ from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.lane import Lane
+from playground.metrics.load import Level
 from playground.ui import deploy
 from playground.ui.events import Events
 from playground.ui.experiments import Experiments, View
-from playground.ui.tabs import experiment, lossless, markup, recommend, suite, sweep
+from playground.ui.tabs import experiment, load, lossless, markup, recommend, suite, sweep
 from playground.views import engines
+from tests.backends.fake_server import llama_server, serve, vllm
 from tests.ui import fakes
 
 REPEATS = {"suite": "examples", "file": None, "per_category": None, "max_new_tokens": 4, "temperature": 0, "runs": 1}
 ASKED = {"pair": "fake", "drafters": ["ngram"], "order_seed": 0, **REPEATS}
+LOAD = {
+    "baseline": "http://127.0.0.1:1", "server": "http://127.0.0.1:2", "model": "", "way": load.USERS, "levels": "1, 2",
+    "requests": 8, "ttft": 1.0, "tpot": 0.1, "seed": 0, **REPEATS,
+}  # fmt: skip
 SWEEP = {**ASKED, "drafter": "ngram", "axis": "lookahead", "values": (0, 2)}
 
 
@@ -58,10 +64,49 @@ def test_an_experiment_is_followed_to_its_result(tab, prompts, one):
     assert f'href="{kind.name}?id={name}"' in markup.history(found.entries(), searched=False)
 
 
+def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
+    found = experiments()
+    with serve(llama_server()) as first, serve(vllm()) as second:
+        asked = {**LOAD, "baseline": first.url, "server": second.url, "per_category": 1, "max_new_tokens": 40}
+        name = found.start(*load.asked_for(asked))
+        last = followed(found, name)[-1]
+    assert last.entry.status == "finished" and len(last.done) == 4
+    _, head, speedup, pareto, tables, *_, save = experiment._shown(load.KIND, last)
+    assert "vLLM: speculative against llama-server: " in head and "at 2 (" in head and save["visible"]
+    assert speedup["visible"] and pareto["visible"] and "goodput" in tables
+    assert "llama-server: " in experiment._progress(load.KIND, last)[1], "the levels so far"
+    assert f'href="load?id={name}"' in markup.history(found.entries(), searched=False)
+
+
+def test_a_server_that_does_not_answer_fails_in_a_sentence():
+    found = experiments()
+    last = followed(found, found.start(*load.asked_for(LOAD)))[-1]
+    assert last.entry.status == "failed" and "No server answers at http://127.0.0.1:1" in last.entry.note
+
+
+def test_rates_are_levels_too():
+    work, title = load.asked_for({**LOAD, "way": load.RATES, "levels": "0.5 2"})
+    assert work.plan.levels == (Level(rate=0.5), Level(rate=2.0)) and "0.5/s, 2 requests a second" in title
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"levels": "1, many"}, "not numbers of users. Give whole numbers up to 256"),
+        ({"levels": "0.5"}, "not numbers of users"),
+        ({"levels": ""}, "not numbers of users"),
+        ({"way": load.RATES, "levels": "0"}, "not numbers of requests a second"),
+        ({"server": " "}, "Give the address"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused_before_anything_is_asked(changes, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        load.asked_for({**LOAD, **changes})
+
+
 def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
     found = experiments()
     name = found.start(*suite.asked_for(fakes.PAIRS, {**ASKED, "pair": "large"}))
-
     last = followed(found, name)[-1]
     assert last.entry.status == "failed" and "cannot run here" in last.entry.note
     _, head, *_, resume, save = experiment._shown(suite.KIND, last)

@@ -34,7 +34,7 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 @dataclass(frozen=True)
 class Kind:
     """One kind of experiment: how its results read. `findings`: what to do, in sentences; the first counts most.
-    `more`: markup above the tables."""
+    `more`: markup above the tables. `so_far`: of the parts that have ended, while it runs."""
 
     name: str
     empty: str
@@ -42,6 +42,7 @@ class Kind:
     charts: Callable[[Any], list[go.Figure]]
     tables: Callable[[Any], list[Table]]
     more: Callable[[Any], str] = lambda result: ""
+    so_far: Callable[[Sequence[Any]], Table] = progress.so_far
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def wire(
             return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:
-                yield _progress(view)
+                yield _progress(kind, view)
 
     def end(name: str) -> Any:
         return _shown(kind, experiments.view(name)) if name else [gr.skip()] * len(panel.outputs)
@@ -138,9 +139,9 @@ def wire(
     panel.stop.click(experiments.stop, panel.name, None, **PRIVATE)
 
 
-def _progress(view: View) -> tuple[str, str]:
-    """How far it is, and the prompts that have ended, while it runs."""
-    tables = [progress.so_far(view.done)] if view.done else []
+def _progress(kind: Kind, view: View) -> tuple[str, str]:
+    """How far it is, and the parts that have ended, while it runs."""
+    tables = [kind.so_far(view.done)] if view.done else []
     return markup.progress(view.entry, view.done[-1].left_s if view.done else None), markup.tables(tables)
 
 
@@ -148,7 +149,7 @@ def _shown(kind: Kind, view: View) -> tuple[Any, ...]:
     """Updates of `Panel.outputs`."""
     entry, result = view.entry, view.result
     running = entry.status == "running"
-    head, tables = _progress(view)
+    head, tables = _progress(kind, view)
     figures: list[go.Figure] = []
     saved = None
     if result:

@@ -10,7 +10,7 @@ from playground.ui import panels
 from playground.ui.tabs import progress as words
 from playground.views.suite import Table
 
-PAGES = ("suite", "sweep", "recommend", "lossless")  # kinds that have a tab
+PAGES = ("suite", "sweep", "recommend", "lossless", "load")  # kinds that have a tab
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
@@ -68,9 +68,8 @@ def _row(cells: Sequence[str], words: int) -> str:
 def history(entries: Sequence[Entry], *, searched: bool) -> str:
     """A line for each; those with a tab of their own are links to it."""
     if not entries:
-        return note(
-            "Nothing matches." if searched else "Nothing was run yet. Suite and Sweep keep what they find here."
-        )
+        kept = "Nothing was run yet. What the other tabs find is kept here."
+        return note("Nothing matches." if searched else kept)
     return f'<ul class="history">{"".join(map(_entry, entries))}</ul>'
 
 
