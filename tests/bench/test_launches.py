@@ -56,7 +56,7 @@ def test_a_round_waits_for_the_device_four_times_at_most(kind, sampling, tmp_pat
 
 
 @pytest.mark.parametrize("way", ["chain", "tree"])
-@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
+@pytest.mark.parametrize("kind", ["mtp", "eagle3", "dflash"])
 def test_a_layer_beside_a_static_target_drafts_through_graphs(kind, way, tmp_path):
     target, network = models(kind, tmp_path)
     eager, compiled = counted(target, over(network, way)), counted(target, over(network, way), graphs=True)

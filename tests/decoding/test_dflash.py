@@ -81,7 +81,7 @@ def test_a_window_hides_what_is_far_back_and_a_causal_layer_what_comes():
     hidden = torch.randn(9, 2 * 32)
     for causal in (frozenset(), frozenset(["sliding_attention"])):
         network = DFlash(base, model, causal)
-        seen = network._sees("sliding_attention", 9, hidden.device)[0, 0]
+        seen = network.sees("sliding_attention", torch.arange(9, 14), torch.arange(14))[0, 0]
         # Of a block at positions 9 to 13, with the window of 4.
         assert seen[0].nonzero().flatten().tolist() == [6, 7, 8, 9, *([] if causal else [10, 11, 12, 13])]
         assert seen[3].nonzero().flatten().tolist() == [9, 10, 11, 12, *([] if causal else [13])]

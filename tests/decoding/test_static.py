@@ -18,7 +18,7 @@ from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import static as static_runners
-from playground.decoding.runners import static_layer
+from playground.decoding.runners import static_block, static_layer
 from playground.decoding.runners.buffers import Inputs
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.eager_layer import EagerLayer
@@ -26,15 +26,30 @@ from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.runners.graphs import Graphs, cuda_capture
 from playground.decoding.runners.static import StaticModel, StaticRunner
 from playground.decoding.runners.static_cache import why_eager
-from playground.decoding.runners.static_layer import StaticLayer, StaticLayerRunner
+from playground.decoding.runners.static_layer import StaticLayerRunner
+from playground.decoding.runners.static_network import StaticNetwork
+from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from tests.decoding import real
 from tests.decoding.graphs import Recorder
-from tests.decoding.real import SIZES, V, deepseek, gemma, ids_of, llama, over, prompts, rounds_of
+from tests.decoding.real import (
+    SIZES,
+    V,
+    deepseek,
+    gemma,
+    generated,
+    ids_of,
+    leaves_no_state,
+    llama,
+    over,
+    prompts,
+    rounds_of,
+)
 from tests.models.networks.test_eagle3 import loaded
+from tests.published import dflash_base
 
 TARGETS = {"llama": llama, "deepseek": deepseek}
 WAYS = (
@@ -79,6 +94,8 @@ def drafting(way: str, model, make):
         case "composite":
             tree = over(network("mtp", model), "tree")
             return lambda target, sampler: CompositeDrafter(NgramDrafter(3, 2), tree(target, sampler))
+        case "dflash":
+            return over(dflash(model, *shape), "tree" if shape else "chain")
     return over(network(kind, model), "tree" if shape else "chain")
 
 
@@ -93,6 +110,14 @@ def network(kind: str, model) -> nn.Module:
         case "eagle3":
             return eagle3_head(model)
     return ParallelHeads(model, torch.arange(V), 4).eval()
+
+
+@cache
+def dflash(model, shape: str = "") -> DFlash:
+    """Plain, or with causal layers whose window is far shorter than the texts here."""
+    windows = dict(layer_types=["sliding_attention", "full_attention"], sliding_window=7)
+    causal = frozenset(["sliding_attention"] if shape else [])
+    return DFlash(dflash_base(model, **windows if shape else {}), model, causal)
 
 
 def eagle3_head(model, **layer) -> Eagle3Head:
@@ -124,7 +149,7 @@ def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, s
         assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
 
 
-@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree"])
+@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash windows"])
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
     model, recorders, kept = llama(0, 3), [], {}
@@ -144,21 +169,23 @@ def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     assert kept[model].graphs.seconds > 0
 
 
-def buffers(static: StaticModel | StaticLayer) -> list[torch.Tensor]:
+def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
     held = [
         each for value in vars(static).values() for each in (value.values() if isinstance(value, dict) else [value])
     ]
     own = [each for each in held if isinstance(each, torch.Tensor)]
     sent = [each.rows for each in held if isinstance(each, Inputs)]
-    drafting = [tensor for each in held if isinstance(each, StaticLayer) for tensor in buffers(each)]
+    drafting = [tensor for each in held if isinstance(each, StaticNetwork) for tensor in buffers(each)]
     return [*own, *sent, *static.cache.tensors, *drafting]
 
 
-def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch):
-    model = llama(0, 1)
-    monkeypatch.setattr(static_runners, "WIDTHS", (1, 8, 64))
+@pytest.mark.parametrize(("way", "passes"), [("mtp tree", 2), ("dflash windows", 1)])
+def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch, way, passes):
+    model = llama(0, 2)
+    monkeypatch.setattr(static_runners, "WIDTHS", (8, 64))
     monkeypatch.setattr(static_layer, "WIDTHS", (64,))
     monkeypatch.setattr(static_layer, "BRANCHES", (8,))
+    monkeypatch.setattr(static_block, "WIDTHS", (64,))
     compiled = Graphs("compiled", lambda work: torch.compile(work, fullgraph=True, backend="aot_eager", dynamic=False))
     static = StaticModel(model, compiled)
 
@@ -167,12 +194,12 @@ def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch):
 
     torch._dynamo.reset()
     counters.clear()
-    assert_same(*both_ways(monkeypatch, model, "mtp tree", make, prompts(1)[0]))
+    assert_same(*both_ways(monkeypatch, model, way, make, prompts(1)[0]))
     assert not compiled.failure
     once = counters["stats"]["unique_graphs"]
     for prompt in prompts(3):
-        assert_same(*both_ways(monkeypatch, model, "mtp tree", make, prompt))
-    assert counters["stats"]["unique_graphs"] == once == 3 + 1 + 2  # the move of a branch, and the layer
+        assert_same(*both_ways(monkeypatch, model, way, make, prompt))
+    assert counters["stats"]["unique_graphs"] == once == 2 + 1 + passes  # the target's, and the move of a branch
     assert not counters["graph_break"]
 
 
@@ -203,6 +230,15 @@ def test_what_one_run_left_does_not_reach_the_next():
             entries.fill_(float("nan"))
     logits.append(StaticRunner(static, 64).forward([3, 1, 4], keep=1))
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("way", ["mtp", "eagle3 tree", "dflash windows"])
+def test_what_was_drafted_before_leaves_no_state(monkeypatch, way):
+    """Nor does a round that the drafter was not asked in."""
+    model = llama(0, 3)
+    text = [3, 1, 4, *generated(model, [3, 1, 4])]
+    monkeypatch.setattr(real, "EagerRunner", static_runner)
+    leaves_no_state(model, drafting(way, model, None), text, [(3, 5), (3, 6), (4, 10), (0, 13), (3, 14), (3, 18)])
 
 
 def test_what_one_draft_left_does_not_reach_the_next_run():

@@ -13,7 +13,6 @@ import torch
 
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.runners.base import Runner
-from playground.models.footprint import cache_bytes
 from playground.models.networks.dflash import DFlash
 
 
@@ -22,15 +21,14 @@ class DFlashBranches(ParallelBranches):
 
     def __init__(self, network: DFlash, target: Runner) -> None:
         super().__init__(network.draft_ids, network.block_size - 1, target, network.layers)
-        self._network = network
-        self._cache = network.new_cache()
+        self._block = target.block(network)
 
     @property
     def cache_bytes(self) -> int:
-        return cache_bytes(self._cache)
+        return self._block.cache_bytes
 
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        return self._network(ids[-1], hidden, self._cache)
+        return self._block.read(ids[-1], hidden)
 
     def end(self) -> None:
-        self._cache.crop(-self._network.block_size)
+        self._block.end()

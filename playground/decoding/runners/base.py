@@ -8,7 +8,7 @@ A runner hides how a pass is run and how its cache is stored. It knows neither d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -99,6 +99,9 @@ class Runner(Protocol):
         """A runner of a layer that drafts from this model's hidden states, with an empty cache. It is run as this model
         is, where it can be."""
 
+    def block(self, network: BlockNetwork) -> BlockRunner:
+        """The same of a network that drafts a block at once."""
+
     def first_layers(self, layers: PreTrainedModel) -> Runner:
         """A runner of `layers`, the first layers of this model, on this runner's cache of those layers. What it feeds
         must be rolled back before this runner goes on. It has its own `length`."""
@@ -157,6 +160,50 @@ class LayerRunner(Protocol):
 
     def end(self) -> None:
         """Drops the tokens of the draft."""
+
+
+class BlockNetwork(Protocol):
+    """A network that drafts a block in one pass, such as `DFlash`, which documents the members."""
+
+    config: PretrainedConfig
+    block_size: int
+    draft_ids: torch.Tensor
+
+    def new_cache(self) -> DynamicCache: ...
+
+    def __call__(self, token: int, hidden: torch.Tensor, cache: Cache) -> torch.Tensor: ...
+
+    def drafted(
+        self,
+        token: torch.Tensor,
+        hidden: torch.Tensor,
+        cache: Cache,
+        positions: torch.Tensor,
+        masks: Mapping[str, torch.Tensor | None],
+    ) -> torch.Tensor: ...
+
+    def sees(self, kind: str, block: torch.Tensor, positions: torch.Tensor) -> torch.Tensor | None: ...
+
+
+class BlockRunner(Protocol):
+    """A network that drafts blocks, and its KV cache of one sequence."""
+
+    @property
+    def cache_bytes(self) -> int: ...
+
+    def read(self, token: int, hidden: torch.Tensor) -> torch.Tensor:
+        """Drafts after the text.
+
+        Args:
+            token: the last of the text.
+            hidden: (positions, features), the target's hidden states before it that the cache lacks.
+
+        Returns:
+            (positions, vocabulary) logits, one row for each token of the draft.
+        """
+
+    def end(self) -> None:
+        """Drops the block."""
 
 
 def not_numbers(model: PreTrainedModel) -> PlaygroundError:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import RecursiveLayer, not_numbers
+from playground.decoding.runners.base import BlockNetwork, RecursiveLayer, not_numbers
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
+from playground.decoding.runners.eager_block import EagerBlock
 from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.masks import additive, tree_masks
 from playground.decoding.transfer import to_device
@@ -77,6 +78,9 @@ class EagerRunner:
 
     def layer(self, layer: RecursiveLayer) -> EagerLayer:
         return EagerLayer(layer)
+
+    def block(self, network: BlockNetwork) -> EagerBlock:
+        return EagerBlock(network)
 
     def first_layers(self, layers: PreTrainedModel) -> EagerRunner:
         view = copy.copy(self)

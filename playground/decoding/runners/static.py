@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.decoding.runners.base import FULL, LayerRunner, RecursiveLayer, not_numbers
+from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, not_numbers
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.capture import watched_modules, watching
+from playground.decoding.runners.eager_block import EagerBlock
 from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.masks import additive, ancestry, tree_masks
-from playground.decoding.runners.static_cache import StaticCache, why_growing
+from playground.decoding.runners.static_block import StaticBlock, StaticBlockRunner
+from playground.decoding.runners.static_cache import StaticCache, has_growing_rope, why_growing
 from playground.decoding.runners.static_layer import StaticLayer, StaticLayerRunner
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
@@ -47,7 +49,8 @@ class StaticModel:
         self._whole = whole or self
         self._limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self._views: dict[int, StaticModel] = {}
-        self._drafting: dict[RecursiveLayer, StaticLayer] = {}
+        self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
+        self._blocks_beside: dict[BlockNetwork, StaticBlock] = {}
         self._watched: list[nn.Module] = []
         self._layers: tuple[int, ...] = ()
         self._hidden: dict[tuple[int, ...], Tensor] = {}  # (MOST, layers x width) for each choice of layers
@@ -72,9 +75,15 @@ class StaticModel:
 
     def layer(self, layer: RecursiveLayer) -> StaticLayer:
         """A layer that drafts from the model's hidden states, with buffers and a cache of its own."""
-        if layer not in self._drafting:
-            self._drafting[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
-        return self._drafting[layer]
+        if layer not in self._layers_beside:
+            self._layers_beside[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
+        return self._layers_beside[layer]
+
+    def block(self, network: BlockNetwork) -> StaticBlock:
+        """The same of a network that drafts a block at once."""
+        if network not in self._blocks_beside:
+            self._blocks_beside[network] = StaticBlock(network, self.cache.cursor, self.graphs)
+        return self._blocks_beside[network]
 
     def begin(self, runner: StaticRunner, room: int) -> None:
         """Makes it the runner's, with entries for a sequence of `room` tokens, and captures what is missing."""
@@ -251,6 +260,11 @@ class StaticRunner:
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
         return EagerLayer(layer) if why_growing(layer.config) else StaticLayerRunner(self._static.layer(layer))
+
+    def block(self, network: BlockNetwork) -> BlockRunner:
+        return (
+            EagerBlock(network) if has_growing_rope(network.config) else StaticBlockRunner(self._static.block(network))
+        )
 
     def first_layers(self, layers: PreTrainedModel) -> StaticRunner:
         return StaticRunner(self._static.first_layers(layers), self._room)

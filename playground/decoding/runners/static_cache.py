@@ -15,7 +15,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from playground.decoding.runners.base import CHUNKED
 
-GROWING = ("dynamic", "longrope")  # rotary positions whose frequencies depend on the length of the sequence
+GROWING = ("dynamic", "longrope")
 
 
 class Cursor:
@@ -134,10 +134,14 @@ def why_eager(model: PreTrainedModel) -> str:
 def why_growing(config: PretrainedConfig) -> str:
     """Why layers of this config need a cache that grows; "" if they do not."""
     text = config.get_text_config(decoder=True)
-    rope = getattr(text, "rope_parameters", None) or {}
     kinds = getattr(text, "layer_types", None) or ()
     if {type(layer) for layer in DynamicCache(config=config).layers} != {DynamicLayer} or CHUNKED in kinds:
         return "it has layers other than full attention, such as sliding windows or recurrent states"
-    if rope.get("rope_type") in GROWING:
+    if has_growing_rope(text):
         return "its rotary positions depend on the length of the text"
     return ""
+
+
+def has_growing_rope(config: PretrainedConfig) -> bool:
+    """Whether rotary frequencies depend on the length of the sequence."""
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type") in GROWING

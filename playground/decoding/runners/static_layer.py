@@ -15,7 +15,8 @@ from torch import Tensor
 from playground.decoding.runners.base import RecursiveLayer
 from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.graphs import Graphs
-from playground.decoding.runners.static_cache import Cursor, StaticCache
+from playground.decoding.runners.static_cache import Cursor
+from playground.decoding.runners.static_network import StaticNetwork
 from playground.decoding.transfer import to_device
 from playground.models.footprint import cache_bytes
 
@@ -23,60 +24,37 @@ BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
 DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: as many as its depth times its branches
 
 
-class StaticLayer:
-    """A layer with its static cache, its buffers and its graphs. Outlives the runs; one runner uses it at a time.
+class StaticLayer(StaticNetwork):
+    """A layer beside a static model. `limit`: the number of positions that the model knows."""
 
-    Args:
-        target: of the model's cache, which says how long a text can be.
-        graphs: the model's.
-        limit: the number of positions that the model knows.
-    """
+    _mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
+    _out: Tensor  # (branches, width), the last pass's output
+    _logits: Tensor  # (branches, draft vocabulary)
 
     def __init__(self, layer: RecursiveLayer, target: Cursor, graphs: Graphs, limit: int) -> None:
+        super().__init__(1, DRAFT, target, graphs)
         device = layer.draft_ids.device
-        self.graphs = graphs
-        self.cache = StaticCache(1, 0)
-        self._layer, self._target, self._limit = layer, target, limit
+        self._layer, self._limit = layer, limit
         self._inputs = Inputs(1, 2 + MOST, torch.int64, device)  # first entry, index of the last token, tokens
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
         self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the last pass's tokens
         self._free = torch.zeros(1, dtype=torch.int64, device=device)  # the next entry of the draft
-        self._entries: Tensor  # 0, 1, 2, … up to the length of the cache
-        self._mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
-        self._hidden: Tensor  # (MOST, features), what a pass over the text reads
-        self._out: Tensor  # (branches, width), the last pass's output
-        self._logits: Tensor  # (branches, draft vocabulary)
 
-    def prepare(self, entries: int, hidden: Tensor) -> None:
-        """Makes room beside a text of so many entries, and captures what is missing. `hidden`: as for `read`."""
-        length = self._target.length + DRAFT
-        if length != self.cache.cursor.length:
-            self.cache.resize(length)
-            self._entries = torch.arange(length, device=hidden.device)
-            self._mask = hidden.new_zeros(BRANCHES[-1], length)
-        if not self.cache.tensors:
-            self._allocate(hidden)
-        if not entries:  # a value that is not a number would pass through the mask
-            self.cache.clear()
-            for buffer in (self._hidden, self._out):
-                buffer.zero_()
-        for key, work in self._works():
-            if self.graphs.lacks(key):  # runs of its capture write behind the text
-                self._inputs.rows.zero_()
-                for start in (self._inputs.rows[0, :1], self._position, self._free):
-                    start.fill_(entries)
-                self.graphs.run(key, work)
-
-    def _allocate(self, hidden: Tensor) -> None:
-        nothing = self._entries[:1]
-        self._hidden = hidden.new_zeros(MOST, hidden.shape[1])
-        out = self._pass(nothing, self._hidden[:1], nothing, nothing, self._mask[:1])
+    def _allocate(self, entries: int) -> None:
+        free = self._entries[entries : entries + 1]
+        self._mask = self._hidden.new_zeros(BRANCHES[-1], len(self._entries))
+        out = self._pass(self._entries[:1], self._hidden[:1], free, free, self._mask[:1])
         self._out = out.new_zeros(BRANCHES[-1], out.shape[1])
         self._logits = self._layer.logits(self._out).clone()
 
+    def _place(self, entries: int) -> None:
+        self._inputs.rows.zero_()
+        for start in (self._inputs.rows[0, :1], self._position, self._free):
+            start.fill_(entries)
+
     def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
-        yield from (((self, "read", width), partial(self._read_narrow, width)) for width in WIDTHS)
-        yield from (((self, "grow", width), partial(self._grow, width)) for width in BRANCHES)
+        yield from ((("read", width), partial(self._read_narrow, width)) for width in WIDTHS)
+        yield from ((("grow", width), partial(self._grow, width)) for width in BRANCHES)
 
     def read(self, ids: Sequence[int], hidden: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """As `LayerRunner.read`, from entry `start` on. More than MOST tokens are never captured."""
@@ -88,7 +66,7 @@ class StaticLayer:
             width = next(width for width in WIDTHS if width >= n)
             self._inputs.send([start, n - 1, *ids, *[0] * (width - n)])
             self._hidden[:n].copy_(hidden)
-            self.graphs.run((self, "read", width), partial(self._read_narrow, width))
+            self.graphs.run((self, ("read", width)), partial(self._read_narrow, width))
         return self._logits[:1].clone(), self._out[:1]
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -99,7 +77,7 @@ class StaticLayer:
             self._picks.rows[0, :n].copy_(ids)
         else:
             self._picks.send(ids, rows)
-        self.graphs.run((self, "grow", width), partial(self._grow, width))
+        self.graphs.run((self, ("grow", width)), partial(self._grow, width))
         return self._logits[:n].clone(), self._out[:n]
 
     def _read_narrow(self, width: int) -> None:
@@ -113,9 +91,9 @@ class StaticLayer:
         mask = hidden.new_zeros(len(ids), len(self._entries))
         mask.masked_fill_(self._entries > slots[:, None], torch.finfo(mask.dtype).min)
         out = self._pass(ids, hidden, slots, slots, mask).index_select(0, last)
-        self._out[:1].copy_(out)
         self._logits[:1].copy_(self._layer.logits(out))
-        self._mask[:1].copy_(mask.index_select(0, last))
+        self._out.copy_(out)  # all rows, since padding follows any of them
+        self._mask.copy_(mask.index_select(0, last))
         self._position.copy_(start + last)
         self._free.copy_(start + last + 1)
         self._picks.rows[1].zero_()  # of a chain, whose passes are told no rows

@@ -11,7 +11,7 @@ network here for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class DFlash(nn.Module):
     def __init__(self, base: PreTrainedModel, target: PreTrainedModel, causal: frozenset[str]) -> None:
         super().__init__()
         self.base = base
+        self.config = base.config
         self.block_size: int = base.config.block_size
         text = target.config.get_text_config(decoder=True)
         # Target layers whose outputs are read, from 0; of the last layer, the output after the final norm.
@@ -62,32 +63,47 @@ class DFlash(nn.Module):
         Returns:
             (block_size - 1, vocabulary), logits for the positions after the token.
         """
-        config = self.base.config
-        known = cache.get_seq_length() + len(hidden)
-        positions = torch.arange(cache.get_seq_length(), known + self.block_size, device=hidden.device)
-        block = torch.full((1, self.block_size), config.mask_token_id, device=hidden.device)
-        block[0, 0] = token
+        start, known = cache.get_seq_length(), cache.get_seq_length() + len(hidden)
+        positions = torch.arange(known + self.block_size, device=hidden.device)
+        masks = {kind: self.sees(kind, positions[known:], positions) for kind in set(self.config.layer_types)}
+        last = torch.full((1,), token, device=hidden.device)
+        return self.drafted(last, hidden, cache, positions[start:], masks)
+
+    def drafted(
+        self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
+    ) -> Tensor:
+        """The same with everything on the device.
+
+        Args:
+            token: (1,).
+            positions: (positions + block_size,), those of the hidden states and those of the block.
+            masks: for each kind of layer what `sees` returns.
+        """
+        block = torch.cat([token, token.new_full((self.block_size - 1,), self.config.mask_token_id)])
         # The plain embedding: training left out what some target classes do to it (scales, norms).
-        noise = nn.functional.embedding(block, self._embedding.weight).to(self.base.dtype)
-        noise = noise * getattr(config, "input_embedding_scale", 1.0)
+        noise = nn.functional.embedding(block[None], self._embedding.weight).to(self.base.dtype)
+        noise = noise * getattr(self.config, "input_embedding_scale", 1.0)
         out = self.base(
             noise_embeds=noise,
             context_hidden_states=hidden[None],
-            attention_mask={kind: self._sees(kind, known, hidden.device) for kind in set(config.layer_types)},
+            attention_mask=dict(masks),
             position_ids=positions[None],
             past_key_values=cache,
         )
         return self._head(out.last_hidden_state[0, 1:])
 
-    def _sees(self, kind: str, known: int, device: torch.device) -> Tensor | None:
-        """(1, 1, block, positions), whether a block token attends to each of the `known` positions and of the block's
-        own; None if it attends to all."""
+    def sees(self, kind: str, block: Tensor, positions: Tensor) -> Tensor | None:
+        """(1, 1, block, entries), whether a block token attends to each entry of the cache; None if it attends to all.
+
+        Args:
+            block: (block,), the positions of the block.
+            positions: (entries,), those of all entries, the block's own included.
+        """
         windowed, causal = kind == "sliding_attention", kind in self._causal
         if not windowed and not causal:
             return None
-        positions = torch.arange(known + self.block_size, device=device)
-        back = positions[known:, None] - positions
-        near = back < self.base.config.sliding_window if windowed else torch.ones_like(back, dtype=torch.bool)
+        back = block[:, None] - positions
+        near = back < self.config.sliding_window if windowed else torch.ones_like(back, dtype=torch.bool)
         return (near & (back >= 0) if causal else near)[None, None]
 
 
