@@ -19,7 +19,7 @@ function parametersOf(values, { usual, pairs }) {
 function showAddress(values, known) {
   const { names, parameters } = parametersOf(values, known);
   const url = new URL(location.href);
-  for (const name of names) url.searchParams.delete(name);
+  for (const name of [...names, "id"]) url.searchParams.delete(name); // id: a run of the history that was shown
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
 }

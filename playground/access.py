@@ -39,6 +39,9 @@ class Limits:
     upload: bytes of a request, and so of an uploaded trace.
     files: bytes of uploaded and saved traces on disk.
     sessions: browser sessions whose last runs are kept.
+    history_s: seconds that the history keeps a run.
+    history_each: runs of one visitor that the history keeps.
+    history: bytes that the history may take.
     """
 
     new_tokens: float = float("inf")
@@ -50,6 +53,9 @@ class Limits:
     upload: int = 64_000_000
     files: int = 10_000_000_000
     sessions: int = 10_000
+    history_s: float = float("inf")
+    history_each: float = float("inf")
+    history: float = float("inf")
 
 
 FOR_VISITORS = Limits(
@@ -62,6 +68,9 @@ FOR_VISITORS = Limits(
     upload=8_000_000,
     files=1_000_000_000,
     sessions=500,
+    history_s=86_400,
+    history_each=20,
+    history=500_000_000,
 )
 
 

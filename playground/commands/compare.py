@@ -171,9 +171,7 @@ def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
     from playground.experiments.history import COMPARE, open_history
     from playground.views import report
 
-    lane = comparison.others[0].lane
-    title = f"{lane.name} on {lane.target}, {report.speedup(comparison)}: {comparison.standard.request.prompt[:60]}"
     try:
-        open_history().keep(COMPARE, " ".join(title.split()), data)
+        open_history().keep(COMPARE, report.title(comparison), data)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)

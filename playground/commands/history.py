@@ -119,9 +119,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _delete(options: argparse.Namespace) -> None:
-    history = _history()
-    check(history.entry(options.id).status != "running", f"{options.id} runs. Stop it before you delete it.")
-    history.delete(options.id)
+    _history().delete(options.id)
 
 
 def _clear(options: argparse.Namespace) -> None:
@@ -142,12 +140,9 @@ def _history() -> History:
 
 
 def _kept(history: History, name: str) -> Result | Comparison:
-    from playground.experiments.jobs import kept
+    from playground.experiments.jobs import opened
 
-    result = kept(history, name)
-    if result is None:
-        raise PlaygroundError(f"{name} has no result yet: no prompt has ended.")
-    return result
+    return opened(history, name)
 
 
 def _opened(path: Path) -> Result | Comparison:

@@ -4,6 +4,7 @@ machine. PLAYGROUND_HISTORY names another folder, or switches the history off.""
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import sqlite3
@@ -18,7 +19,7 @@ from typing import Any, Literal
 import platformdirs
 import psutil
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 
 COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
 Status = Literal["running", "finished", "stopped", "failed"]
@@ -27,6 +28,15 @@ CREATE TABLE IF NOT EXISTS experiments (
     id TEXT PRIMARY KEY, owner TEXT, kind TEXT, title TEXT, status TEXT, created REAL, updated REAL, fraction REAL,
     note TEXT, process TEXT, work TEXT, result TEXT
 )
+"""
+CROWDED = """
+DELETE FROM experiments WHERE id IN (
+    SELECT id FROM (
+        SELECT id, updated, row_number() OVER (PARTITION BY owner ORDER BY created DESC) AS place,
+            sum(length(coalesce(result, ''))) OVER (ORDER BY created DESC) AS bytes
+        FROM experiments
+    ) WHERE updated < ? OR place > ? OR bytes > ?
+) RETURNING id
 """
 LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
 
@@ -62,15 +72,19 @@ class History:
 
     Args:
         folder: None keeps everything for as long as this object lives, and then deletes it.
-        max_age_s: how long an experiment is kept after its last change; None for ever.
+        max_age_s: how long an experiment is kept after its last change.
+        each: how many experiments of an owner are kept; the oldest go first.
+        room: how many bytes the results of all owners may take; the oldest go first.
 
     Raises:
         PlaygroundError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path | None, max_age_s: float | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, max_age_s: float = math.inf, each: float = math.inf, room: float = math.inf
+    ) -> None:
         self.kept = folder is not None
-        self._max_age_s = max_age_s
+        self._max_age_s, self._each, self._room = max_age_s, each, room
         if folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="playground-", ignore_cleanup_errors=True)
             folder = Path(self._temporary.name)
@@ -87,8 +101,8 @@ class History:
 
     def add(self, kind: str, title: str, work: Any, owner: str = "") -> str:
         """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data."""
-        self._expire()
-        name, now = secrets.token_hex(4), time.time()
+        self._make_room()
+        name, now = new_id(), time.time()
         with self._database() as database:
             database.execute(
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?, NULL)",
@@ -96,10 +110,18 @@ class History:
             )
         return name
 
-    def keep(self, kind: str, title: str, result: dict[str, Any], owner: str = "") -> str:
-        """A result that is finished, as plain data, and its id."""
-        name = self.add(kind, title, None, owner)
-        self.update(name, "finished", fraction=1, result=result)
+    def keep(self, kind: str, title: str, result: dict[str, Any], owner: str = "", name: str = "") -> str:
+        """A result that is finished, as plain data, and its id. `name`: the id of the owner's result that it replaces,
+        if there is one."""
+        name, now = name or new_id(), time.time()
+        with self._database() as database:
+            database.execute(
+                "INSERT INTO experiments VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, 'null', ?) ON CONFLICT (id) "
+                "DO UPDATE SET title = excluded.title, updated = excluded.updated, result = excluded.result "
+                "WHERE owner = excluded.owner",
+                (name, owner, kind, title, now, now, _process(), json.dumps(result)),
+            )
+        self._make_room()
         return name
 
     def update(
@@ -121,7 +143,7 @@ class History:
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
         """The owner's experiments, the newest first: those with all the words of `search`, if any."""
-        self._expire()
+        self._make_room()
         with self._database() as database:
             rows = database.execute(
                 f"SELECT {LISTED} FROM experiments WHERE owner = ? ORDER BY created DESC", (owner,)
@@ -158,8 +180,10 @@ class History:
         return self._folder / "records" / f"{name}.jsonl"
 
     def delete(self, name: str, owner: str = "") -> None:
-        """As `entry`."""
-        self.entry(name, owner)
+        """Raises:
+        PlaygroundError: it runs, or the owner has no such experiment.
+        """
+        check(self.entry(name, owner).status != "running", f"{name} runs. Stop it before you delete it.")
         with self._database() as database:
             database.execute("DELETE FROM experiments WHERE id = ?", (name,))
         self._unlink(name)
@@ -181,14 +205,11 @@ class History:
     def _missing(self, name: str) -> Any:
         raise PlaygroundError(f"The history has no experiment {name}. `playground history` lists what it has.")
 
-    def _expire(self) -> None:
-        if self._max_age_s is None:
-            return
+    def _make_room(self) -> None:
+        """Deletes what is too old or too much."""
         with self._database() as database:
-            old = database.execute(
-                "DELETE FROM experiments WHERE updated < ? RETURNING id", (time.time() - self._max_age_s,)
-            ).fetchall()
-        for (name,) in old:
+            gone = database.execute(CROWDED, (time.time() - self._max_age_s, self._each, self._room)).fetchall()
+        for (name,) in gone:
             self._unlink(name)
 
     def _unlink(self, name: str) -> None:
@@ -202,6 +223,11 @@ class History:
         """A connection of its own for each use: threads and processes share the file."""
         with closing(sqlite3.connect(self._folder / "history.sqlite", timeout=30)) as database, database:
             yield database
+
+
+def new_id() -> str:
+    """An id for an experiment."""
+    return secrets.token_hex(4)
 
 
 def _process() -> str:

@@ -179,6 +179,18 @@ class Jobs:
             logger.warning("the history does not have that experiment %s is %s: %s", name, status, error)
 
 
+def opened(history: History, name: str, owner: str = "") -> Result | Comparison:
+    """As `kept`.
+
+    Raises:
+        PlaygroundError: the owner has no such experiment, or it has no result yet.
+    """
+    result = kept(history, name, owner)
+    if result is None:
+        raise PlaygroundError(f"{name} has no result yet: no prompt has ended.")
+    return result
+
+
 def kept(history: History, name: str, owner: str = "") -> Result | Comparison | None:
     """What the history has of an experiment, also of one that runs or was stopped: None before its first prompt.
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gradio as gr
@@ -26,6 +26,7 @@ from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
+from playground.experiments.history import new_id
 from playground.experiments.work import Compare, Repeat, Work
 from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
@@ -51,11 +52,12 @@ Start = Callable[[Pair, Work], Run]
 @dataclass(frozen=True)
 class Shown:
     """What a page shows. `chosen`: the name of the lane beside the baseline. `pair`: what ran it on this page, so that
-    it can run again; None for a trace from a file."""
+    it can run again; None for a trace from a file. `id`: what the history calls it; a repeat keeps it."""
 
     comparison: Comparison
     chosen: str
     pair: Pair | None = None
+    id: str = field(default_factory=new_id)
 
     def screen(self) -> Screen:
         screen = Screen()
@@ -150,7 +152,8 @@ class Events:
         """Runs all lanes again, interleaved; as `stream`."""
         if shown is None or shown.pair is None:
             raise _nothing_shown()
-        return self._stream(session, shown.pair, shown.screen(), Repeat(shown.comparison, REPEATS), address=address)
+        work = Repeat(shown.comparison, REPEATS)
+        return self._stream(session, shown.pair, shown.screen(), work, address=address, name=shown.id)
 
     def choose(self, shown: Shown | None, name: object) -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
@@ -160,8 +163,9 @@ class Events:
         return (shown.screen().value(), shown, *self._outcome(shown))
 
     async def _stream(
-        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = ""
-    ) -> AsyncGenerator[tuple[Any, ...], None]:
+        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
+        name: str = "",
+    ) -> AsyncGenerator[tuple[Any, ...], None]:  # fmt: skip
         def taken(batch: Sequence[Event]) -> dict[str, Any]:
             for event in batch:
                 screen.take(self._told(event))
@@ -183,7 +187,7 @@ class Events:
             logger.exception("a comparison failed")
             error = OURS
         screen.end(error)
-        shown = Shown(screen.comparison, screen.chosen, pair) if screen.comparison else None
+        shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
         yield await to_thread.run_sync(screen.value), shown
 
@@ -214,10 +218,15 @@ class Events:
         except PlaygroundError as problem:
             # The page takes the text as HTML, and it quotes the file.
             raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None
+        return self.show(comparison, "a file")
+
+    def show(self, comparison: Comparison, source: str, *, own: bool = False) -> tuple[Any, ...]:
+        """A comparison with its prompt and settings; with `own`, also with models that no preset has. `source`: where
+        it comes from, as the page says."""
         screen = Screen()
-        screen.opened(comparison)
+        screen.opened(comparison, source)
         shown = Shown(comparison, screen.chosen)
-        values = filling.from_comparison(comparison.beside(screen.chosen), self._pairs)
+        values = filling.from_comparison(comparison.beside(screen.chosen), self._pairs, own=own)
         return (screen.value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
     def restore(self, shown: Shown | None) -> tuple[Any, ...]:

@@ -62,22 +62,9 @@ class Experiments:
         self.allowed()
         self._jobs.stop(name)
 
-    def entries(self, search: str = "") -> list[Entry]:
-        """The newest first; none for visitors."""
-        return [] if self._access.public else self._history.entries(search=search)
-
-    def clear(self) -> None:
-        """Forgets all that do not run.
-
-        Raises:
-            PlaygroundError: visitors may not.
-        """
-        self.allowed()
-        self._history.clear()
-
     def running(self, kind: str) -> str:
-        """The id of one of this kind that runs; "" if none does."""
-        return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
+        """The id of one of this kind that runs; "" if none does. None does for visitors."""
+        return next((it.id for it in self._history.entries() if it.kind == kind and it.status == "running"), "")
 
     def view(self, name: str) -> View:
         """Raises:

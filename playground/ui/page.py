@@ -20,18 +20,19 @@ from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
-from playground.ui import controls, filling, own_settings, panels, runs, share, tools, why
+from playground.ui import controls, filling, in_history, own_settings, panels, runs, share, tools, why
 from playground.ui.bounds import Bounds
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
 from playground.ui.own_servers import OwnServers
+from playground.ui.past import Past
 from playground.ui.preload import Preload
 from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
-from playground.ui.tabs import history as past
+from playground.ui.tabs import history as history_tab
 from playground.ui.tabs import load, lossless, recommend, servers, suite, sweep
 
 TITLE = "Speculative Decoding Playground"
@@ -70,10 +71,12 @@ def build(
     visitors may do; `history` keeps long experiments, by default for as long as the page lives."""
     queue = DeviceQueue()
     events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue)
-    history = history or History(None)
+    limits = access.limits
+    history = history or History(None, limits.history_s, limits.history_each, limits.history)
+    past = Past(history, access)
     own = OwnServers()
     experiments = Experiments(Jobs(history, events.start_long, queue), history, access)
-    waiting = {"concurrency_id": "device", "concurrency_limit": access.limits.runs + BESIDES // 2}
+    waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
@@ -85,7 +88,7 @@ def build(
             gr.HTML(panels.status(access.told(problem), "error"))
         recorded = Screen.recorded()
         asked, settings, outputs = _lay_out(pairs, default, examples, fits, access, recorded)
-        finished = _wire(page, events, asked, outputs, waiting, recorded, pairs)
+        finished = _wire(page, events, asked, outputs, waiting, recorded, pairs, past)
         run, _, every, *_ = outputs.buttons
         stage: Any = outputs.stage
         starts = [run.click, every.click, stage.download]
@@ -130,13 +133,13 @@ def build(
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
         "Servers": lambda: servers.build(page, access, own),
         "Load": lambda: load.build(page, experiments),
-        "History": lambda: past.build(page, experiments),
+        "History": lambda: history_tab.build(page, past, access),
     }
     for name, tab in tabs.items():
         with page.route(name):
             _navigation()
             tab()
-    page.queue(api_open=False, max_size=2 * access.limits.runs, default_concurrency_limit=SHORT)
+    page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     return page
 
 
@@ -231,6 +234,7 @@ def _wire(
     waiting: dict[str, Any],
     recorded: Screen,
     pairs: dict[str, Pair],
+    past: Past,
 ) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -303,7 +307,8 @@ def _wire(
     gr.on([clear.click, open_.upload], lambda: gr.update(value=None), None, strip, **private)
     assert recorded.comparison
     first = Shown(recorded.comparison, recorded.chosen)
-    page.load(lambda: (first, *events.share(first)), None, [shown, *outputs.outcome[-SHARED:]], **private)
+    loaded = page.load(lambda: (first, *events.share(first)), None, [shown, *outputs.outcome[-SHARED:]], **private)
+    in_history.wire(past, events, loaded.then, shown, filled, finished)
     begun = [run.click, every.click, stage.download, stage.retry]
     why.wire(shown, pairs, [*begun, stage.select, clear.click, open_.upload, strip.input])
     return finished

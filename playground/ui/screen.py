@@ -159,12 +159,12 @@ class Screen:
         screen.replay = True
         return screen
 
-    def opened(self, comparison: Comparison) -> None:
-        """Shows a comparison from a file, and says so."""
+    def opened(self, comparison: Comparison, source: str) -> None:
+        """Shows a comparison that did not run just now, and says where it comes from."""
         self.load(comparison)
         environment = comparison.others[0].environment
         self.banner = (
-            f"Opened from a file: run at {report.run_at(environment)} on {report.environment_line(environment)}."
+            f"Opened from {source}: run at {report.run_at(environment)} on {report.environment_line(environment)}."
         )
 
     def end(self, error: str = "") -> None:

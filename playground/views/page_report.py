@@ -91,7 +91,7 @@ def _parts(result: Result) -> Parts:
                 f"Recommendation for {result.tested.target}",
                 suite_view.setting(result.confirmed),
                 [recommend.headline(result), *recommend.reasons(result)],
-                [charts_suite.speedups(result.refined)],
+                [charts_suite.refined(result)],
                 [recommend.table(result)],
                 [suite_view.by_prompt(result.confirmed)],
                 {"Settings to deploy": engines.text(lane, result.method)} if lane else {},

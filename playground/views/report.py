@@ -65,6 +65,13 @@ def speedup(comparison: Comparison) -> str:
     return ratio(repeats.median if repeats else metrics.compare(comparison.standard, comparison.others[0]).speedup)
 
 
+def title(comparison: Comparison) -> str:
+    """What was compared, with its headline and the beginning of its prompt, on one line."""
+    lane, prompt = comparison.others[0].lane, comparison.standard.request.prompt
+    more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
+    return " ".join(f"{lane.name}{more} on {lane.target}, {speedup(comparison)}: {prompt[:60]}".split())
+
+
 def speedup_meaning(comparison: Comparison) -> str:
     """What the headline compares."""
     if comparison.others[0].lane.drafter == "none" and same_program(comparison.standard, comparison.others[0]):

@@ -125,7 +125,7 @@ def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():
 
 def test_an_opened_trace_says_where_it_was_run():
     screen = Screen()
-    screen.opened(fakes.comparison(tokens=6))
+    screen.opened(fakes.comparison(tokens=6), "a file")
     assert screen.value()["banner"].startswith("Opened from a file: run at 2026-01-01 00:00 on Fake CPU")
     assert not screen.value()["replay"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from playground.experiments.history import Entry
+from playground.experiments.history import COMPARE, Entry
 from playground.ui import panels
 from playground.ui.tabs import progress as words
 from playground.views.suite import Table
 
-PAGES = ("suite", "sweep", "recommend", "lossless", "load")  # kinds that have a tab
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
@@ -66,19 +65,33 @@ def _row(cells: Sequence[str], words: int) -> str:
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:
-    """A line for each; those with a tab of their own are links to it."""
+    """A line for each with a box to choose it; which opens on its tab."""
     if not entries:
-        kept = "Nothing was run yet. What the other tabs find is kept here."
-        return note("Nothing matches." if searched else kept)
+        return note("Nothing matches." if searched else "Nothing was run yet. What you run is listed here.")
     return f'<ul class="history">{"".join(map(_entry, entries))}</ul>'
 
 
 def _entry(entry: Entry) -> str:
-    title = escape(entry.title)
-    name = f'<a href="{entry.kind}?id={escape(entry.id)}">{title}</a>' if entry.kind in PAGES else f"<b>{title}</b>"
     state = f"{MARKS[entry.status]} {entry.status}" + (f", {entry.fraction:.0%}" if entry.status == "running" else "")
-    said = escape(entry.note) if entry.status in ("running", "failed") else ""
+    said = f"<small>{escape(entry.note)}</small>" if entry.status in ("running", "failed") else ""
     return (
-        f'<li class="{entry.status}">{name}<span class="chip">{state}</span><small>{escape(entry.kind)} · '
-        f"{words.at(entry.created)} · {escape(entry.id)}</small><small>{said}</small></li>"
+        f'<li class="{entry.status}"><input type="checkbox" id="choose-{escape(entry.id)}" value="{escape(entry.id)}" '
+        f'aria-label="Choose {escape(entry.title)}"><div>{_name(entry)}<span class="chip">{state}</span>'
+        f"<small>{escape(entry.kind)} · {words.at(entry.created)} · {escape(entry.id)}</small>{said}</div></li>"
     )
+
+
+def _name(entry: Entry) -> str:
+    tab, id_ = "./" if entry.kind == COMPARE else entry.kind, escape(entry.id)
+    return f'<a id="open-{id_}" href="{tab}?id={id_}">{escape(entry.title)}</a>'
+
+
+def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], table: Table) -> str:
+    """Two entries with what was asked differently, and the figures of both."""
+    named = "".join(
+        f"<li>{name}: {escape(entry.title)}, {words.at(entry.created)}</li>"
+        for name, entry in zip(("First", "Second"), entries, strict=True)
+    )
+    asked = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) or "<li>Both were asked the same.</li>"
+    figures = _table(table) if table.rows else note("They have no lane in common.")
+    return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{figures}</section>'

@@ -1,0 +1,25 @@
+// The list of the history. `props.value` is its HTML, in which Python escaped all words. What is chosen and what has the
+// focus stay so when the list changes.
+
+const list = element.querySelector(".listed");
+const boxes = () => [...list.querySelectorAll("input")];
+let chosen = [];
+
+function tell() {
+  const ids = boxes().filter((box) => box.checked).map((box) => box.value);
+  if (String(ids) === String(chosen)) return;
+  chosen = ids;
+  trigger("select", { ids });
+}
+
+function show() {
+  const focused = list.contains(document.activeElement) ? document.activeElement.id : "";
+  list.innerHTML = props.value;
+  for (const box of boxes()) box.checked = chosen.includes(box.value);
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  tell();
+}
+
+list.addEventListener("change", tell);
+watch("value", show);
+show();

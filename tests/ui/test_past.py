@@ -1,0 +1,86 @@
+"""The history as the page has it: whose it is, what is kept, and what is done with it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from playground.access import FOR_VISITORS, Access
+from playground.errors import PlaygroundError
+from playground.experiments.history import History
+from playground.ui.events import Shown
+from playground.ui.past import Past
+from playground.ui.tabs import history as tab
+from tests.ui import fakes
+
+PUBLIC = Access(public=True, models=(), limits=FOR_VISITORS)
+MINE, YOURS = "1" * 64, "2" * 64
+
+
+def shown(tokens: int = 8) -> Shown:
+    comparison = fakes.comparison(tokens)
+    return Shown(comparison, comparison.others[0].lane.name, fakes.PAIR)
+
+
+def kept(past: Past, owner: str, number: int) -> list[str]:
+    for _ in range(number):
+        past.keep(owner, shown())
+    return [entry.id for entry in past.entries(owner)]
+
+
+def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_kept():
+    past, first = Past(History(None), Access()), shown()
+    past.keep("", first)
+    again = dataclasses.replace(
+        first, comparison=dataclasses.replace(first.comparison, repeats=(first.comparison.lanes,))
+    )
+    past.keep("", again)
+    (entry,) = past.entries("")
+    assert entry.status == "finished" and "Compare TCP" in entry.title
+    assert past.comparison("", entry.id) == again.comparison
+    past.keep("", dataclasses.replace(first, pair=None))
+    past.keep("", None)
+    assert len(past.entries("")) == 1
+
+
+def test_on_a_public_link_nobody_reads_deletes_or_replaces_what_is_another_s():
+    past = Past(History(None), PUBLIC)
+    assert past.owner(MINE) == MINE
+    strange = [past.owner(key) for key in ("", "1" * 63, None, {"a": 1}, 7)]
+    assert len({*strange}) == len(strange), "whoever has no key shares no history"
+    run = shown()
+    past.keep(MINE, run)
+    past.keep("", shown())
+    past.keep(YOURS, dataclasses.replace(shown(4), id=run.id))
+    assert past.entries(YOURS) == past.entries("") == []
+    assert past.comparison(MINE, run.id) == run.comparison
+    for look in (past.opened, past.comparison, lambda *of: past.saved(*of, ".json"), lambda o, n: past.delete(o, [n])):
+        with pytest.raises(PlaygroundError, match="no experiment"):
+            look(YOURS, run.id)
+    past.clear(YOURS)
+    assert "no experiment" in tab.side_by_side(past, YOURS, [run.id, run.id])
+    assert [entry.id for entry in past.entries(MINE)] == [run.id]
+
+
+def test_the_history_of_visitors_is_bounded_in_number_bytes_and_age():
+    past = Past(History(None, each=2), PUBLIC)
+    newest = kept(past, MINE, 3)
+    assert len(newest) == 2 and len(kept(past, YOURS, 1)) == 1
+    past = Past(History(None, room=1), PUBLIC)
+    assert kept(past, MINE, 1) == []
+    past = Past(History(None, max_age_s=0), PUBLIC)
+    assert kept(past, MINE, 1) == []
+
+
+def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    past = Past(History(None), Access())
+    names = kept(past, "", 2)
+    found = tab.side_by_side(past, "", names)
+    assert "Both were asked the same" in found and "mean accepted length" in found
+    evil = dataclasses.replace(shown(), comparison=fakes.comparison(8, prompt="<img src=x>"))
+    past.keep("", evil)
+    found = tab.side_by_side(past, "", [names[0], evil.id])
+    assert "The prompts differ" in found and "<img" not in found
+    assert past.saved("", names[0], ".csv")["interactive"]
