@@ -51,7 +51,7 @@ def _why(options: argparse.Namespace) -> None:
 
 def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground import theory
-    from playground.views import why
+    from playground.views import cost, why
 
     other = comparison.others[i]
     found = theory.attribute(comparison.standard, other)
@@ -77,10 +77,10 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         result["under_load"] = [asdict(point) for point in loads]
         lines.append(why.load(loads))
     lines += filter(None, map(why.limit, (comparison.standard, other)))
-    lines += filter(None, map(why.energy, (comparison.standard, other)))
+    pair = comparison.beside(other.lane.name)
     if options.hourly_rate:
-        lanes = (comparison.standard, other)
-        prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in lanes}
+        prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in pair.lanes}
         result["price_per_million"] = prices
-        lines.append("Price per million tokens: " + ", ".join(f"{name} {it:.2f}" for name, it in prices.items()) + ".")
+    if options.hourly_rate or cost.measured(pair):
+        lines.append(cost.table(pair, options.hourly_rate).markdown())
     return {**result, "text": "\n".join(lines)}

@@ -1,4 +1,5 @@
-"""Under a run, folded: why it is as fast as it is, and what to write into a server's settings. Made when unfolded."""
+"""Under a run, folded: why it is as fast as it is, what a token costs, and what to write into a server's settings. Made
+when unfolded."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from playground.lane import preset_of
 from playground.presets import Pair
 from playground.ui import deploy, panels
 from playground.ui.events import Shown
-from playground.views import engines, why
+from playground.ui.tabs import markup
+from playground.views import cost, engines, why
 
 NOTHING = "Run a comparison first."
 
@@ -23,13 +25,24 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
         plot = panels.empty_plot()
+    with gr.Accordion("What does a token cost?", open=False, elem_id="cost") as priced:
+        rate = gr.Number(
+            label="Hourly rate",
+            info="of the machine, in your currency",
+            minimum=0,
+            elem_id="hourly-rate",
+            scale=0,
+        )
+        costs = gr.HTML(apply_default_css=False)
     with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
         settings = gr.HTML(apply_default_css=False)
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     reasons.expand(_why, shown, [words, plot], **quiet)
+    priced.expand(_cost, [shown, rate], costs, **quiet)
+    rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **quiet)
     unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
-    folded = [gr.update(open=False)] * 2
-    gr.on(list(others), lambda: folded, None, [reasons, unfolded], queue=False, **quiet)
+    folded = [gr.update(open=False)] * 3
+    gr.on(list(others), lambda: folded, None, [reasons, priced, unfolded], queue=False, **quiet)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any]:
@@ -45,6 +58,14 @@ def _why(shown: Shown | None) -> tuple[str, Any]:
         sentences.append(why.lookahead(found, other))
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     return text, gr.update(value=panels.plot(figure, "why"), visible=True)
+
+
+def _cost(shown: Shown | None, rate: float | None) -> str:
+    if shown is None:
+        return f"<p>{NOTHING}</p>"
+    comparison = shown.comparison
+    said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
+    return f"{markup.table(cost.table(comparison, rate))}<p>{said}</p>"
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:

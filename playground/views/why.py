@@ -169,12 +169,6 @@ def limit(trace: Trace) -> str:
     )
 
 
-def energy(trace: Trace) -> str:
-    """ "" where it was not measured."""
-    joules = theory.joules_per_token(trace)
-    return f"{trace.lane.name}: {joules:.2f} J per token, other programs on the device included." if joules else ""
-
-
 def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> str:
     """Predictions for a terminal."""
     lines = [f"{'lookahead':>9}  {'tokens per pass':>15}  speed-up (predicted)"]

@@ -32,8 +32,8 @@ def findings(sentences: Sequence[str]) -> str:
 def tables(shown: Sequence[Table], opened: int = 1) -> str:
     """The first of them open, the others folded."""
     return "".join(
-        f"<details{' open' if i < opened else ''}><summary>{escape(table.caption)}</summary>{_table(table)}</details>"
-        for i, table in enumerate(shown)
+        f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{table(each)}</details>"
+        for i, each in enumerate(shown)
     )
 
 
@@ -42,11 +42,12 @@ def folded(caption: str, body: str) -> str:
     return f"<details open><summary>{escape(caption)}</summary>{body}</details>"
 
 
-def _table(table: Table) -> str:
-    words = len(table.columns) - table.numbers
-    head = "".join(_head(name, i < words) for i, name in enumerate(table.columns))
-    rows = "".join(_row(row, words) for row in table.rows)
-    label = escape(table.caption)
+def table(shown: Table) -> str:
+    """Scrolls sideways where the page is narrow."""
+    words = len(shown.columns) - shown.numbers
+    head = "".join(_head(name, i < words) for i, name in enumerate(shown.columns))
+    rows = "".join(_row(row, words) for row in shown.rows)
+    label = escape(shown.caption)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
@@ -86,12 +87,12 @@ def _name(entry: Entry) -> str:
     return f'<a id="open-{id_}" href="{tab}?id={id_}">{escape(entry.title)}</a>'
 
 
-def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], table: Table) -> str:
+def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Table) -> str:
     """Two entries with what was asked differently, and the figures of both."""
     named = "".join(
         f"<li>{name}: {escape(entry.title)}, {words.at(entry.created)}</li>"
         for name, entry in zip(("First", "Second"), entries, strict=True)
     )
     asked = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) or "<li>Both were asked the same.</li>"
-    figures = _table(table) if table.rows else note("They have no lane in common.")
-    return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{figures}</section>'
+    shown = table(figures) if figures.rows else note("They have no lane in common.")
+    return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{shown}</section>'
