@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -17,7 +18,7 @@ from playground.views.charts import ASSISTED, GRID, INK, OTHERS
 from playground.views.sweep import NAMES
 
 PREDICTED = "#8A6100"
-COLUMNS = 3  # of small multiples
+COLUMNS, TITLE = 2, 20  # of small multiples, whose titles are broken after so many characters: a phone shows no more
 
 
 def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
@@ -89,7 +90,7 @@ def by_category(result: SweepResult) -> go.Figure:
     rows = -(-len(categories) // COLUMNS)
     make_subplots(
         rows=rows, cols=COLUMNS, figure=figure, shared_yaxes="all", vertical_spacing=0.35 / rows,
-        horizontal_spacing=0.05, subplot_titles=[escape(category) for category in categories],
+        horizontal_spacing=0.05, subplot_titles=[_title(category) for category in categories],
     )  # fmt: skip
     for number, category in enumerate(categories):
         found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
@@ -97,6 +98,11 @@ def by_category(result: SweepResult) -> go.Figure:
     figure.update_annotations(font={"size": 12})
     figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
     return _styled(figure)
+
+
+def _title(category: str) -> str:
+    words = category.replace("_", " ")
+    return "<br>".join(map(escape, textwrap.wrap(words, TITLE)))
 
 
 def refined(result: Recommendation) -> go.Figure:

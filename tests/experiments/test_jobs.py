@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import threading
@@ -17,14 +18,14 @@ from playground.experiments import history as histories
 from playground.experiments import suite
 from playground.experiments.background import BackgroundRun
 from playground.experiments.events import PromptDone
-from playground.experiments.history import History
-from playground.experiments.jobs import WAITING, Jobs
+from playground.experiments.history import COMPARE, History
+from playground.experiments.jobs import WAITING, Jobs, opened
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.experiments.work import Suite, Sweep
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
-from playground.presets import custom_pair
+from playground.presets import ROOT, custom_pair
 
 
 @pytest.fixture
@@ -177,6 +178,18 @@ def test_owners_see_their_own_and_nothing_else(history):
             look(mine, "you")
     assert history.result(mine, "me") == {"a": 1}
     assert history.clear("me") == 1 and not history.entries("me") and history.entries("you")
+
+
+def test_entries_of_older_releases_open(history):
+    """Neither file has the schema version of today."""
+    suite = json.loads((ROOT / "assets" / "results" / "cpu-2-cores-epyc-suite-sampled.json").read_text())
+    trace = json.loads((ROOT / "tests" / "files" / "trace-schema-1.json").read_text())
+    assert "schema_version" not in suite and trace["schema_version"] == 1
+    assert len(opened(history, history.keep("suite", "old", suite)).rows) == 36
+    assert len(opened(history, history.keep(COMPARE, "old", trace)).lanes) == 2
+    newer = history.keep("suite", "newer", {"kind": "suite", "schema_version": 99})
+    with pytest.raises(PlaygroundError, match="release that wrote them"):
+        opened(history, newer)
 
 
 def test_it_is_searched_by_all_words(history):

@@ -29,7 +29,7 @@ def build(page: gr.Blocks, past: Past, access: Access) -> None:
         clear = gr.Button("Forget all that have ended", size="sm", min_width=200, scale=0)
     with gr.Row(elem_id="chosen"):
         compare = _button("Compare", "compare-entries")
-        saves = {_button(f"Save {name}", f"save-{form[1:]}"): form for name, form in FORMS.items()}
+        saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
         delete = _button("Delete", "delete-entries")
         saved = gr.DownloadButton("Save", elem_id="saved-entry")
     shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
