@@ -62,9 +62,13 @@ class Experiments:
         self.allowed()
         self._jobs.stop(name)
 
+    def entries(self, search: str = "") -> list[Entry]:
+        """Those of this machine, the newest first; none for visitors."""
+        return [] if self._access.public else self._history.entries(search=search)
+
     def running(self, kind: str) -> str:
-        """The id of one of this kind that runs; "" if none does. None does for visitors."""
-        return next((it.id for it in self._history.entries() if it.kind == kind and it.status == "running"), "")
+        """The id of one of this kind that runs; "" if none does."""
+        return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
 
     def view(self, name: str) -> View:
         """Raises:
