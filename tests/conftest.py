@@ -23,7 +23,12 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """For tiny models more threads only wait for each other, and several workers run at once. A lane may choose more,
+    for all that the process computes from then on."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

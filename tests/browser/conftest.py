@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -44,24 +45,79 @@ def url() -> Iterator[str]:
     blocks.close()
 
 
+@pytest.fixture(scope="package")
+def contexts(chromium) -> Iterator[Callable]:
+    """Browser contexts by a name and whether they have touch. Tests share them: with a warm cache the page opens in
+    half the time. Each has one page at a time, since a page behind another does not draw."""
+    opened: dict[tuple[object, bool], Any] = {}
+
+    def context(name: object, touch: bool = False) -> Any:
+        if (name, touch) not in opened:
+            opened[name, touch] = chromium.new_context(accept_downloads=True, has_touch=touch)
+        return opened[name, touch]
+
+    yield context
+    for each in opened.values():
+        each.close()
+
+
 @pytest.fixture
-def visit(chromium, url: str) -> Iterator[Callable]:
+def visit(contexts, url: str) -> Iterator[Callable]:
     """Opens the page as a user of their own; a script's error on it fails the test."""
-    contexts, errors = [], []
+    pages, errors = [], []
 
     def open_page(width: int = 1280, theme: str = "light", touch: bool = False, height: int = 900):
-        size = {"width": width, "height": height}
-        context = chromium.new_context(viewport=size, accept_downloads=True, has_touch=touch)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
+        page = contexts(len(pages), touch).new_page()
+        pages.append(page)
+        watch(page, errors)
+        page.set_viewport_size({"width": width, "height": height})
         page.goto(f"{url}?__theme={theme}")
         page.locator("#model", has_text="is ready").wait_for()
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in pages:
+        if not page.is_closed():
+            page.evaluate("localStorage.clear()")
+            page.close()
     assert errors == []
+
+
+@pytest.fixture(scope="package")
+def shared_page(contexts, url: str) -> Any:
+    page = contexts("reader").new_page()
+    page.goto(f"{url}?__theme=light")
+    page.locator("#model", has_text="is ready").wait_for()
+    return page
+
+
+@pytest.fixture
+def reader(shared_page) -> Iterator[Any]:
+    """A page for tests that only open traces and look at them. They share it: opening the page takes longer than what
+    they do with it."""
+    page, errors = shared_page, []
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.mouse.move(0, 0)
+    page.locator("#clear").click()
+    page.locator(".tokens .tok").first.wait_for(state="detached")
+    page.locator("#status", has_text="Done").wait_for(state="hidden")
+    listeners = watch(page, errors)
+    yield page
+    for event, listener in listeners:
+        page.remove_listener(event, listener)
+    page.keyboard.press("Escape")
+    for switch in ("Show rejected drafts", "Show white space"):
+        page.get_by_label(switch).uncheck()
+    assert errors == []
+
+
+def watch(page, errors: list[str]) -> list[tuple[str, Callable]]:
+    """Collects the errors of the page's scripts, and its dialogs. Returns the listeners."""
+    page.set_default_timeout(20_000)
+    listeners = [
+        ("pageerror", lambda error: errors.append(str(error))),
+        ("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}")),
+    ]
+    for event, listener in listeners:
+        page.on(event, listener)
+    return listeners

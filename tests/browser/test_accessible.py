@@ -26,8 +26,8 @@ def tree() -> Comparison:
 
 
 WIDE, PHONE = SIZES
-STATES = [(WIDE, "light"), (PHONE, "dark")]
-STATES += [pytest.param(WIDE, "dark", marks=pytest.mark.slow), pytest.param(PHONE, "light", marks=pytest.mark.slow)]
+LATER = ((PHONE, "dark"), (WIDE, "dark"), (PHONE, "light"))
+STATES = [(WIDE, "light"), *(pytest.param(*state, marks=pytest.mark.slow) for state in LATER)]
 
 
 @pytest.mark.parametrize(("size", "theme"), STATES)
@@ -130,8 +130,8 @@ def test_a_figure_says_what_it_means_to_pointer_keyboard_and_touch(visit):
     tip.wait_for(state="hidden")
 
 
-def test_charts_have_a_text_and_headings_are_in_order(visit):
-    page = visit()
+def test_charts_have_a_text_and_headings_are_in_order(reader):
+    page = reader
     opened(page, *fakes.comparison().lanes)
     page.get_by_role("img", name="Tokens over time. Standard: 60 tokens").wait_for()
     page.get_by_role("img", name="Draft tokens accepted by position in the draft. Position 1").wait_for()

@@ -141,8 +141,8 @@ def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):
     assert tip.is_hidden()
 
 
-def test_rejected_drafts_and_white_space_are_shown_where_the_switches_ask_for_it(visit):
-    page = visit()
+def test_rejected_drafts_and_white_space_are_shown_where_the_switches_ask_for_it(reader):
+    page = reader
     comparison = fakes.comparison(tokens=48)
     opened(page, *comparison.lanes)
     switch = page.get_by_label("Show rejected drafts")
@@ -157,8 +157,8 @@ def test_rejected_drafts_and_white_space_are_shown_where_the_switches_ask_for_it
     assert "␣" in panel(page, 0).inner_text()
 
 
-def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(visit):
-    page = visit()
+def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(reader):
+    page = reader
     for width in (1280, 1000, 900):
         page.set_viewport_size({"width": width, "height": 900})
         opened(page, *fakes.comparison(tokens=300).lanes)
@@ -171,8 +171,8 @@ def test_lanes_break_lines_alike_and_no_mark_begins_with_white_space(visit):
     assert blank.evaluate("span => getComputedStyle(span).textDecorationLine") == "none"
 
 
-def test_a_caret_opens_its_rounds_draft_to_mouse_and_keyboard(visit):
-    page = visit()
+def test_a_caret_opens_its_rounds_draft_to_mouse_and_keyboard(reader):
+    page = reader
     opened(page, *fakes.comparison(tokens=60).lanes)
     popover = page.get_by_role("dialog")
     caret = panel(page, 1).locator(".caret").nth(1)
@@ -208,8 +208,9 @@ def test_on_a_touch_screen_a_tap_opens_the_draft_without_a_tooltip(visit):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(visit, width):
-    page = visit(width=width)
+def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(reader, width):
+    page = reader
+    page.set_viewport_size({"width": width, "height": 900})
     opened(page, *fakes.comparison(tokens=120).lanes)
     if width < 500:
         page.get_by_role("tab").nth(1).click()
@@ -224,8 +225,8 @@ def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(visit, w
         page.keyboard.press("Escape")
 
 
-def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(visit):
-    page = visit()
+def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(reader):
+    page = reader
     opened(page, *fakes.comparison(tokens=900).lanes)
     tops = "panels => panels.map(panel => panel.scrollTop)"
     panels = page.locator(".tokens")
@@ -251,8 +252,8 @@ def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(visit):
     assert page.locator(".lit").count() == 0
 
 
-def test_both_lanes_mark_where_the_outputs_differ(visit):
-    page = visit()
+def test_both_lanes_mark_where_the_outputs_differ(reader):
+    page = reader
     standard = trace([plain_round(1), plain_round(2, start_s=1, margin=0.02), plain_round(3, start_s=2)])
     opened(
         page, standard, trace([drafted_round([1, 5], accepted=1, own=7), plain_round(3, start_s=1)], drafter="ngram")
@@ -306,8 +307,8 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     page.locator("#status[role=alert]", has_text="inside the playground").wait_for()
 
 
-def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(visit):
-    page = visit()
+def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(reader):
+    page = reader
     comparison = fakes.comparison(tokens=48)
     open_trace(page, json.dumps(export.to_json(comparison)))
     finish(page)
@@ -318,8 +319,8 @@ def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(v
     assert shown(page, 1) == recorded(comparison.lanes[1])
 
 
-def test_words_of_an_opened_trace_are_never_tags(visit):
-    page = visit()
+def test_words_of_an_opened_trace_are_never_tags(reader):
+    page = reader
     tags = "<a id='bad' href='/x'>y</a>"  # short enough to be told whole
     open_trace(page, json.dumps({"schema_version": tags, "lanes": []}))
     page.get_by_text(tags).wait_for()
@@ -332,8 +333,8 @@ def test_words_of_an_opened_trace_are_never_tags(visit):
     assert page.locator("#bad, [*|href='/x']").count() == 0
 
 
-def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(visit):
-    page = visit()
+def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(reader):
+    page = reader
     opened(page, trace([plain_round(6), plain_round(9, start_s=1)]), trace([tree_round()], drafter="tree"))
     assisted = panel(page, 1)
     assert assisted.locator(".tok").all_inner_texts() == ["6 ", "9 "]
@@ -358,8 +359,8 @@ def test_a_draft_tree_shows_what_was_kept_and_opens_beside_it(visit):
     assert popover.is_hidden()
 
 
-def test_a_large_tree_is_folded_and_unfolds_on_request(visit):
-    page = visit()
+def test_a_large_tree_is_folded_and_unfolds_on_request(reader):
+    page = reader
     root = [DraftToken(i, f" w{i}", False, 0.9 / i, 0.1, 0.5, "rejected", -1) for i in range(1, 17)]
     below = [DraftToken(90, HOSTILE, False, 0.5, None, None, "unverified", 15)]
     own = TargetToken(99, " new", False, 0.9, 0.5, "correction", rank=0)
@@ -399,7 +400,7 @@ def test_the_second_user_sees_a_place_in_the_line_and_a_closed_tab_frees_it(visi
     panel(first, 0).locator(".tok").first.wait_for()
     second.locator("#run").click()
     second.locator("#status", has_text="You are 2nd in the queue").wait_for()
-    first.context.close()
+    first.close()
     panel(second, 0).locator(".tok").first.wait_for(timeout=4_000)
     finish(second)
 

@@ -3,8 +3,9 @@ follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +34,15 @@ SETTINGS = (
     dict(temperature=1.0, top_k=3, top_p=0.8),
 )
 NewDrafter = Callable[[FakeModel, Sampler], Drafter]
+
+
+def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS) -> list[Any]:
+    """For `parametrize(("sampling", "draws"), …)`: a quick test of the setting with a penalty, which changes p most,
+    and a long test of each."""
+    hardest = next(setting for setting in settings if "repetition_penalty" in setting)
+    quick = pytest.param(hardest, QUICK, id=f"{hardest}-quick")
+    long = [pytest.param(setting, LONG, id=f"{setting}-long", marks=pytest.mark.slow) for setting in settings]
+    return [quick, *long]
 
 
 def agrees(counts: list[int], p: torch.Tensor) -> bool:

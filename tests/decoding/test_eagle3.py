@@ -24,7 +24,7 @@ LAYOUT = {"llama": "safeai", "gemma": "speculators"}
 def family(request):
     """A target, the layout that its heads shall have, and what it says after each prompt."""
     target = FAMILIES[request.param](0, 7)
-    return target, LAYOUT[request.param], [(prompt, generated(target, prompt)) for prompt in prompts(20)]
+    return target, LAYOUT[request.param], [(prompt, generated(target, prompt)) for prompt in prompts(6)]
 
 
 def drafting(model, way, head):
@@ -44,8 +44,8 @@ def test_greedy_equals_generate_and_only_the_draft_vocabulary_is_drafted(way, fa
         accepted += sum(token.decision == "accepted" for token in tokens)
         if way != "composite":
             assert all(token.id in EVEN for token in tokens)
-    assert drafted > 500
-    assert accepted > 5
+    assert drafted > 100
+    assert accepted > 1
 
 
 @pytest.mark.parametrize("way", ["eagle3", "tree"])

@@ -1,5 +1,5 @@
 """Sampled runs follow the target's distribution over all continuations, for every drafting method: 1,000 runs under
-each of three settings (10,000 with `-m slow`), on transformers' real classes in float32, against the exact
+one setting (with `-m slow` 10,000 under each of three), on transformers' real classes in float32, against the exact
 probabilities by a chi-square test."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
-from tests.decoding.law import DRAWS, SETTINGS, RememberedBranches, branches, chain, follows_the_law, law_of, tree
+from tests.decoding.law import RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
 from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.models.networks.test_eagle3 import write_head
@@ -88,8 +88,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize(("sampling", "draws"), cases())
 @pytest.mark.parametrize("way", METHODS)
 def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), draws=draws, **sampling)

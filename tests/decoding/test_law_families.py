@@ -9,7 +9,7 @@ from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
-from tests.decoding.law import DRAWS, SETTINGS, RememberedDrafts, branches, chain, follows_the_law, law_of, tree
+from tests.decoding.law import SETTINGS, RememberedDrafts, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_universal import loaded as model_of
 from tests.decoding.test_universal import pieces  # noqa: F401 (a fixture)
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
@@ -18,8 +18,7 @@ from tests.tiny import small_llama
 V = 4
 
 
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize(("sampling", "draws"), cases())
 @pytest.mark.parametrize("way", [chain, tree])
 def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling, draws):
     prompt = [0, 1, 0, 2, 0, 1, 2, 2]  # longer than the window
@@ -28,8 +27,7 @@ def test_runs_with_a_gemma_4_assistant_follow_the_targets_law(way, sampling, dra
     assert follows_the_law(law_of(model), V, way(branches(network, model, prompt), V), prompt, draws, **sampling)
 
 
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize(("sampling", "draws"), cases())
 @pytest.mark.parametrize(("family", "layers"), [("deepseek", 3), ("glm", 1)])
 def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
     family,
@@ -50,8 +48,7 @@ def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
 
 
 # Over a larger vocabulary all continuations are few enough to be counted only where most are cut off.
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.parametrize("sampling", [dict(temperature=0.7, top_k=2, top_p=0.9), *SETTINGS[1:]], ids=str)
+@pytest.mark.parametrize(("sampling", "draws"), cases([dict(temperature=0.7, top_k=2, top_p=0.9), *SETTINGS[1:]]))
 def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, pieces, sampling, draws):  # noqa: F811
     target, assistant = small_llama(tiny_tokenizer), model_of(pieces)
     drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, tiny_tokenizer))

@@ -36,7 +36,7 @@ def native(native_places, tiny_tokenizer, tmp_path_factory):  # noqa: F811
 @pytest.fixture(scope="module")
 def plain(native):
     """What a model writes after each of the twenty prompts."""
-    return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(10)])
+    return functools.cache(lambda *model: [generated(native(*model).target.model, prompt) for prompt in prompts(5)])
 
 
 def run(pair, way, prompt, **options):
@@ -49,11 +49,11 @@ def run(pair, way, prompt, **options):
 )
 def test_greedy_equals_generate_also_with_more_tokens_than_layers(native, plain, way, family, layers):
     pair, decisions = native(family, layers), Counter()
-    for prompt, wanted in zip(prompts(10), plain(family, layers), strict=True):
+    for prompt, wanted in zip(prompts(5), plain(family, layers), strict=True):
         rounds = run(pair, way, prompt)
         assert ids_of(rounds) == wanted
         decisions.update(token.decision for round_ in rounds for token in round_.drafted)
-    assert decisions["accepted"] > 20 and decisions["rejected"] > 20
+    assert decisions["accepted"] > 10 and decisions["rejected"] > 10
 
 
 @pytest.mark.parametrize("way", ["mtp", "tree"])

@@ -59,13 +59,15 @@ def test_several_templates_need_a_default(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
-    [(ENDLESS, "did not end within 0 s"), ("{{ 'x' * 10**7 }}", "writes more than 100,000 characters")],
+    ("text", "limit", "value", "sentence"),
+    [
+        (ENDLESS, "LIMIT_S", 0.2, "did not end within 0 s"),
+        ("{{ 'x' * 10**6 }}", "LIMIT", 100_000, "writes more than 100,000 characters"),
+    ],
 )
-def test_one_without_an_end_is_ended_and_the_next_renders(tokenizer, monkeypatch, text, sentence):
+def test_one_without_an_end_is_ended_and_the_next_renders(tokenizer, monkeypatch, text, limit, value, sentence):
     template.render(tokenizer(TEMPLATES["year"]), CONVERSATION)  # the process runs: only the template takes time
-    monkeypatch.setattr(template, "LIMIT_S", 0.2)
-    monkeypatch.setattr(template, "LIMIT", 100_000)
+    monkeypatch.setattr(template, limit, value)
     with pytest.raises(PlaygroundError, match=sentence):
         template.render(tokenizer(text), CONVERSATION)
     monkeypatch.undo()

@@ -36,7 +36,7 @@ def run(models, drafter: str, prompt: list[int], **options):
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "suffix", "assistant", "itself"])
 def test_greedy_equals_generate_token_for_token(models, drafter):
-    for prompt in prompts(10):
+    for prompt in prompts(5):
         assert ids_of(run(models, drafter, prompt)) == generated(models[0], prompt)
 
 
@@ -95,7 +95,7 @@ def test_no_more_rounds_than_transformers_needs_passes(models, drafter, monkeypa
         return forward(self, *args, **kwargs)
 
     monkeypatch.setattr(type(target), "forward", counted)
-    for prompt in prompts(10):
+    for prompt in prompts(5):
         ours += len(run(models, drafter, prompt))
         passes.clear()
         generated(target, prompt, **options)

@@ -20,7 +20,7 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
-from tests.decoding.law import DRAWS, follows_the_law
+from tests.decoding.law import cases, follows_the_law
 
 V = 4
 EOS = V - 1
@@ -133,11 +133,11 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
     assert (branches.ended, branches.committed) == (1, 1)
 
 
-@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize(
-    "sampling",
-    [dict(temperature=1.0), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=2, repetition_penalty=1.5)],
-    ids=str,
+    ("sampling", "draws"),
+    cases(
+        [dict(temperature=1), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=2, repetition_penalty=1.5)]
+    ),
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling, draws):
     def new_drafter(target, sampler):

@@ -1,10 +1,10 @@
 """Linear layers whose weights a CPU keeps in float16 and multiplies in float32.
 
 The kernels are FBGEMM's, which torch has on x86 (Khudia et al. 2021, "FBGEMM: Enabling High-Performance Low-Precision
-Deep Learning Inference", arXiv 2101.05615). They read half the memory of float32, verifying several tokens costs little
-more than one, and the output for a token is the same to the bit whatever tokens are in the pass with it. float16 has 11
-significant bits where bfloat16, in which most weights are published, has 8; weights below 0.00006 are rounded to
-multiples of 0.00000006.
+Deep Learning Inference", arXiv 2101.05615). They read half the memory of float32, and verifying several tokens costs
+little more than one. With AVX-512 the output for a token is the same to the bit whatever tokens are in the pass with
+it; with AVX2 alone it differs by rounding. float16 has 11 significant bits where bfloat16, in which most weights are
+published, has 8; weights below 0.00006 are rounded to multiples of 0.00000006.
 """
 
 from __future__ import annotations
