@@ -29,8 +29,8 @@ def reasons(result: Recommendation) -> list[str]:
     screened, refined, confirmed = result.screened, result.refined, result.confirmed
     ties = ", ".join("no drafter" if name == STANDARD else name for name in result.ties)
     said = [
-        f"Screened: {_counted(len(screened.lanes), 'drafter')} over {_counted(len(screened.prompts), 'prompt')}. Refined: "
-        f"{_counted(len(refined.lanes), 'setting')} of the fastest.",
+        f"Screened: {_counted(len(screened.lanes), 'drafter')} over {_counted(len(screened.prompts), 'prompt')}. "
+        f"Refined: {_counted(len(refined.lanes), 'setting')} of the fastest.",
         f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
         "was seen.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
