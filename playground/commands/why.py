@@ -66,14 +66,10 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     if whatif := theory.what_if(comparison.standard, other):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif)]
-    times = other.environment.pass_times
-    if len(times) > 1 and found.split:
-        used = sum(len(round_.drafted) for round_ in other.rounds[1:]) / (len(other.rounds) - 1)
-        points = theory.by_batch(times, found.all_rounds, used, found.draft / used)
+    if points := theory.batches_of(comparison.standard, other):
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
-    if both := theory.services(comparison.standard, other):
-        loads = theory.under_load(*both, theory.rates(both[0], len(other.tokens)), len(other.tokens))
+    if loads := theory.loads_of(comparison.standard, other):
         result["under_load"] = [asdict(point) for point in loads]
         lines.append(why.load(loads))
     lines += filter(None, map(why.limit, (comparison.standard, other)))

@@ -7,12 +7,12 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 from __future__ import annotations
 
 from playground.theory.attribution import Against, Attribution, attribute, published
-from playground.theory.batch import BatchPoint, by_batch
+from playground.theory.batch import BatchPoint, batches_of, by_batch
 from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
 from playground.theory.limits import bandwidth_limit, limit_of
 from playground.theory.lookahead import Prediction, WhatIf, what_if
-from playground.theory.queueing import LoadPoint, Service, rates, services, under_load
+from playground.theory.queueing import LoadPoint, Service, loads_of, rates, services, under_load
 
 __all__ = [
     "Against",
@@ -24,12 +24,14 @@ __all__ = [
     "WhatIf",
     "attribute",
     "bandwidth_limit",
+    "batches_of",
     "best_lookahead",
     "by_batch",
     "expected_tokens",
     "expected_tokens_by_position",
     "joules_per_token",
     "limit_of",
+    "loads_of",
     "price_of",
     "price_per_million",
     "published",

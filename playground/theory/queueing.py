@@ -6,6 +6,7 @@ scheduling of prefills or the network.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
     return standard, assisted
 
 
+def loads_of(baseline: Trace, other: Trace) -> list[LoadPoint]:
+    """Of a finished run, at several rates; empty where `services` is None. Takes seconds."""
+    both = services(baseline, other)
+    length = len(other.tokens)
+    return under_load(*both, rates(both[0], length), length) if both else []
+
+
 def rates(standard: Service, length: int) -> list[float]:
     """Requests per second to simulate: from a tenth of what one request at a time would fill to eight times that."""
     alone = 1 / (standard.prefill_s + length * standard.round_s(1))
@@ -98,6 +106,7 @@ def _waits(service: Service, rate: float, length: int, rng: random.Random) -> li
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(REQUESTS)]).tolist()
     left: dict[int, int] = {}  # tokens that each request in the batch still needs
     ended = [0.0] * REQUESTS
+    round_s = functools.cache(service.round_s)
     now, came = 0.0, 0
     while came < REQUESTS or left:
         if not left:
@@ -106,7 +115,7 @@ def _waits(service: Service, rate: float, length: int, rng: random.Random) -> li
             left[came] = length
             now += service.prefill_s  # the others wait for it
             came += 1
-        now += service.round_s(len(left))
+        now += round_s(len(left))
         for request in list(left):
             left[request] -= rng.choice(service.tokens)
             if left[request] <= 0:

@@ -1,9 +1,9 @@
-"""Under a run, folded: why it is as fast as it is, what a token costs, and what to write into a server's settings. Made
-when unfolded."""
+"""Under a run, folded: why it is as fast as it is, what a batch or load would change, what a token costs, and what to
+write into a server's settings. Made when unfolded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,9 +15,18 @@ from playground.presets import Pair
 from playground.ui import deploy, panels
 from playground.ui.events import Shown
 from playground.ui.tabs import markup
-from playground.views import cost, engines, why
+from playground.views import charts_predicted, cost, engines, why
 
 NOTHING = "Run a comparison first."
+UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
+PREDICTED = (
+    "Predicted, not measured: from this run's acceptance and drafting, and the measured time of a pass by its width. A "
+    "verify pass of a batch is as many times wider as the batch has sequences."
+)
+SIMULATED = (
+    "Under load, simulated: Poisson arrivals at one replica that decodes all its requests in one batch. Memory limits, "
+    "scheduling and the network are not in it."
+)
 
 
 def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> None:
@@ -25,6 +34,10 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
         plot = panels.empty_plot()
+        with gr.Accordion("In a batch and under load, predicted", open=False, elem_id="predicted") as predicted:
+            said = gr.HTML(apply_default_css=False)
+            with gr.Row(elem_classes="charts"):
+                batch, load = panels.empty_plot(), panels.empty_plot()
     with gr.Accordion("What does a token cost?", open=False, elem_id="cost") as priced:
         rate = gr.Number(
             label="Hourly rate",
@@ -40,9 +53,10 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     reasons.expand(_why, shown, [words, plot], **quiet)
     priced.expand(_cost, [shown, rate], costs, **quiet)
     rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **quiet)
+    predicted.expand(_predicted, shown, [said, batch, load], **quiet)
     unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
-    folded = [gr.update(open=False)] * 3
-    gr.on(list(others), lambda: folded, None, [reasons, priced, unfolded], queue=False, **quiet)
+    folds = [reasons, predicted, priced, unfolded]
+    gr.on(list(others), lambda: [gr.update(open=False)] * len(folds), None, folds, queue=False, **quiet)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any]:
@@ -56,8 +70,32 @@ def _why(shown: Shown | None) -> tuple[str, Any]:
     sentences = [why.paragraph(comparison, other)]
     if found := theory.what_if(comparison.standard, other):
         sentences.append(why.lookahead(found, other))
-    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    return text, gr.update(value=panels.plot(figure, "why"), visible=True)
+    return _paragraphs(sentences), gr.update(value=panels.plot(figure, "why"), visible=True)
+
+
+def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
+    """The load is simulated, which takes seconds; the batch is shown before."""
+    hidden = gr.update(visible=False)
+    if shown is None:
+        yield f"<p>{NOTHING}</p>", hidden, hidden
+        return
+    comparison = shown.comparison.beside(shown.chosen)
+    other = comparison.others[0]
+    points = theory.batches_of(comparison.standard, other)
+    if not points:
+        yield f"<p>{UNKNOWN}</p>", hidden, hidden
+        return
+    said = [PREDICTED, why.batch_end(points)]
+    batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
+    # A chart keeps the width at which it was drawn, so the other has its place from the beginning.
+    yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
+    loads = theory.loads_of(comparison.standard, other)
+    load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)
+    yield _paragraphs([*said, f"{SIMULATED} {why.load_end(loads)}"]), batch, load
+
+
+def _paragraphs(sentences: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def _cost(shown: Shown | None, rate: float | None) -> str:

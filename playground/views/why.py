@@ -140,20 +140,29 @@ def reasons(other: Trace, asked: int) -> list[str]:
 def batches(points: Sequence[BatchPoint]) -> str:
     """Predicted speed-ups by batch size, for a terminal, and where speculation stops paying."""
     line = ", ".join(f"{it.batch}: {it.speedup:.2f}{'*' if it.extrapolated else ''}" for it in points)
-    stops = next((it.batch for it in points if it.speedup < 1), None)
-    end = f"It stops paying at a batch of {stops}." if stops else "It pays at every batch size shown."
     beyond = " * wider passes than were measured." if any(it.extrapolated for it in points) else ""
-    return f"Predicted speed-up by batch size: {line}. {end}{beyond}"
+    return f"Predicted speed-up by batch size: {line}. {batch_end(points)}{beyond}"
+
+
+def batch_end(points: Sequence[BatchPoint]) -> str:
+    """The batch size at which speculation stops paying."""
+    stops = next((it.batch for it in points if it.speedup < 1), None)
+    return f"It stops paying at a batch of {stops}." if stops else "It pays at every batch size shown."
 
 
 def load(points: Sequence[LoadPoint]) -> str:
     """Simulated times under load, for a terminal, and where speculation stops paying."""
     line = ", ".join(f"{it.rate:.2g}/s: {it.standard_s:.1f} and {it.assisted_s:.1f} s" for it in points)
-    stops = next((it.rate for it in points if not it.pays), None)
-    end = f"Speculation stops paying at {stops:.2g} requests/s." if stops else "Speculation pays at every rate shown."
     return (
-        f"Simulated load (Poisson arrivals, one replica), mean time of an answer, standard and assisted: {line}. {end}"
+        f"Simulated load (Poisson arrivals, one replica), mean time of an answer, standard and assisted: {line}. "
+        f"{load_end(points)}"
     )
+
+
+def load_end(points: Sequence[LoadPoint]) -> str:
+    """The load at which speculation stops paying."""
+    stops = next((it.rate for it in points if not it.pays), None)
+    return f"Speculation stops paying at {stops:.2g} requests/s." if stops else "Speculation pays at every rate shown."
 
 
 def limit(trace: Trace) -> str:

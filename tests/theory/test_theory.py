@@ -14,7 +14,7 @@ from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory.batch import pass_seconds
 from playground.trace import Comparison, Memory, PassTime, Round, Trace
-from playground.views import why
+from playground.views import charts_predicted, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
 PASS_S, VERIFY_S, DRAFT_S, REST_S = 0.1, 0.12, 0.01, 0.005  # of a run; draft_s a token
@@ -132,6 +132,17 @@ def test_under_load_speculation_stops_paying_where_verify_passes_are_dear():
     assert points[0].pays and not points[1].pays
     assert points[0].standard_s == pytest.approx(0.5, rel=0.1), "alone: fifty rounds of 10 ms"
     assert points == theory.under_load(service([1], 1), service([2, 3], 5), rates=(0.1, 20.0), length=50)
+
+
+def test_what_a_finished_run_predicts_is_drawn_and_unknown_without_measured_passes():
+    times = (PassTime(1, 0.1), PassTime(16, 0.2), PassTime(64, 0.8))
+    other = replace(assisted(0.7, 3), environment=replace(ENVIRONMENT, pass_times=times))
+    points = theory.batches_of(standard(), other)
+    drawn = charts_predicted.batches(points).data[0]
+    assert list(drawn.y) == [it.speedup for it in points] and drawn.marker.symbol[-1] == "circle-open"
+    lines = charts_predicted.load([theory.LoadPoint(0.1, 2.0, 1.0, 3.0, 2.0)]).data
+    assert [(line.name, *line.y) for line in lines] == [("standard", 2.0), ("assisted", 1.0)]
+    assert theory.batches_of(standard(), assisted(0.7, 3)) == theory.loads_of(standard(), assisted(0.7, 3)) == []
 
 
 def test_services_agree_with_the_run_at_a_batch_of_one():

@@ -1,0 +1,53 @@
+"""What a finished run predicts for a batch and under load, as Plotly figures in the style of `charts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from playground.theory import BatchPoint, LoadPoint
+from playground.views import charts
+from playground.views.charts import ASSISTED, INK, STANDARD
+
+
+def batches(points: Sequence[BatchPoint]) -> go.Figure:
+    """The predicted speed-up by batch size; open marks where the pass is wider than any that was measured."""
+    figure = charts.blank("Batch, predicted", "open marks: wider than any measured pass", "sequences", "speed-up")
+    symbols = ["circle-open" if point.extrapolated else "circle" for point in points]
+    figure.add_scatter(
+        x=[str(point.batch) for point in points],
+        y=[point.speedup for point in points],
+        mode="lines+markers",
+        line={"color": ASSISTED, "width": 2, "dash": "dash"},
+        marker={"symbol": symbols, "size": 8},
+        hovertemplate="%{y:.2f}×<extra>batch of %{x}</extra>",
+    )
+    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    told = [f"{point.batch}: {point.speedup:.2f}." for point in points]
+    figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *told]))
+    return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
+
+
+def load(points: Sequence[LoadPoint]) -> go.Figure:
+    """The mean time of an answer by the rate of requests, of both ways of decoding. No points: not simulated yet."""
+    figure = charts.blank("Load, simulated", "mean time of an answer, logarithmic", "requests/s", "seconds")
+    if not points:
+        return charts.empty(figure, "Simulating …")
+    rates = [point.rate for point in points]
+    for name, seconds, color in (
+        ("standard", [point.standard_s for point in points], STANDARD),
+        ("assisted", [point.assisted_s for point in points], ASSISTED),
+    ):
+        figure.add_scatter(
+            x=rates,
+            y=seconds,
+            name=name,
+            mode="lines+markers",
+            line={"color": color, "width": 2, "dash": "dash"},
+            hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
+        )
+    told = [f"{it.rate:.2g}/s: {it.standard_s:.1f} and {it.assisted_s:.1f} s." for it in points]
+    figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *told]))
+    ticks = {"type": "log", "dtick": "D2", "tickformat": "~g"}
+    return figure.update_xaxes(**ticks).update_yaxes(**ticks)
