@@ -287,7 +287,7 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
     assert json.loads(printed("show", kept["compare"], "--json"))["lanes"]
     same = printed("compare", kept["suite"], str(tmp_path / "suite.json"))
     assert "| ngram 5 | all |" in same and "The prompts differ" not in same
-    assert "| Standard | tokens/s |" in printed("compare", kept["compare"], kept["compare"])
+    assert "| Standard: tokens/s |" in printed("compare", kept["compare"], kept["compare"])
     with pytest.raises(SystemExit):
         main(["history", "compare", kept["compare"], kept["suite"]])
     assert "These two cannot be compared" in capsys.readouterr().err

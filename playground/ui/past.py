@@ -30,6 +30,7 @@ class Past:
     """The history for whoever looks. Every method takes the owner, which `owner` tells."""
 
     def __init__(self, history: History, access: Access) -> None:
+        self.kept = history.kept
         self._history, self._access = history, access
 
     def owner(self, key: object) -> str:

@@ -84,7 +84,7 @@ def table(a: SuiteResult, b: SuiteResult) -> Table:
 
 def comparisons(a: Comparison, b: Comparison) -> Table:
     """The figures of each lane that both have; where each has one lane beside the baseline, of those too."""
-    columns = ("lane", "figure", *NAMES, "second ÷ first")
+    columns = ("figure", *NAMES, "second ÷ first")
     return Table("Figures", columns, tuple(_figures(a, b)), numbers=3)
 
 
@@ -140,7 +140,11 @@ def _figures(a: Comparison, b: Comparison) -> Iterator[tuple[str, ...]]:
         for (figure, first, digits), (_, second, _) in zip(_of(x, a), _of(y, b), strict=True):
             if first is not None or second is not None:
                 change = f"{second / first:.2f}" if first and second else UNKNOWN
-                yield (name, figure, *(UNKNOWN if v is None else f"{v:.{digits}f}" for v in (first, second)), change)
+                yield (
+                    f"{name}: {figure}",
+                    *(UNKNOWN if v is None else f"{v:.{digits}f}" for v in (first, second)),
+                    change,
+                )
 
 
 def _of(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, int]]:

@@ -46,3 +46,22 @@ def test_a_server_that_does_not_answer_is_a_sentence(visit):
     page.locator("#run-monitor:enabled").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert violations(page) == []
+
+
+def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
+    page = visit()
+    page.locator("#prompt textarea").fill("echo of <b>mine</b>")
+    page.locator("#run").click()
+    page.locator("#runs").get_by_role("radio").wait_for()
+    page.goto(f"{url}history")
+    box = page.get_by_role("checkbox", name="echo of <b>mine</b>").first
+    box.focus()
+    page.keyboard.press("Space")
+    with page.expect_download() as download:
+        page.locator("#history-csv:enabled").click()
+    assert download.value.suggested_filename.startswith("compare-")
+    assert page.locator("#compare-entries").is_disabled() and box.is_checked()
+    assert violations(page) == []
+    page.get_by_role("link", name="echo of <b>mine</b>").first.click()
+    page.get_by_text("Opened from the history").wait_for()
+    assert page.locator("#prompt textarea").input_value() == "echo of <b>mine</b>"

@@ -16,14 +16,15 @@ from playground.ui.tabs import markup
 from playground.views import compared
 
 INTRO = "Every experiment of this machine, the newest first. It is kept on this machine alone."
+OFF = "What was run since this program began, the newest first. The history is switched off: it goes with the program."
 CHOOSE = "Choose one to save or delete it, two to compare them."
-FORMS = {"JSON": ".json", "CSV": ".csv", "HTML report": ".html"}
+FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
 PRESS = "() => document.getElementById('saved-entry').click()"
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build(page: gr.Blocks, past: Past, access: Access) -> None:
-    gr.HTML(f"<h1>History</h1><p>{_intro(access)} {CHOOSE}</p>", elem_classes="intro")
+    gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
         clear = gr.Button("Forget all that have ended", size="sm", min_width=200, scale=0)
@@ -92,9 +93,9 @@ def side_by_side(past: Past, owner: str, names: list[str]) -> str:
     return markup.side_by_side(entries, sentences, table)
 
 
-def _intro(access: Access) -> str:
+def _intro(past: Past, access: Access) -> str:
     if not access.public:
-        return INTRO
+        return INTRO if past.kept else OFF
     limits = access.limits
     return (
         f"Your last {limits.history_each:.0f} comparisons on this server, the newest first. They are kept for "
