@@ -49,6 +49,6 @@ def test_recommend_prints_one_setting_and_writes_its_result(tiny_folder, tmp_pat
     printed = capsys.readouterr().out
     assert printed.startswith("For these prompts on this machine: ") and "| ngram 8 | refined |" in printed
     data = json.loads(out.read_text())
-    assert (data["kind"], len(data["refined"]["lanes"])) == ("recommend", 4)
+    assert (data["kind"], len(data["refined"]["lanes"])) == ("recommend", 3)
     main(["history", "list", "--json"])
     exported(json.loads(capsys.readouterr().out)[0]["id"], tmp_path, "stage,question")

@@ -203,7 +203,7 @@ class History:
         return json.loads(row[0] or "null") if row else self._missing(name)
 
     def _missing(self, name: str) -> Any:
-        raise PlaygroundError(f"The history has no experiment {name}. `playground history` lists what it has.")
+        raise PlaygroundError(f"The history has no experiment {name}. It may have been deleted: look at its list.")
 
     def _make_room(self) -> None:
         """Deletes what is too old or too much."""

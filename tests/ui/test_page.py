@@ -3,7 +3,7 @@ from __future__ import annotations
 import gradio as gr
 import pytest
 
-from playground.ui import page
+from playground.ui import page, tools
 from tests.ui import fakes
 
 
@@ -15,8 +15,10 @@ def blocks() -> gr.Blocks:
     )
 
 
-def test_compare_is_the_only_public_endpoint(blocks):
-    assert list(blocks.get_api_info()["named_endpoints"]) == ["/compare"]
+def test_comparisons_and_experiments_are_the_only_public_endpoints(blocks):
+    kinds = [f"/{name}" for name in tools.KINDS]
+    asking = ["/experiment", "/stop_experiment", "/experiments"]
+    assert sorted(blocks.get_api_info()["named_endpoints"]) == sorted(["/compare", *kinds, *asking])
 
 
 def test_a_broken_preset_is_named_at_the_top(blocks):
