@@ -132,7 +132,7 @@ def build(
         "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
         "Servers": lambda: servers.build(page, access, own),
-        "Load": lambda: load.build(page, experiments),
+        "Load": lambda: load.build(page, experiments, own),
         "History": lambda: history_tab.build(page, past, access),
     }
     for name, tab in tabs.items():

@@ -14,6 +14,7 @@ from playground.experiments.work import Load
 from playground.metrics.load import Level, Limits
 from playground.results import LoadResult
 from playground.ui.experiments import Experiments
+from playground.ui.own_servers import LOOKUP, PLAIN, OwnServers
 from playground.ui.tabs import experiment, prompts
 from playground.views import load as view
 from playground.views.suite import Table
@@ -33,7 +34,7 @@ def _tables(result: LoadResult) -> list[Table]:
 
 KIND = experiment.Kind(
     "load",
-    "Start both servers, as the tab Servers shows, then press Run. Give llama-server as many --slots as users.",
+    "Start both servers, as on the tab Servers, then press Run. Give llama-server as many --slots as users.",
     view.findings,
     lambda result: [view.speedup(result), view.pareto(result)],
     _tables,
@@ -41,7 +42,7 @@ KIND = experiment.Kind(
 )
 
 
-def build(page: gr.Blocks, experiments: Experiments) -> None:
+def build(page: gr.Blocks, experiments: Experiments, own: OwnServers) -> None:
     gr.HTML(f"<h1>Load</h1><p>{INTRO}</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         controls: dict[str, Any] = {
@@ -70,6 +71,8 @@ def build(page: gr.Blocks, experiments: Experiments) -> None:
     experiment.wire(page, KIND, panel, experiments, list(controls.values()), work)
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     controls["way"].input(lambda way: LEVELS[way], controls["way"], controls["levels"], **quiet)
+    addresses = [controls["baseline"], controls["server"]]
+    page.load(lambda: [own.url(kind) or gr.skip() for kind in (PLAIN, LOOKUP)], None, addresses, **quiet)
 
 
 def asked_for(asked: Mapping[str, Any]) -> tuple[Load, str]:

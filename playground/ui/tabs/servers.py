@@ -33,7 +33,7 @@ pip install xllamacpp
 python -m playground serve llama --port 8081
 python -m playground serve llama --port 8082 --lookup ngram-simple
 """
-EXAMPLE = "http://127.0.0.1:8082"
+EMPTY = "Press Watch while the server answers requests, such as those of a load test."
 EVERY_S = 5
 CHARTED, LINES = 720, 12  # windows that the charts show, and lines under them
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
@@ -57,17 +57,30 @@ def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
     """Returns the box for the address."""
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
-        url = _address("Server", EXAMPLE, "llama-server (with --metrics) or vLLM", "monitor-url")
+        url = gr.Textbox(
+            label="Server", placeholder="http://127.0.0.1:8082", info="llama-server (with --metrics) or vLLM",
+            max_lines=1, elem_id="monitor-url",
+        )  # fmt: skip
         every = gr.Number(EVERY_S, label="Interval", info="seconds between readings", minimum=1, maximum=3600)
-    run, stop = _buttons("Watch", "monitor")
-    shown, charts, lines = _outputs(
-        "monitor", "lines", "Press Watch while the server answers requests, such as those of a load test."
-    )
+    with gr.Row(elem_classes="act"):
+        run = gr.Button("Watch", variant="primary", elem_id="run-monitor", min_width=110, scale=0)
+        stop = gr.Button("Stop", interactive=False, elem_id="stop-monitor", min_width=110, scale=0)
+    shown = gr.HTML(markup.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
+    with gr.Row(elem_classes="charts"):
+        charts = panels.empty_plot(), panels.empty_plot()
+    lines = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
 
-    def watch(session: str, url: str, every_s: float | None) -> Updates:
-        return monitored(runs, session, url, every_s or EVERY_S)
+    async def watch(request: gr.Request, url: str, every_s: float | None) -> Updates:
+        async with aclosing(monitored(runs, str(request.session_hash), url, every_s or EVERY_S)) as updates:
+            async for update in updates:
+                yield update
 
-    _wire(page, runs, watch, run, stop, [url, every], [shown, *charts, lines, run, stop])
+    async def end(request: gr.Request) -> None:
+        runs.stop(str(request.session_hash))
+
+    run.click(watch, [url, every], [shown, *charts, lines, run, stop], **PRIVATE)
+    stop.click(end, queue=False, **PRIVATE)
+    page.unload(end)
     return url
 
 
@@ -79,7 +92,7 @@ async def monitored(runs: ServerRuns, session: str, url: str, every_s: float) ->
         for window in monitor.watch(url, every_s, stop):
             windows.append(window)
 
-    yield panels.status("Reading the server's counters", "busy"), *_plots([], "monitor"), "", *_pressed(True)
+    yield panels.status("Reading the server's counters", "busy"), *_plots([]), "", *_pressed(True)
     counted, problem = 0, ""
     try:
         async with aclosing(runs.follow(session, work)) as batches:
@@ -95,11 +108,11 @@ async def monitored(runs: ServerRuns, session: str, url: str, every_s: float) ->
 
 def _watched(windows: Sequence[Window], state: str) -> tuple[Any, ...]:
     if not windows:
-        return state, *_plots([], "monitor"), ""
+        return state, *_plots([]), ""
     lines = "\n".join([serving.HEAD, *map(serving.line, reversed(windows[-LINES:]))])
     return (
         state + markup.findings(serving.advice(windows[-1])),
-        *_plots(serving.over_time(windows), "monitor"),
+        *_plots(serving.over_time(windows)),
         _pre(lines, "Last readings"),
     )
 
@@ -108,52 +121,12 @@ def _pre(text: str, label: str) -> str:
     return f'<pre tabindex="0" role="region" aria-label="{label}">{escape(text)}</pre>'
 
 
-def _plots(figures: Sequence[go.Figure], name: str) -> tuple[Any, Any]:
+def _plots(figures: Sequence[go.Figure]) -> tuple[Any, Any]:
     """Updates of both charts."""
-    shown = [panels.plot(figure, f"{name}-{i}") for i, figure in enumerate(figures, 1)]
+    shown = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
     first, second = (*shown, None, None)[:2]
     return gr.update(value=first, visible=bool(first)), gr.update(value=second, visible=bool(second))
 
 
 def _pressed(running: bool) -> tuple[Any, Any]:
     return gr.update(interactive=not running), gr.update(interactive=running)
-
-
-def _address(label: str, placeholder: str, info: str, name: str) -> gr.Textbox:
-    return gr.Textbox(label=label, placeholder=placeholder, info=info, max_lines=1, elem_id=name)
-
-
-def _buttons(label: str, name: str) -> tuple[gr.Button, gr.Button]:
-    with gr.Row(elem_classes="act"):
-        run = gr.Button(label, variant="primary", elem_id=f"run-{name}", min_width=110, scale=0)
-        stop = gr.Button("Stop", interactive=False, elem_id=f"stop-{name}", min_width=110, scale=0)
-    return run, stop
-
-
-def _outputs(name: str, below: str, empty: str) -> tuple[gr.HTML, tuple[gr.Plot, gr.Plot], gr.HTML]:
-    shown = gr.HTML(markup.note(empty), elem_id=f"{name}-shown", apply_default_css=False)
-    with gr.Row(elem_classes="charts"):
-        charts = panels.empty_plot(), panels.empty_plot()
-    return shown, charts, gr.HTML(elem_id=f"{name}-{below}", apply_default_css=False)
-
-
-def _wire(
-    page: gr.Blocks,
-    runs: ServerRuns,
-    updates: Callable[..., Updates],
-    run: gr.Button,
-    stop: gr.Button,
-    asked: list[Any],
-    outputs: list[Any],
-) -> None:
-    async def start(request: gr.Request, *values: Any) -> Updates:
-        async with aclosing(updates(str(request.session_hash), *values)) as each:
-            async for update in each:
-                yield update
-
-    async def end(request: gr.Request) -> None:
-        runs.stop(str(request.session_hash))
-
-    run.click(start, asked, outputs, **PRIVATE)
-    stop.click(end, queue=False, **PRIVATE)
-    page.unload(end)
