@@ -102,6 +102,7 @@ def start_llama(
     slots: int = 4,
     context: int = 2048,
     threads: int | None = None,
+    extra: Sequence[str] = (),
     port: int | None = None,
 ) -> Running:
     """Starts the llama-server on the PATH or else the one in the wheel xllamacpp, and waits until it is ready.
@@ -110,6 +111,7 @@ def start_llama(
         lookup: one of LOOKUPS, or "none" for standard decoding.
         slots: requests that it decodes at the same time, each with room for `context` tokens.
         threads: None takes half of the cores, as busy cores make llama.cpp spin.
+        extra: more of llama-server's options, such as --rpc; the wheel's server has none of them.
         port: None takes a free one.
 
     Raises:
@@ -121,6 +123,7 @@ def start_llama(
     if lookup != "none":
         options += ["--spec-type", lookup, f"--spec-{lookup}-size-n", str(MATCH), f"--spec-{lookup}-size-m"]
         options.append(str(lookahead))
+    options += extra
     if binary := shutil.which("llama-server"):
         command = [binary, *options]
     elif find_spec("xllamacpp"):

@@ -31,6 +31,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     llama.add_argument("--slots", type=positive, default=4, metavar="N", help=f"requests at the same time {DEFAULT}")
     llama.add_argument("--context", type=positive, default=2048, metavar="N", help=f"tokens of a slot {DEFAULT}")
     llama.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: half of the cores)")
+    llama.add_argument("options", nargs="*", metavar="OPTION", help="after --: more options of llama-server")
     vllm = kinds.add_parser("vllm", help="vLLM, from the PATH")
     vllm.set_defaults(command=_vllm)
     vllm.add_argument("--target", metavar="MODEL", help="a Hugging Face id or a folder (default: the starter)")
@@ -52,6 +53,7 @@ def _llama(options: argparse.Namespace) -> None:
             slots=options.slots,
             context=options.context,
             threads=options.threads,
+            extra=options.options,
             port=options.port,
         )
     )

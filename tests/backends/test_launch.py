@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -54,6 +56,14 @@ def test_a_real_server_decodes_both_lanes_and_the_lookup_saves_passes(servers):
     assert m.accepted > 0 and m.verify_passes == m.tokens - m.accepted
     assert standard.prompt_ids == assisted.prompt_ids
     assert all(a.end_s <= b.start_s for a, b in zip(standard.rounds, standard.rounds[1:], strict=False))
+
+
+def test_more_options_reach_the_llama_server_on_the_path(tmp_path, monkeypatch):
+    (tmp_path / "llama-server").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "llama-server").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(PlaygroundError, match="--metrics --rpc other:50052"):
+        launch.start_llama(Path("model.gguf"), lambda step: None, extra=["--rpc", "other:50052"])
 
 
 def test_a_server_ends_when_it_is_stopped():

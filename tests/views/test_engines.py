@@ -106,7 +106,7 @@ def test_llama_servers_options_are_in_a_real_build():
     types = {words[words.index("--spec-type") + 1] for it in of("llama-server")
              if "--spec-type" in (words := shlex.split(it.text))}  # fmt: skip
     assert used >= {"--spec-type", "--spec-draft-n-max"}
-    assert all(f"{name}\0".encode() in build for name in used | types)
+    assert all(f"{name}\0".encode() in build for name in used | types | {"--rpc", "--metrics"})  # and docs/servers.md
 
 
 def test_names_from_a_trace_cannot_leave_their_quotes():

@@ -25,7 +25,7 @@ INTRO = (
 )
 USERS, RATES = "users", "rates"
 LEVELS = {USERS: "1, 2, 4, 8", RATES: "0.5, 1, 2"}
-WAYS = [("Users (closed loop)", USERS), ("Requests a second (open loop)", RATES)]
+WAYS = [("Users", USERS), ("Requests a second", RATES)]
 
 
 def _tables(result: LoadResult) -> list[Table]:
@@ -49,7 +49,7 @@ def build(page: gr.Blocks, experiments: Experiments, own: OwnServers) -> None:
             "baseline": _address("Standard server", 8081, "without speculation, or empty"),
             "server": _address("Assisted server", 8082, "the same model with speculation"),
             "model": gr.Textbox(label="Model", info="if a server has several", max_lines=1),
-            "way": gr.Dropdown(WAYS, value=USERS, label="Load", info="waiting users, or a Poisson process"),
+            "way": gr.Dropdown(WAYS, value=USERS, label="Load", info="closed loop, or open loop"),
             "levels": gr.Textbox(LEVELS[USERS], label="Levels", info="with commas between them"),
             **prompts.suite_controls(),
         }
