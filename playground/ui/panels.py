@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ from gradio.utils import get_upload_folder
 from playground.views import charts
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+if find_spec("bokeh") is None:
+    # Gradio tries to import it for each chart of each new session, and meanwhile answers nobody. Python remembers no
+    # failed import unless it is told.
+    sys.modules["bokeh"] = None  # type: ignore[assignment]
 
 SCRIPTS = (
     "core",

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import gradio as gr
 import pytest
+from gradio.state_holder import SessionState
 
 from playground.ui import page, tools
 from tests.ui import fakes
@@ -38,3 +42,12 @@ def test_every_control_has_a_line_of_help(blocks):
 
 def test_the_page_does_without_examples():
     assert page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=fakes.Backend)
+
+
+def test_a_new_session_searches_the_disk_for_no_chart_library(blocks, monkeypatch):
+    """Gradio describes every chart for each new session, in the thread that answers everybody."""
+    searched: list[str] = []
+    finder = SimpleNamespace(find_spec=lambda name, *where: searched.append(name))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    SessionState(blocks)
+    assert "bokeh" not in searched
