@@ -17,8 +17,10 @@ from playground.views import charts
 from playground.views.charts import ASSISTED, GRID, INK, OTHERS
 from playground.views.sweep import NAMES
 
+HATCHED = ("", "/", "x", ".")  # beside the colours, which are few
 PREDICTED = "#8A6100"
-COLUMNS, TITLE = 2, 20  # of small multiples, whose titles are broken after so many characters: a phone shows no more
+COLUMNS = 2  # of small multiples
+TITLE, LABEL = 20, 12  # characters in a line over a small multiple, and under bars: a phone shows no more
 
 
 def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
@@ -28,20 +30,24 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
     told = []
-    for name, color in zip(lanes, itertools.cycle(OTHERS), strict=False):
+    for number, name in enumerate(lanes):
+        color, hatched = OTHERS[number % len(OTHERS)], HATCHED[number // len(OTHERS) % len(HATCHED)]
         here = [summary for summary in result.summaries if summary.lane == name]
         here = [summary for summary in here if summary.category == ALL] + here[:-1]
         figure.add_bar(
-            x=[escape(summary.category) for summary in here],
+            x=[_broken(summary.category, LABEL) for summary in here],
             y=[summary.overall for summary in here],
             error_y=_error_bars(here),
             name=escape(name),
-            marker={"color": color},
+            marker={"color": color, "pattern": {"shape": hatched}},
             hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
         )
         told.append(f"{name}: {here[0].overall:.2f} over all prompts.")
     figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
-    figure.update_layout(barmode="group", meta=" ".join(["Speed-up by category.", *told]))
+    # The legend, under the bars: on a phone it has a line for each lane.
+    legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
+    meta = " ".join(["Speed-up by category.", *told])
+    figure.update_layout(barmode="group", height=300 + 20 * len(lanes), legend=legend, meta=meta)
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -54,7 +60,7 @@ def sweep(
         predicted: (value of the setting, speed-up) of a model, drawn as a line.
     """
     name = NAMES[result.axis]
-    figure = charts.blank(title, "pooled, with 95 % intervals; below: mean accepted length", "", "")
+    figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
     found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
     if not found:
         return charts.empty(figure, "No prompt was run.")
@@ -87,22 +93,23 @@ def by_category(result: SweepResult) -> go.Figure:
     categories = [category for category in categories if category != ALL]
     if not categories:
         return charts.empty(figure, "No prompt was run.")
-    rows = -(-len(categories) // COLUMNS)
+    columns = min(COLUMNS, len(categories))
+    rows = -(-len(categories) // columns)
     make_subplots(
-        rows=rows, cols=COLUMNS, figure=figure, shared_yaxes="all", vertical_spacing=0.35 / rows,
-        horizontal_spacing=0.05, subplot_titles=[_title(category) for category in categories],
+        rows=rows, cols=columns, figure=figure, shared_yaxes="all", vertical_spacing=0.35 / rows,
+        horizontal_spacing=0.05, subplot_titles=[_broken(category, TITLE) for category in categories],
     )  # fmt: skip
     for number, category in enumerate(categories):
         found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
-        _measured(figure, found, name, row=1 + number // COLUMNS, col=1 + number % COLUMNS, showlegend=False)
+        _measured(figure, found, name, row=1 + number // columns, col=1 + number % columns, showlegend=False)
     figure.update_annotations(font={"size": 12})
     figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
     return _styled(figure)
 
 
-def _title(category: str) -> str:
-    words = category.replace("_", " ")
-    return "<br>".join(map(escape, textwrap.wrap(words, TITLE)))
+def _broken(category: str, width: int) -> str:
+    """In lines of so many characters."""
+    return "<br>".join(map(escape, textwrap.wrap(category.replace("_", " "), width)))
 
 
 def refined(result: Recommendation) -> go.Figure:
@@ -152,6 +159,8 @@ def _styled(figure: go.Figure) -> go.Figure:
 
 
 def _error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
+    if not any(summary.interval for summary in summaries):
+        return {"visible": False}
     return {
         "array": [s.interval[1] - s.overall if s.interval else None for s in summaries],
         "arrayminus": [s.overall - s.interval[0] if s.interval else None for s in summaries],

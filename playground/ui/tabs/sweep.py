@@ -84,7 +84,7 @@ def asked_for(pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> tuple[Swee
     values = tuple(sweep.DEFAULTS[axis] if asked["values"] is None else asked["values"])
     sweep.lanes_of(lane, axis, values)  # raises here and not in the middle
     work = Sweep(pair, lane, axis, values, tuple(questions), int(asked["runs"]), int(asked["order_seed"] or 0))
-    return work, f"{view.NAMES[axis]} of {lane.drafter} on {pair.title}, {name}"
+    return work, f"{view.NAMES[axis].capitalize()} of {lane.drafter} on {pair.title}, {name}"
 
 
 def _listed(axis: Any) -> str:
