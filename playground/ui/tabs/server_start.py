@@ -16,7 +16,7 @@ INTRO = (
     "llama.cpp on the starter, on this machine only, at a free port. It ends with the playground. Its lane runs beside "
     "the local ones if its address is chosen on Compare, under Advanced."
 )
-TITLES = {PLAIN: "standard", LOOKUP: "with prompt lookup"}
+TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
 LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'
 EVERY_S = 2
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
