@@ -141,6 +141,12 @@ def assisted_lane(
     )
 
 
+def at_lookahead(lane: Lane, lookahead: int) -> Lane:
+    """The lane with another lookahead. A server's lane has it in its name, by which such lanes differ."""
+    name = lane.name if lane.backend == LOCAL else f"{lane.name} {lookahead}"
+    return replace(lane, name=name, lookahead=lookahead)
+
+
 def lossy(lane: Lane, rule: Rule) -> Lane:
     """The lane with another rule, which its name tells."""
     return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule)

@@ -111,7 +111,8 @@ def connected(lanes: Sequence[Lane]) -> dict[str, ServerBackend]:
     Raises:
         PlaygroundError: as `connect`.
     """
-    return {lane.backend: connect(lane.server_url, lane.target) for lane in lanes if lane.backend != LOCAL}
+    in_servers = {lane.backend: lane for lane in lanes if lane.backend != LOCAL}
+    return {name: connect(lane.server_url, lane.target) for name, lane in in_servers.items()}
 
 
 def _models(http: Http) -> list[dict[str, Any]]:

@@ -58,6 +58,7 @@ class ServerBackend(ABC):
         how_to_speculate: a sentence for whoever started it without a drafter.
         model: the name that the server gives its model.
         drafter: as in `Lane`: "none", the server's name for its method, or UNREPORTED.
+        obeys_lookahead: whether it drafts as many tokens as a request asks for.
         details: whether a run may send further requests, outside its clock, to learn more about its own.
     """
 
@@ -65,6 +66,7 @@ class ServerBackend(ABC):
     how_to_speculate: ClassVar[str]
     model: str
     drafter: str
+    obeys_lookahead: bool = False
     details: bool = True
 
     def __init__(self, http: Http) -> None:

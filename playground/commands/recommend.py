@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from playground.commands import experiment
+from playground.commands import experiment, servers
 from playground.commands.arguments import (
     ANSWER,
     DEFAULT,
@@ -37,6 +37,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
     add_models(parser)
     parser.add_argument("--drafters", nargs="+", metavar="NAME", help="drafters to try (default: all of the pair's)")
+    servers.add_servers(parser)
     prompts = parser.add_argument_group("prompts")
     prompts.add_argument("--suite", default="examples", metavar="SUITE", help=f"a suite's name, or a file {DEFAULT}")
     prompts.add_argument("--per-category", type=positive, metavar="N", help="prompts of each category (default: all)")
@@ -54,15 +55,19 @@ def _recommend(options: argparse.Namespace) -> None:
     from playground.views import recommend as view
 
     check_writable(options.json)
-    pair = chosen_pair(options)
-    pair = pair if options.dtype == "auto" else replace(pair, dtype=options.dtype)
     settings = {name: getattr(options, name) for name in ANSWER if name != "system"}
     asked = questions(options.suite, options.per_category, settings, turns=1)
-    lanes = candidates(pair, options.drafters or ())
-    work = Recommend(pair, tuple(lanes), tuple(asked), options.order_seed)
-    result: Any = experiment.run(
-        work, f"Recommend for {options.suite} on {pair.title}", device=options.device, again=options.again
-    )
+    if servers.named(options):
+        baseline, lane = servers.lanes_of(options, "lookahead")
+        work = Recommend(None, (lane,), tuple(asked), options.order_seed, baseline=baseline)
+        where = lane.backend
+    else:
+        pair = chosen_pair(options)
+        pair = pair if options.dtype == "auto" else replace(pair, dtype=options.dtype)
+        work = Recommend(pair, tuple(candidates(pair, options.drafters or ())), tuple(asked), options.order_seed)
+        where = pair.title
+    title = f"Recommend for {options.suite} on {where}"
+    result: Any = experiment.run(work, title, device=options.device, again=options.again)
     document = json.dumps(results.to_json(result), indent=1)
     if options.json == Path("-"):
         print(document)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands import experiment
+from playground.commands import experiment, servers
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
-    add_model_name,
     add_models,
     add_settings,
     check_writable,
@@ -23,12 +21,12 @@ from playground.commands.arguments import (
     positive,
     write,
 )
-from playground.errors import check
 from playground.settings import PRESET
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.experiments.questions import Question
     from playground.experiments.work import Suite, Sweep
+    from playground.lane import Lane
     from playground.presets import Pair
     from playground.results import SuiteResult
 
@@ -53,10 +51,6 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_settings(suite, "policy", "confidence_threshold", "nodes", default=PRESETS_OWN)
     suite.add_argument("--by-prompt", action="store_true", help="print a table by prompt too")
     _add_common(suite)
-    servers = suite.add_argument_group("servers", "instead of a pair: two servers; docs/servers.md")
-    servers.add_argument("--server", metavar="URL", help="the server to compare")
-    servers.add_argument("--baseline-server", metavar="URL", help="the same model without speculation")
-    add_model_name(servers)
 
     sweep = commands.add_parser(
         "sweep",
@@ -77,6 +71,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
+    servers.add_servers(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with charts to FILE")
     add_models(parser)
@@ -101,45 +96,27 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def _suite(options: argparse.Namespace) -> None:
     from playground.experiments.work import Suite
     from playground.lane import assisted_lane
-
-    pair, questions = _prepared(options)
-    if options.server or options.baseline_server:
-        _show(_in_servers(options, questions), options)
-        return
-    lanes = [
-        assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold, options.nodes)
-        for drafter in options.drafters or pair.drafters
-        for lookahead in options.lookaheads or [pair.lookahead]
-    ]
-    work = Suite(pair, tuple(lanes), tuple(questions), options.runs, options.order_seed, skip=not options.drafters)
-    _show(_run(work, f"{options.suite} on {pair.title}", options), options)
-
-
-def _show(result: SuiteResult, options: argparse.Namespace) -> None:
     from playground.views import suite as view
 
+    questions = _questions(options)
+    if servers.named(options):
+        baseline, lane = servers.lanes_of(options)
+        work = Suite(None, (lane,), questions, options.runs, options.order_seed, baseline=baseline)
+        title = f"{options.suite} on {lane.target} in {lane.backend}"
+    else:
+        pair = _pair(options)
+        lanes = [
+            assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold, options.nodes)
+            for drafter in options.drafters or pair.drafters
+            for lookahead in options.lookaheads or [pair.lookahead]
+        ]
+        work = Suite(pair, tuple(lanes), questions, options.runs, options.order_seed, skip=not options.drafters)
+        title = f"{options.suite} on {pair.title}"
+    result = _run(work, title, options)
     if options.json != Path("-"):
         parts = [view.table(result), *([view.by_prompt(result).markdown()] if options.by_prompt else [])]
         print("\n\n".join([*parts, "\n".join(view.findings(result))]))
     _exit(result)
-
-
-def _in_servers(options: argparse.Namespace, questions: list[Question]) -> SuiteResult:
-    """The suite through two servers. It is not kept in the history."""
-    from playground.backends.connect import server_lanes
-    from playground.commands.progress_bar import progress_bar
-    from playground.experiments import suite
-
-    check(bool(options.server and options.baseline_server), "Give both --server and --baseline-server.")
-    lanes, backends = server_lanes([options.baseline_server, options.server], options.model)
-    with progress_bar(1) as draw:
-        result = suite.run(
-            lanes[0], lanes[1:], questions, backends,
-            runs=options.runs, seed=options.order_seed, stop=threading.Event(), emit=draw,
-        )  # fmt: skip
-    assert result, "nobody stops it"
-    _write(result, f"{options.suite} on {lanes[0].target}", options)
-    return result
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -148,21 +125,28 @@ def _sweep(options: argparse.Namespace) -> None:
     from playground.lane import assisted_lane
     from playground.views import sweep as view
 
-    pair, questions = _prepared(options)
-    if options.over == "lookahead":
-        options.policy = options.policy or "constant"  # else it is a bound, not the length of the drafts
-    lane = assisted_lane(pair, options.drafter, **{name: getattr(options, name) for name in PRESET})
+    questions = _questions(options)
+    pair: Pair | None = None
+    baseline: Lane | None = None
+    if servers.named(options):
+        baseline, lane = servers.lanes_of(options, options.over)
+        where = lane.backend
+    else:
+        pair = _pair(options)
+        if options.over == "lookahead":
+            options.policy = options.policy or "constant"  # else it is a bound, not the length of the drafts
+        lane = assisted_lane(pair, options.drafter, **{name: getattr(options, name) for name in PRESET})
+        where = pair.title
     values = tuple(options.values or sweep.DEFAULTS[options.over])
-    work = Sweep(pair, lane, options.over, values, tuple(questions), options.runs, options.order_seed)
-    title = f"{options.over.replace('_', ' ')} of {lane.drafter} on {pair.title}, {options.suite}"
+    work = Sweep(pair, lane, options.over, values, questions, options.runs, options.order_seed, baseline=baseline)
+    title = f"{options.over.replace('_', ' ')} of {lane.drafter} on {where}, {options.suite}"
     result = _run(work, title, options)
     if options.json != Path("-"):
         print("\n\n".join([view.table(result), "\n".join(view.findings(result))]))
     _exit(result.suite)
 
 
-def _prepared(options: argparse.Namespace) -> tuple[Pair, list[Question]]:
-    """The pair, in the chosen number format, and the questions."""
+def _questions(options: argparse.Namespace) -> tuple[Question, ...]:
     from playground.experiments import questions
 
     check_writable(options.json)
@@ -173,8 +157,13 @@ def _prepared(options: argparse.Namespace) -> tuple[Pair, list[Question]]:
     )
     for problem in problems:
         print(f"playground: skipped {problem}", file=sys.stderr)
+    return tuple(found)
+
+
+def _pair(options: argparse.Namespace) -> Pair:
+    """In the chosen number format."""
     pair = chosen_pair(options)
-    return (pair if options.dtype == "auto" else replace(pair, dtype=options.dtype)), found
+    return pair if options.dtype == "auto" else replace(pair, dtype=options.dtype)
 
 
 def _run(work: Suite | Sweep, title: str, options: argparse.Namespace) -> Any:

@@ -21,7 +21,7 @@ from playground.experiments import suite, summaries
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
-from playground.lane import Lane, assisted_lane, label, standard_lane
+from playground.lane import Lane, assisted_lane, at_lookahead, label
 from playground.presets import Pair
 from playground.results import Recommendation, Row, SuiteResult
 
@@ -32,7 +32,8 @@ STAGES = ("Screening", "Refining", "Confirming")
 
 
 def run(
-    pair: Pair,
+    pair: Pair | None,
+    baseline: Lane,
     lanes: Sequence[Lane],
     questions: Sequence[Question],
     backends: Mapping[str, Backend],
@@ -45,6 +46,7 @@ def run(
     """None if it was stopped.
 
     Args:
+        pair: None where servers decode.
         lanes: one for each drafter, as `candidates` makes them.
         records: of the three stages.
 
@@ -56,7 +58,7 @@ def run(
 
     def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
         result = suite.run(
-            standard_lane(pair), lanes, questions, backends, runs=runs, seed=seed + number, skip=number == 0,
+            baseline, lanes, questions, backends, runs=runs, seed=seed + number, skip=number == 0,
             record=records[number], stop=stop, emit=partial(told, number),
         )  # fmt: skip
         if result is None or stop.is_set():
@@ -80,7 +82,7 @@ def run(
     return Recommendation(
         lane=tested if _gains(confirmed, tested) else None,
         tested=tested,
-        method=pair.drafts_by(tested.drafter),
+        method=pair.drafts_by(tested.drafter) if pair else None,
         ties=tuple(ties),
         screened=screened,
         refined=refined,
@@ -130,7 +132,7 @@ def _gains(result: SuiteResult, lane: Lane) -> bool:
 
 def _lookaheads(lane: Lane) -> list[Lane]:
     nearest = min(LOOKAHEADS, key=lambda k: abs(math.log(k / lane.lookahead)))
-    return [replace(lane, lookahead=k) for k in sorted({*LOOKAHEADS} - {nearest} | {lane.lookahead})]
+    return [at_lookahead(lane, k) for k in sorted({*LOOKAHEADS} - {nearest} | {lane.lookahead})]
 
 
 @dataclass

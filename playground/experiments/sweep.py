@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -21,8 +20,8 @@ from playground.experiments import suite, summaries
 from playground.experiments.events import Event, Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
-from playground.lane import Lane, Request, label, standard_lane
-from playground.presets import ROOT, Pair
+from playground.lane import Lane, Request, at_lookahead, label
+from playground.presets import ROOT
 from playground.results import STANDARD, Axis, Point, Row, SuiteResult, SweepResult
 
 OF_LANES = ("lookahead", "nodes", "confidence_threshold")
@@ -48,20 +47,17 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
     check(len(values) == len(set(values)) > 0, "A sweep needs one value or more, each named once.")
     if axis == "nodes":
         check(METHODS[lane.drafter].tree, f"{lane.drafter} drafts no tree. Sweep the nodes of a drafter that does.")
-    if axis == "confidence_threshold":
-        lane = replace(lane, policy="confidence")
     if axis not in OF_LANES:
         return [lane]
-    lanes = []
-    for value in values:
-        if axis != "lookahead" or value:
-            setting: dict[str, Any] = {axis: value if axis == "confidence_threshold" else int(value)}
-            lanes.append(replace(lane, **setting))
-    return lanes
+    if axis == "lookahead":
+        return [at_lookahead(lane, int(value)) for value in values if value]
+    if axis == "nodes":
+        return [replace(lane, nodes=int(value)) for value in values]
+    return [replace(lane, policy="confidence", confidence_threshold=value) for value in values]
 
 
 def run(
-    pair: Pair,
+    baseline: Lane,
     lane: Lane,
     axis: Axis,
     values: Sequence[float],
@@ -82,7 +78,7 @@ def run(
     Raises:
         PlaygroundError: as `lanes_of` and `suite.run`.
     """
-    lanes, baseline = lanes_of(lane, axis, values), standard_lane(pair)
+    lanes = lanes_of(lane, axis, values)
     asked = list(questions)
     if axis == "temperature":
         asked = [_at_temperature(question, value) for value in values for question in questions]

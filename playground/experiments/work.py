@@ -107,15 +107,16 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Suite:
-    """As `suite.run`, of lanes of one pair."""
+    """As `suite.run`, of lanes of one pair; or of servers, with a `baseline` and without a pair."""
 
-    pair: Pair
+    pair: Pair | None
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
     runs: int = 1
     seed: int = 0
     skip: bool = False
     record: str = ""
+    baseline: Lane | None = None
 
     @property
     def tokens(self) -> int:
@@ -124,8 +125,10 @@ class Suite:
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
+        baseline = _baseline(self.pair, self.baseline)
+        every = {**backends, **connected([baseline, *self.lanes])}
         result = suite.run(
-            standard_lane(self.pair), self.lanes, self.questions, backends,
+            baseline, self.lanes, self.questions, every,
             runs=self.runs, seed=self.seed, skip=self.skip, record=_record(self.record), stop=stop, emit=emit,
         )  # fmt: skip
         if result:
@@ -137,9 +140,9 @@ class Suite:
 
 @dataclass(frozen=True)
 class Sweep:
-    """As `sweep.run`."""
+    """As `sweep.run`, of a lane of one pair; or of a server, with a `baseline` and without a pair."""
 
-    pair: Pair
+    pair: Pair | None
     lane: Lane
     axis: Axis
     values: tuple[float, ...]
@@ -147,6 +150,7 @@ class Sweep:
     runs: int = 1
     seed: int = 0
     record: str = ""
+    baseline: Lane | None = None
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -160,8 +164,10 @@ class Sweep:
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
+        baseline = _baseline(self.pair, self.baseline)
+        every = {**backends, **connected([baseline, self.lane])}
         result = sweep.run(
-            self.pair, self.lane, self.axis, self.values, self.questions, backends,
+            baseline, self.lane, self.axis, self.values, self.questions, every,
             runs=self.runs, seed=self.seed, record=_record(self.record), stop=stop, emit=emit,
         )  # fmt: skip
         if result:
@@ -204,13 +210,14 @@ class Lossless:
 
 @dataclass(frozen=True)
 class Recommend:
-    """As `recommend.run`."""
+    """As `recommend.run`, of lanes of one pair; or of a server, with a `baseline` and without a pair."""
 
-    pair: Pair
+    pair: Pair | None
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
     seed: int = 0
     record: str = ""
+    baseline: Lane | None = None
 
     @property
     def tokens(self) -> int:
@@ -219,8 +226,10 @@ class Recommend:
     def __call__(
         self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
     ) -> None:
+        baseline = _baseline(self.pair, self.baseline)
+        every = {**backends, **connected([baseline, *self.lanes])}
         result = recommend.run(
-            self.pair, self.lanes, self.questions, backends,
+            self.pair, baseline, self.lanes, self.questions, every,
             seed=self.seed, records=[_record(path) for path in self._stages()], stop=stop, emit=emit,
         )  # fmt: skip
         if result:
@@ -296,6 +305,13 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     "recommend": Recommend,
     "load": Load,
 }  # by the kind that the history names
+
+
+def _baseline(pair: Pair | None, baseline: Lane | None) -> Lane:
+    if baseline:
+        return baseline
+    assert pair, "without a pair there is a server's lane"
+    return standard_lane(pair)
 
 
 def _record(path: str) -> Record | None:

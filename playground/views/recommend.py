@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from playground import metrics
 from playground.drafting_methods import METHODS
-from playground.lane import Lane, label
+from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Recommendation
 from playground.views import engines, suite
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
@@ -70,7 +70,7 @@ def stages(result: Recommendation) -> list[Table]:
 def text(result: Recommendation) -> str:
     """All of it for a terminal, with the settings of other engines."""
     parts = [headline(result), "\n".join(reasons(result)), table(result).markdown()]
-    if result.lane:
+    if result.lane and result.lane.backend == LOCAL:
         parts.append(engines.text(result.lane, result.method))
     return "\n\n".join(parts)
 
@@ -80,6 +80,8 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _named(lane: Lane) -> str:
+    if lane.backend != LOCAL:
+        return f"{lane.drafter} in {lane.program}, lookahead {lane.lookahead}"
     policy = "" if lane.policy == "constant" else f", policy {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     nodes = f", tree of {lane.nodes}" if METHODS[lane.drafter].tree else ""

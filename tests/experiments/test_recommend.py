@@ -15,7 +15,7 @@ from playground.experiments.events import PromptDone
 from playground.experiments.history import History
 from playground.experiments.questions import Question
 from playground.experiments.work import Recommend
-from playground.lane import LOCAL, Request, label
+from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Row
@@ -58,7 +58,7 @@ def go(monkeypatch, speed, **more):
     fake = faked(speed, **more)
     monkeypatch.setattr(recommend.suite, "run", fake)
     lanes = recommend.candidates(pair)
-    result = recommend.run(pair, lanes, ASKED, {}, stop=threading.Event(), emit=lambda e: None)
+    result = recommend.run(pair, standard_lane(pair), lanes, ASKED, {}, stop=threading.Event(), emit=lambda e: None)
     return result, fake.asked
 
 

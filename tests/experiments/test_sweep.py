@@ -24,8 +24,8 @@ ASKED = [Question(category, Request(f"waves and waves {category}", max_new_token
 def run(folder, axis, values, asked=ASKED, **more):
     pair = custom_pair(str(folder), None)
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    lane = assisted_lane(pair, "ngram", policy="constant")
-    return sweep.run(pair, lane, axis, values, asked, backends, stop=threading.Event(), emit=lambda e: None, **more)
+    baseline, lane = standard_lane(pair), assisted_lane(pair, "ngram", policy="constant")
+    return sweep.run(baseline, lane, axis, values, asked, backends, stop=threading.Event(), emit=lambda e: None, **more)
 
 
 def test_a_lookahead_of_0_is_no_drafter_and_every_value_runs_on_the_same_prompts(tiny_folder):

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from playground.experiments.recommend import candidates
 from playground.experiments.work import Recommend
+from playground.lane import LOCAL
 from playground.presets import Pair
 from playground.results import Recommendation, SuiteResult
 from playground.ui import deploy
@@ -45,7 +46,7 @@ def _tables(result: Recommendation | SuiteResult) -> list[Table]:
 
 
 def _settings(result: Recommendation | SuiteResult) -> str:
-    if isinstance(result, SuiteResult) or result.lane is None:
+    if isinstance(result, SuiteResult) or result.lane is None or result.lane.backend != LOCAL:
         return ""
     return markup.folded("Settings to deploy", deploy.blocks(engines.settings(result.lane, result.method)))
 
