@@ -70,11 +70,14 @@ def drafter(kind: str, way: str, network: nn.Module) -> NewDrafter:
     return over(network, way)
 
 
-@pytest.mark.parametrize("sampling", [{}, dict(temperature=0.8, repetition_penalty=1.2)], ids=str)
+SAMPLED = dict(temperature=0.8, repetition_penalty=1.2)
+BRANCHING = ("mtp", "heads", "medusa", "dflash", "eagle3", "gemma4")
+
+
 @pytest.mark.parametrize(
-    ("kind", "way"),
-    [(kind, way) for kind in ("mtp", "heads", "medusa", "dflash", "eagle3", "gemma4") for way in ("chain", "tree")]
-    + [(kind, "chain") for kind in (*OWN, "assistant", "early-exit")],
+    ("kind", "way", "sampling"),
+    [(kind, "chain", SAMPLED) for kind in (*BRANCHING, *OWN, "assistant", "early-exit")]
+    + [(kind, "tree", {}) for kind in BRANCHING],
 )
 def test_the_same_is_drafted_and_written(kind, way, sampling, native_places, tiny_tokenizer, tmp_path):  # noqa: F811
     target, network = models(kind, tmp_path, tiny_tokenizer)

@@ -179,7 +179,9 @@ def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
     return [*own, *sent, *static.cache.tensors, *drafting]
 
 
-@pytest.mark.parametrize(("way", "passes"), [("mtp tree", 2), ("dflash windows", 1)])
+@pytest.mark.parametrize(
+    ("way", "passes"), [("mtp tree", 2), pytest.param("dflash windows", 1, marks=pytest.mark.slow)]
+)
 def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch, way, passes):
     model = llama(0, 2)
     monkeypatch.setattr(static_runners, "WIDTHS", (8, 64))
