@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,13 @@ CHAT_TEMPLATE = (
 )
 
 
+torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
+
+
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """For tiny models more threads only wait for each other, and several workers run at once. A lane may choose more,
-    for all that the process computes from then on."""
+def one_thread() -> Iterator[None]:
+    """A lane may choose more threads, for all that the process computes from then on."""
+    yield
     torch.set_num_threads(1)
 
 

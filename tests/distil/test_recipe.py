@@ -31,10 +31,10 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.tiny import small_llama
 
-PLAN = Plan(tokens=24_000, batch=1024, learning_rate=5e-3, evaluations=4)
+PLAN = Plan(tokens=12_000, batch=512, learning_rate=5e-3, evaluations=2)
 SHORT = replace(PLAN, tokens=2_000, evaluations=2)
 # An assistant, which has all the target's layers, takes the longest for a token and needs the fewest.
-PLANS = dict.fromkeys(STEPS, PLAN) | {"assistant": replace(PLAN, tokens=6_000)}
+PLANS = dict.fromkeys(STEPS, PLAN) | {"assistant": replace(PLAN, tokens=3_000)}
 
 
 @pytest.fixture(scope="module")
