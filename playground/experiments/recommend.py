@@ -27,7 +27,7 @@ from playground.results import Recommendation, Row, SuiteResult
 
 LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
 KEPT = 2  # drafters that are refined
-REFINING, CONFIRMING = 2, 4  # runs of each prompt
+REFINING, CONFIRMING = 2, 3  # runs of each prompt
 STAGES = ("Screening", "Refining", "Confirming")
 
 
