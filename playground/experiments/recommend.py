@@ -97,7 +97,7 @@ def candidates(pair: Pair, drafters: Sequence[str] = ()) -> list[Lane]:
 
 def costs(lanes: int) -> tuple[float, float, float]:
     """How often each stage decodes each prompt, in full answers, for so many drafters to screen."""
-    return (1 + lanes) / 2, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
+    return (1 + lanes) / 4, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
 
 
 def within_noise(rows: Sequence[Row]) -> list[str]:
@@ -115,9 +115,9 @@ def within_noise(rows: Sequence[Row]) -> list[str]:
 
 
 def _shorter(question: Question) -> Question:
-    """Half an answer to the first turn tells the slow drafters."""
+    """A quarter of an answer to the first turn tells the slow drafters."""
     request = question.request
-    return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 2)))
+    return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 4)))
 
 
 def _fastest(result: SuiteResult) -> list[Lane]:

@@ -65,11 +65,11 @@ def go(monkeypatch, speed, **more):
 def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_again(monkeypatch):
     deep = {2: 0.8, 5: 0.995, 8: 1.0}
     result, (screen, refine, confirm) = go(monkeypatch, lambda lane: SPEED[lane.drafter] * deep[lane.lookahead])
-    assert screen == (["ngram 5", "suffix 5", "assistant 5"], 1, 0, 16), "half an answer is enough to screen"
+    assert screen == (["ngram 5", "suffix 5", "assistant 5"], 1, 0, 8), "a quarter of an answer is enough to screen"
     assert refine == (
         [f"{drafter} {k}" for drafter in ("assistant", "ngram") for k in (2, 5, 8)], 2, 1, 32,
     )  # fmt: skip
-    assert confirm == (["assistant 5"], 4, 2, 32)
+    assert confirm == (["assistant 5"], 3, 2, 32)
     assert label(result.lane) == "assistant 5" and {"assistant 5", "assistant 8"} <= {*result.ties}
     assert result.summary.overall == pytest.approx(1.4925, rel=0.03)
     said = view.text(result)
@@ -118,7 +118,7 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
     work(backends, stop=threading.Event(), emit=events.append)
     result = events[-1].result
     assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 5", "ngram 8"}
-    assert len(result.confirmed.rows) == 2 and work.tokens == (1 + 4 * 2 + 8) * 8
+    assert len(result.confirmed.rows) == 2 and work.tokens == (0.5 + 4 * 2 + 6) * 8
     assert len(list(history.record(name).parent.glob("*"))) == 3
     history.update(name, "finished")  # what runs is not deleted
     history.delete(name)
@@ -142,6 +142,6 @@ def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(ti
     assert [(event.stage, event.number, event.total) for event in told] == [
         ("Screening", 1, 2), ("Screening", 2, 2), ("Refining", 1, 2),
     ]  # fmt: skip
-    assert [event.fraction for event in told] == pytest.approx([0.5 / 17, 1 / 17, 5 / 17])
+    assert [event.fraction for event in told] == pytest.approx([0.25 / 14.5, 0.5 / 14.5, 4.5 / 14.5])
     assert all(event.left_s > 0 for event in told)
     assert {row.lane for row in work.so_far().rows} == {STANDARD, "ngram 2", "ngram 5", "ngram 8"}
