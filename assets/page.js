@@ -76,10 +76,8 @@
     }, 1000);
   });
 
-  // Each chart is a picture with a text, and its button can be reached.
-  const charts = document.getElementById("charts");
-  if (!charts) return;
-  new MutationObserver(() => {
+  // Each chart is a picture with a text, and its button can be reached. Those under #why come when it is unfolded.
+  const describe = (charts) => {
     for (const chart of charts.querySelectorAll(".js-plotly-plot")) {
       const [picture, ...layers] = chart.querySelectorAll(".main-svg");
       picture?.setAttribute("role", "img");
@@ -89,12 +87,15 @@
         Object.assign(button, { tabIndex: 0, role: "button", ariaLabel: button.dataset.title });
       }
     }
-  }).observe(charts, { childList: true, subtree: true });
-  charts.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    const button = event.target.closest(".modebar-btn");
-    if (!button) return;
-    event.preventDefault();
-    button.click();
-  });
+  };
+  for (const charts of document.querySelectorAll("#charts, .charts, #why")) {
+    new MutationObserver(() => describe(charts)).observe(charts, { childList: true, subtree: true });
+    charts.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      const button = event.target.closest(".modebar-btn");
+      if (!button) return;
+      event.preventDefault();
+      button.click();
+    });
+  }
 };

@@ -1,5 +1,5 @@
 """Sampled runs follow the target's distribution over all continuations, for every drafting method: 1,000 runs under
-one setting (with `-m slow` 10,000 under each of three), on transformers' real classes in float32, against the exact
+one setting (with `-m slow` 3,000 under each of three), on transformers' real classes in float32, against the exact
 probabilities by a chi-square test."""
 
 from __future__ import annotations

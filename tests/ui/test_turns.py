@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from playground.ui.controls import SERVERS
 from playground.ui.turns import _place
 from tests.ui.test_controls import ASKED
 from tests.ui.test_events import endless
@@ -36,7 +37,7 @@ async def within(answer: Awaitable[Any]) -> Any:
 
 async def waits(visitor: Visitor, waiting: asyncio.Event) -> None:
     """Presses Run; `waiting` is set once the run has something to tell."""
-    await visitor.join("stream", ASK)
+    await visitor.join("stream", [*ASK, *[""] * len(SERVERS)])
     seen = 0
     async for message in visitor.messages():
         seen += message["msg"] == "process_generating"
@@ -44,7 +45,7 @@ async def waits(visitor: Visitor, waiting: asyncio.Event) -> None:
             waiting.set()
 
 
-@pytest.mark.parametrize("runs", [60, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [45, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_page_answers_while_more_runs_wait_than_there_are_threads(serve, emitted, stopped, runs):
     url = serve(endless(emitted, stopped))
 
