@@ -87,8 +87,8 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
         last = windows[-1]
         rate = "nothing was drafted" if last.acceptance_rate is None else f"{last.acceptance_rate:.0%}"
         accepted.update_layout(meta=f"Acceptance over time. In the last reading {rate}.")
-        counts = f"{last.tokens_per_s:.0f} tokens per second, {last.running} requests running, {last.waiting} waiting"
-        traffic.update_layout(meta=f"Output tokens and requests over time. In the last reading {counts}.")
+        load = f"{last.tokens_per_s:.0f} tokens per second, {last.running} requests running, {last.waiting} waiting"
+        traffic.update_layout(meta=f"Output tokens and requests over time. In the last reading {load}.")
     for figure in (accepted, traffic):  # on a phone the names take several rows
         figure.update_layout(legend={"y": -0.25, "yanchor": "top"}, height=360)
     return accepted.update_yaxes(range=[0, 100]), traffic
