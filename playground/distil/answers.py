@@ -9,10 +9,10 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from playground.decoding.runners.roomy import roomy
 from playground.decoding.text import chat_ids
-from playground.distil.batch import keep_rows, roomy_cache
 from playground.distil.prompts import Messages
 from playground.models.decoder import decoder_of
 
@@ -71,7 +71,7 @@ def write(
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
     heat = torch.tensor(temperatures, device=device)
     row_of = list(range(len(prompts)))  # of the batch as it began, for each row that still writes
-    cache = roomy_cache(model)
+    cache = roomy(DynamicCache(config=model.config))
     parts: list[list[_Pass]] = [[] for _ in prompts]
     for start in range(0, width, COLUMNS):
         seen = _forward(model, ids[:, start : start + COLUMNS], mask[:, : start + COLUMNS], cache, layers)
@@ -95,7 +95,7 @@ def write(
             return
         if len(going) < KEPT * len(row_of):
             rows = torch.tensor(going, device=device)
-            keep_rows(cache, rows)
+            cache.batch_select_indices(rows)
             chosen, mask, heat = chosen[rows], mask[rows], heat[rows]
             row_of = [row_of[place] for place in going]
         mask = F.pad(mask, (0, 1), value=1)

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from transformers import Cache, DynamicCache, PretrainedConfig
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
+from playground.decoding.runners.roomy import RoomyLayer, roomy
 
 
 class SequenceCache:
@@ -29,7 +30,7 @@ class SequenceCache:
 
     @classmethod
     def empty(cls, config: PretrainedConfig) -> SequenceCache:
-        states = DynamicCache(config=config)
+        states = roomy(DynamicCache(config=config))
         states.activate_past_recording()
         # The cache stores chunked attention as it does a sliding window; only the config tells them apart.
         return cls(states, CHUNKED in (getattr(config.get_text_config(decoder=True), "layer_types", None) or ()))
@@ -46,11 +47,11 @@ class SequenceCache:
     def takes_trees(self) -> bool:
         """Chunked attention is Llama 4's, whose other layers scale attention by a token's index in the pass, which in a
         tree is not its position."""
-        return self._types() <= {DynamicLayer, DynamicSlidingWindowLayer} and not self._chunked
+        return self._types() <= {RoomyLayer, DynamicSlidingWindowLayer} and not self._chunked
 
     @property
     def discards_old(self) -> bool:
-        return self._types() != {DynamicLayer}
+        return self._types() != {RoomyLayer}
 
     @property
     def windows(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from playground.decoding.runners.base import RecursiveLayer
 from playground.decoding.runners.masks import additive
+from playground.decoding.runners.roomy import roomy
 from playground.decoding.transfer import to_device
 from playground.models.footprint import cache_bytes
 
@@ -18,7 +19,7 @@ class EagerLayer:
 
     def __init__(self, layer: RecursiveLayer) -> None:
         self._layer = layer
-        self._cache = layer.new_cache()
+        self._cache = roomy(layer.new_cache())
         self._cache.activate_past_recording()
         self._entries = 0  # of the text; entry i is for the token at position i + 1 and the hidden state at position i
         self._window = getattr(self._cache.layers[0], "sliding_window", None)
