@@ -26,8 +26,9 @@ from typing import Any
 import httpx
 
 from playground import export, metrics
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.presets import Pair
+from playground.settings import SETTINGS
 from playground.trace import Comparison, Round, Trace
 
 APP = Path(__file__).resolve().parents[2] / "app.py"
@@ -44,7 +45,7 @@ def page_against_headless(pair: Pair, runs: int, max_new_tokens: int) -> dict[st
     ratios: dict[str, list[float]] = {}
     with _server(pair) as url:
         headless = partial(_headless, _client(url), pair, max_new_tokens)
-        reader = partial(_read_stream, url, pair, max_new_tokens)
+        reader = partial(read_stream, url, PROMPT, max_new_tokens)
         _interleave(ratios, "a reader elsewhere", reader, headless, runs)
         with _browser(url) as page:
             _interleave(ratios, "a browser on the same cores", partial(_run_page, page, max_new_tokens), headless, runs)
@@ -99,13 +100,13 @@ def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
     return export.from_json(client.predict(PROMPT, pair.name, max_new_tokens=max_new_tokens, api_name="/compare"))
 
 
-def _read_stream(url: str, pair: Pair, max_new_tokens: int) -> Comparison:
-    """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace."""
+def read_stream(url: str, prompt: str, max_new_tokens: int) -> Comparison:
+    """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace. All
+    other settings are those with which the page opens."""
     session = uuid.uuid4().hex
-    drafting = pair.drafter, pair.lookahead, pair.policy, pair.confidence_threshold, pair.nodes  # as the page opens
-    asked = [PROMPT, pair.name, "", "", *drafting, 0, max_new_tokens, 0, 1, 0, 1, 0, "", True, "auto"]
+    asked = {SETTINGS["prompt"].label: prompt, SETTINGS["max_new_tokens"].label: max_new_tokens}
     _call(url, session, "stream", asked)
-    outputs = _call(url, session, "finish", [None])
+    outputs = _call(url, session, "finish", {})
     saved = next(output["value"]["url"] for output in outputs if isinstance(output, dict) and _is_file(output))
     return export.load(httpx.get(saved).content)
 
@@ -115,17 +116,26 @@ def _is_file(update: dict) -> bool:
     return isinstance(value, dict) and str(value.get("url", "")).endswith(".json")
 
 
-def _call(url: str, session: str, name: str, data: list[Any]) -> list[Any]:
-    """Calls one of the page's own events, as its script does, and returns its last outputs."""
-    dependencies = httpx.get(f"{url}/config").json()["dependencies"]
-    index = next(dependency["id"] for dependency in dependencies if dependency["api_name"] == name)
-    body = {"data": data, "fn_index": index, "session_hash": session}
+def _call(url: str, session: str, name: str, changed: dict[str, Any]) -> list[Any]:
+    """Calls one of the page's own events, as its script does, with some of the controls changed, by their labels.
+
+    Returns:
+        Its last outputs.
+    """
+    config = httpx.get(f"{url}/config").json()
+    event = next(dependency for dependency in config["dependencies"] if dependency["api_name"] == name)
+    props = {component["id"]: component["props"] for component in config["components"]}
+    controls = [props[control] for control in event["inputs"]]
+    data = [changed.get(control.get("label"), control.get("value")) for control in controls]
+    body = {"data": data, "fn_index": event["id"], "session_hash": session}
     httpx.post(f"{url}/gradio_api/queue/join", json=body).raise_for_status()
     stream = httpx.stream("GET", f"{url}/gradio_api/queue/data", params={"session_hash": session}, timeout=None)
     with stream as response:
         for line in response.iter_lines():
             if '"process_completed"' in line:
-                return json.loads(line.removeprefix("data:"))["output"]["data"]
+                output = json.loads(line.removeprefix("data:"))["output"]
+                check("data" in output, f"The page's event {name} failed: {output.get('error')}")
+                return output["data"]
     raise PlaygroundError(f"The page's event {name} did not end.")
 
 

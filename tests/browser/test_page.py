@@ -10,6 +10,7 @@ import time
 import pytest
 
 from playground import export
+from playground.bench.page import read_stream
 from playground.trace import Comparison, DraftToken, Memory, Round, TargetToken, Trace
 from tests.browser.axe import violations
 from tests.examples import drafted_round, plain_round, trace, tree_round
@@ -497,3 +498,10 @@ def test_the_list_of_models_is_honest_and_a_large_download_is_asked_first(visit)
     page.get_by_role("button", name="Download 2.4 GB and run").click()
     finish(page)
     assert page.locator("#status .offer").is_hidden()
+
+
+def test_the_benchmark_reads_the_stream_of_the_run_button(url):
+    comparison = read_stream(url.rstrip("/"), "Compare TCP and UDP.", 24)
+    assert comparison.standard.request.prompt == "Compare TCP and UDP."
+    assert [len(lane.tokens) for lane in comparison.lanes] == [24, 24]
+    assert comparison.lanes[1].lane.drafter == fakes.PAIR.drafter
