@@ -41,6 +41,7 @@ PAIRS = ("starter", "smollm2-1.7b", "qwen3-4b-dflash")  # small enough to be mov
 START_S = 10  # until the weights are there, with some to spare
 LANE_S = 2  # to warm a lane up
 TOKEN_S = 0.04  # a pass of some 40 layers, launched kernel by kernel
+HZ = 5  # batches a second at least: a process notices between two that its run is to stop
 MOST_S = 80  # counted 1.5-fold on the usual hardware: the two minutes a day that a visitor without an account has
 
 READY = Fit("ready", 0, 0, 0, "It is in memory.")
@@ -188,13 +189,14 @@ class ZeroGpuRun:
         self._wanted.unlink(missing_ok=True)
 
     def drain(self, hz: float) -> Generator[list[Event], None, None]:
-        """Yields what has arrived, `hz` times a second, until the work has ended. To be called in an event handler.
+        """Yields what has arrived, `hz` times a second but at least HZ, until the work has ended. To be called in an
+        event handler.
 
         Raises:
             PlaygroundError: there is no GPU for this visitor now, its time is over, or the work raised one.
         """
         try:
-            with closing(self._decode(self._wanted, hz)) as batches:
+            with closing(self._decode(self._wanted, max(hz, HZ))) as batches:
                 for batch in batches:
                     if isinstance(batch, PlaygroundError):
                         raise batch
