@@ -29,7 +29,7 @@ from playground.ui.experiments import HZ, Experiments, View
 from playground.ui.tabs import lossless, recommend, suite, sweep
 from playground.ui.tabs.experiment import Kind
 from playground.ui.tabs.prompts import MOST_RUNS, NEW_TOKENS, RUNS
-from playground.views import engines
+from playground.views import recommend as view_of
 from playground.views.sweep import NAMES
 
 MOST_WAIT_S = 300
@@ -182,7 +182,7 @@ def _answer(view: View, whole: bool) -> dict[str, Any]:
         "findings": kind.findings(result) if result else [],
     }
     if isinstance(result, Recommendation) and result.lane:
-        answer["settings"] = [asdict(it) for it in engines.settings(result.lane, result.method)]
+        answer["settings"] = [asdict(it) for it in view_of.settings(result)]
     if whole:
         answer["result"] = results.to_json(result) if result else None
     return answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,10 +221,10 @@ ENGINES: dict[str, tuple[str, str, Write]] = {
 }
 
 
-def text(lane: Lane, method: str | None = None) -> str:
+def text(found: Sequence[Settings]) -> str:
     """All of them for a terminal."""
     parts = []
-    for it in settings(lane, method):
+    for it in found:
         note = f"# {it.note}\n" if it.note else ""
         parts.append(f"# {it.engine} (written for {it.written_for})\n{note}{it.text}".rstrip())
     return "\n\n".join(parts)

@@ -94,7 +94,7 @@ def _parts(result: Result) -> Parts:
                 [charts_suite.refined(result)],
                 [recommend.table(result)],
                 [suite_view.by_prompt(result.confirmed)],
-                {"Settings to deploy": engines.text(lane, result.method)} if lane else {},
+                {"Settings to deploy": engines.text(recommend.settings(result))} if lane else {},
             )
         case LoadResult():
             return Parts(

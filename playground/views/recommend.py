@@ -9,6 +9,7 @@ from playground.drafting_methods import METHODS
 from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Recommendation
 from playground.views import engines, suite
+from playground.views.engines import Settings
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
 
 UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
@@ -71,8 +72,33 @@ def text(result: Recommendation) -> str:
     """All of it for a terminal, with the settings of other engines."""
     parts = [headline(result), "\n".join(reasons(result)), table(result).markdown()]
     if result.lane and result.lane.backend == LOCAL:
-        parts.append(engines.text(result.lane, result.method))
+        parts.append(engines.text(settings(result)))
     return "\n\n".join(parts)
+
+
+def settings(result: Recommendation) -> list[Settings]:
+    """What was chosen, for each engine; for one that cannot decode that way, the fastest setting that was tried, that
+    paid and that it can decode. Of a recommendation with a lane of this process."""
+    assert result.lane
+    tried = [(lane, stage.of(label(lane))) for stage in (result.refined, result.screened) for lane in stage.lanes]
+    paid = sorted((it for it in tried if it[1].overall > 1), key=lambda it: it[1].overall, reverse=True)
+    instead = [(label(lane), found, _engines(lane, result)) for lane, found in paid]
+    chosen = _engines(result.lane, result)
+    for i, here in enumerate(chosen):
+        if here.text:
+            continue
+        note = f"{here.note} Nothing else that was tried and that it can decode was faster than standard decoding."
+        chosen[i] = replace(here, note=note)
+        for name, found, there in instead:
+            if there[i].text:
+                note = f"{here.note} Instead, {name}, here {ratio(found.overall, found.interval)}. {there[i].note}"
+                chosen[i] = replace(there[i], note=note.strip())
+                break
+    return chosen
+
+
+def _engines(lane: Lane, result: Recommendation) -> list[Settings]:
+    return engines.settings(lane, result.method if METHODS[lane.drafter].tree else None)
 
 
 def _counted(number: int, noun: str) -> str:

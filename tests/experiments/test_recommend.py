@@ -53,8 +53,8 @@ def faked(speed, wobbly=None):
 ENVIRONMENT = results.Environment({"torch": "2"}, None, "cpu", "a machine", "float32", 2, (), "now")
 
 
-def go(monkeypatch, speed, **more):
-    pair = replace(custom_pair("t", "a"), drafters=("ngram", "suffix", "assistant"))
+def go(monkeypatch, speed, drafters=("ngram", "suffix", "assistant"), **more):
+    pair = replace(custom_pair("t", "a"), drafters=drafters, weights={"assistant": "a", "mtp": "m"})
     fake = faked(speed, **more)
     monkeypatch.setattr(recommend.suite, "run", fake)
     lanes = recommend.candidates(pair)
@@ -76,6 +76,17 @@ def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_a
     assert said.startswith("For these prompts on this machine: drafter assistant, lookahead 5, 1.")
     assert "num_assistant_tokens = 5" in said and "| assistant 5 | refined | chosen |" in said
     assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
+
+
+@pytest.mark.parametrize("lookup", [1.2, 0.9])
+def test_an_engine_that_cannot_decode_the_chosen_way_gets_the_fastest_other_that_pays(monkeypatch, lookup):
+    speed = {"ngram": lookup, "suffix": 0.8, "assistant": 0.7, "composite": 1.5}
+    result, _ = go(monkeypatch, lambda lane: speed[lane.drafter], drafters=(*speed,))
+    assert result.lane.drafter == "composite"
+    vllm = next(it for it in view.settings(result) if it.engine == "vLLM")
+    assert vllm.note.startswith("No engine mixes lookup and a draft tree as this lane does.")
+    assert ('"method": "ngram"' in vllm.text) == (lookup > 1)
+    assert ("Instead, ngram " if lookup > 1 else "was faster than standard decoding.") in vllm.note
 
 
 def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):

@@ -124,4 +124,4 @@ def test_the_starters_own_drafters_say_that_no_engine_reads_them():
     lane = Lane("x", "starter", "mtp", "starter-mtp")
     assert "\n" not in "".join(it.note for it in engines.settings(Lane("x", "a\nb", "ngram")))
     assert all(not it.text and "playground" in it.note for it in engines.settings(lane))
-    assert "SmolLM2" in engines.text(Lane("x", "starter", "ngram"))
+    assert "SmolLM2" in engines.text(engines.settings(Lane("x", "starter", "ngram")))

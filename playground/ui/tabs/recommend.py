@@ -17,7 +17,7 @@ from playground.ui import deploy
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
 from playground.ui.tabs import experiment, markup, prompts
-from playground.views import charts_suite, engines, suite
+from playground.views import charts_suite, suite
 from playground.views import recommend as view
 from playground.views.suite import Table
 
@@ -48,7 +48,7 @@ def _tables(result: Recommendation | SuiteResult) -> list[Table]:
 def _settings(result: Recommendation | SuiteResult) -> str:
     if isinstance(result, SuiteResult) or result.lane is None or result.lane.backend != LOCAL:
         return ""
-    return markup.folded("Settings to deploy", deploy.blocks(engines.settings(result.lane, result.method)))
+    return markup.folded("Settings to deploy", deploy.blocks(view.settings(result)))
 
 
 KIND = experiment.Kind(
