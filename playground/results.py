@@ -132,16 +132,25 @@ Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "pro
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """What the formulas say of a lookahead over all prompts, prefill included, from the drafts at the largest one."""
+
+    tokens_per_pass: float
+    speedup: float
+
+
+@dataclass(frozen=True)
 class Point:
     """One value of a sweep. `summaries`: its lane's, by category and then over all; empty if no prompt could be run.
     `best`: no other value is faster over all prompts. `ties`: it is the best, or the interval of the best over it
-    includes 1. Both None on an axis whose values nobody chooses for speed."""
+    includes 1. Both None on an axis whose values nobody chooses for speed. `predicted`: of chains, where it can be."""
 
     value: float
     lane: str
     summaries: tuple[Summary, ...]
     best: bool | None = None
     ties: bool | None = None
+    predicted: Predicted | None = None
 
     @property
     def overall(self) -> Summary | None:

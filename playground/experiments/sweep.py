@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from playground import metrics
+from playground import metrics, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
@@ -22,7 +22,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.lane import Lane, Request, at_lookahead, label
 from playground.presets import ROOT
-from playground.results import STANDARD, Axis, Point, Row, SuiteResult, SweepResult
+from playground.results import STANDARD, Axis, Point, Predicted, Row, SuiteResult, SweepResult
 
 OF_LANES = ("lookahead", "nodes", "confidence_threshold")
 DEFAULTS: dict[Axis, tuple[float, ...]] = {
@@ -104,15 +104,37 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
         speed = {name: of(name)[-1].overall for name in by_value.values() if name in present}
         best = max(speed, key=speed.__getitem__, default="")
+        predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():
             ties = name == best or (name in speed and not _faster(result.rows, best, name))
-            yield Point(value, name, of(name), name == best, ties)
+            yield Point(value, name, of(name), name == best, ties, predicted.get(value))
         return
     each = len(result.prompts) // len(values)
     for i, value in enumerate(values):
         rows = [row for row in result.rows if row.question // each == i]
         name = label(lanes[0])
         yield Point(value, name, tuple(s for s in summaries.summarise(rows) if s.lane == name))
+
+
+def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Predicted]:
+    """For each lookahead, from the rounds of the largest. Empty without traces, as in a result that comes from a file,
+    and where the drafts are trees."""
+    deepest = int(max(values))
+    base = [trace for trace in result.traces if trace.lane.drafter == "none" and trace.rounds]
+    ours = [trace for trace in result.traces if trace.lane.drafter != "none" and trace.lane.lookahead == deepest]
+    if not base or not ours:
+        return {}
+    passes = ours[0].environment.pass_times
+    found = theory.what_if_of_runs([it.rounds for it in base], [it.rounds for it in ours], passes, deepest)
+    if found is None:
+        return {}
+    prefill_s = sum(it.rounds[0].end_s - it.rounds[0].start_s for it in base)
+    share = prefill_s / sum(it.rounds[-1].end_s - it.rounds[0].start_s for it in base)  # which drafting leaves as it is
+    of = {it.lookahead: it for it in found.predictions}
+    return {
+        value: Predicted(of[int(value)].tokens_per_pass, 1 / (share + (1 - share) / of[int(value)].speedup))
+        for value in values
+    }
 
 
 def _faster(rows: Sequence[Row], lane: str, other: str) -> bool:

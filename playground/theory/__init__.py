@@ -11,7 +11,7 @@ from playground.theory.batch import BatchPoint, batches_of, by_batch
 from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
 from playground.theory.limits import bandwidth_limit, limit_of
-from playground.theory.lookahead import Prediction, WhatIf, what_if
+from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs
 from playground.theory.queueing import LoadPoint, Service, loads_of, rates, services, under_load
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "speedup",
     "under_load",
     "what_if",
+    "what_if_of_runs",
 ]

@@ -64,18 +64,30 @@ def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
     """Predictions for lookaheads up to `most`. None where the run drafted trees or too little, or its rounds do not
     report their times."""
     base, ours = metrics.compared_rounds(baseline, other)
-    drafting = [round_ for round_ in ours[1:] if round_.drafted]
-    if len(base) < 2 or len(drafting) < ENOUGH or any(round_.is_tree for round_ in drafting):
+    return what_if_of_runs([base], [ours], other.environment.pass_times, most)
+
+
+def what_if_of_runs(
+    base: Sequence[Sequence[Round]], ours: Sequence[Sequence[Round]], passes: Sequence[PassTime], most: int
+) -> WhatIf | None:
+    """The same from several runs of each lane, over the same prompts.
+
+    Args:
+        base, ours: the rounds of each run, of the baseline and of the lane that drafts.
+        passes: the measured times of a pass by its width.
+    """
+    drafting = [round_ for rounds in ours for round_ in rounds[1:] if round_.drafted]
+    if min(map(len, base), default=0) < 2 or len(drafting) < ENOUGH or any(round_.is_tree for round_ in drafting):
         return None
-    if any(None in (round_.draft_s, round_.verify_s) for round_ in [*base, *ours]):
+    if any(None in (round_.draft_s, round_.verify_s) for rounds in [*base, *ours] for round_ in rounds):
         return None
-    plain_s = (base[-1].end_s - base[0].end_s) / (len(base) - 1)
+    plain_s = _decoding_s(base) / sum(len(rounds) - 1 for rounds in base)
     acceptance, seen = _acceptance(drafting)
     if not seen:
         return None
     drafted = sum(len(round_.drafted) for round_ in drafting)
     c = sum(round_.draft_s or 0.0 for round_ in drafting) / drafted / plain_s
-    verify = _verify_cost(base, ours, other.environment.pass_times, plain_s)
+    verify = _verify_cost(_later(base), _later(ours), passes, plain_s)
     other_s = statistics.fmean(_rest(ours)) - statistics.fmean(_rest(base))
     longer = acceptance + [acceptance[-1]] * (most - len(acceptance))
     predictions = [Prediction(0, 1.0, 1.0, True)]
@@ -83,7 +95,7 @@ def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
         tokens = expected_tokens_by_position(longer[:k])
         cost = verify(k + 1) + other_s / plain_s
         predictions.append(Prediction(k, tokens, speedup(tokens, k, c, cost), k <= seen))
-    used = sum(len(round_.drafted) for round_ in ours[1:]) / (len(ours) - 1)
+    used = statistics.fmean(len(round_.drafted) for round_ in _later(ours))
     return WhatIf(
         acceptance=tuple(acceptance[:seen]),
         c=c,
@@ -106,10 +118,11 @@ def _acceptance(drafting: Sequence[Round]) -> tuple[list[float], int]:
 def _verify_cost(
     base: Sequence[Round], ours: Sequence[Round], passes: Sequence[PassTime], plain_s: float
 ) -> Callable[[int], float]:
-    """Width of a pass, in tokens -> its cost in plain passes. The run's own passes say how much a pass costs; how the
-    cost grows with the width is read from the measured pass times or, without any, from a straight line."""
-    by_width: dict[int, list[float]] = {1: [round_.verify_s or 0.0 for round_ in base[1:]]}
-    for round_ in ours[1:]:
+    """Width of a pass, in tokens -> its cost in plain passes. The runs' own passes, prefill left out, say how much a
+    pass costs; how the cost grows with the width is read from the measured pass times or, without any, from a straight
+    line."""
+    by_width: dict[int, list[float]] = {1: [round_.verify_s or 0.0 for round_ in base]}
+    for round_ in ours:
         by_width.setdefault(len(round_.drafted) + 1, []).append(round_.verify_s or 0.0)
     widths = sorted(width for width, found in by_width.items() if width == 1 or len(found) >= ENOUGH)
     seconds = [statistics.median(by_width[width]) for width in widths]
@@ -121,17 +134,23 @@ def _verify_cost(
     return lambda width: (start + slope * width) / plain_s
 
 
-def _rest(rounds: Sequence[Round]) -> list[float]:
+def _later(runs: Sequence[Sequence[Round]]) -> list[Round]:
+    """The rounds after the prefill."""
+    return [round_ for rounds in runs for round_ in rounds[1:]]
+
+
+def _rest(runs: Sequence[Sequence[Round]]) -> list[float]:
     """What each decoding round takes besides drafting and verifying."""
     return [
         now.end_s - before.end_s - (now.draft_s or 0.0) - (now.verify_s or 0.0)
+        for rounds in runs
         for before, now in itertools.pairwise(rounds)
     ]
 
 
-def _tokens(rounds: Sequence[Round]) -> float:
-    return sum(len(round_.tokens) for round_ in rounds[1:])
+def _tokens(runs: Sequence[Sequence[Round]]) -> float:
+    return sum(len(round_.tokens) for round_ in _later(runs))
 
 
-def _decoding_s(rounds: Sequence[Round]) -> float:
-    return rounds[-1].end_s - rounds[0].end_s
+def _decoding_s(runs: Sequence[Sequence[Round]]) -> float:
+    return sum(rounds[-1].end_s - rounds[0].end_s for rounds in runs)

@@ -51,14 +51,9 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def sweep(
-    result: SweepResult, category: str = ALL, predicted: Sequence[tuple[float, float]] = (), title: str = "Speed-up"
-) -> go.Figure:
-    """Speed-up over the setting with its interval, and under it the mean accepted length on the same axis.
-
-    Args:
-        predicted: (value of the setting, speed-up) of a model, drawn as a line.
-    """
+def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:
+    """Speed-up over the setting with its interval, and under it the mean accepted length on the same axis. Over all
+    prompts also what the formulas predict."""
     name = NAMES[result.axis]
     figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
     found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
@@ -66,9 +61,10 @@ def sweep(
         return charts.empty(figure, "No prompt was run.")
     make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
     _measured(figure, found, name, row=1, col=1, marker=_marks([point for point, _ in found], category))
+    predicted = [(it.value, it.predicted) for it in result.points if it.predicted and category == ALL]
     if predicted:
         figure.add_scatter(
-            x=[x for x, _ in predicted], y=[y for _, y in predicted], name="predicted", mode="lines",
+            x=[value for value, _ in predicted], y=[it.speedup for _, it in predicted], name="predicted", mode="lines",
             line={"color": PREDICTED, "width": 2, "dash": "dash"}, hovertemplate="%{y:.2f}× predicted<extra></extra>",
             row=1, col=1,
         )  # fmt: skip

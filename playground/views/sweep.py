@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import isclose, log
+
 from playground import metrics
 from playground.results import Point, SweepResult
+from playground.theory.lookahead import TOLERANCE
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio, setting
 
 NAMES = {
@@ -26,13 +29,14 @@ def table(result: SweepResult) -> str:
 
 def by_value(result: SweepResult) -> Table:
     """A row for each value, over all prompts."""
-    return Table(
-        "By value",
-        (NAMES[result.axis], "speed-up, pooled", "", "macro", "tokens/s", "mean accepted length", "accepted",
-         "identical"),
-        tuple(map(_row, result.points)),
-        numbers=5,
-    )  # fmt: skip
+    columns: tuple[str, ...] = (NAMES[result.axis], "speed-up, pooled", "")
+    columns += ("macro", "tokens/s", "mean accepted length", "accepted", "identical")
+    rows = list(map(_row, result.points))
+    if any(point.predicted for point in result.points):
+        columns = (*columns[:3], "predicted", *columns[3:])
+        of = [f"{point.predicted.speedup:.2f}" if point.predicted else UNKNOWN for point in result.points]
+        rows = [(*row[:3], cell, *row[3:]) for row, cell in zip(rows, of, strict=True)]
+    return Table("By value", columns, tuple(rows), numbers=len(columns) - 3)
 
 
 def by_position(result: SweepResult) -> Table:
@@ -75,11 +79,42 @@ def findings(result: SweepResult) -> list[str]:
         sentences.append(f"Best {NAMES[result.axis]}: {best.value:g}{none}.{also}")
         if not any(point.overall and point.overall.interval for point in result.points):
             sentences.append("Too few prompts and runs for intervals: another run may have another best.")
+    sentences.extend(_against_prediction(result))
     if result.axis in ("lookahead", "nodes"):
         sentences.append(FALLS)
     if failed := len(result.suite.failures):
         sentences.append(f"{failed} {'prompt' if failed == 1 else 'prompts'} could not be run.")
     return sentences
+
+
+def _against_prediction(result: SweepResult) -> list[str]:
+    """Whether what the formulas predict was measured, and where it was not, why."""
+    points = [point for point in result.points if point.predicted and point.overall and point.value]
+    if not points:
+        return []
+    deepest = max(point.value for point in points)
+    how = f"Predicted from the drafts at lookahead {deepest:g} and the cost of passes"
+    misses = [_miss(point) for point in points]
+    if not any(misses):
+        return [f"{how}: within a tenth of what was measured at every lookahead."]
+    return [f"{how}: within a tenth of what was measured, except at {'; at '.join(filter(None, misses))}."]
+
+
+def _miss(point: Point) -> str:
+    """A prediction that is more than a tenth off, with the part of it that is off; "" if it is not."""
+    predicted, found = point.predicted, point.overall
+    assert predicted and found
+    off = predicted.speedup / found.overall
+    if isclose(off, 1, rel_tol=TOLERANCE):
+        return ""
+    tokens = predicted.tokens_per_pass / found.mean_accepted_length
+    text = f"{point.value:g}, {predicted.speedup:.2f} predicted and {found.overall:.2f} measured"
+    if found.interval and found.interval[0] <= predicted.speedup <= found.interval[1]:
+        return f"{text}, within the noise"
+    if abs(log(tokens)) >= abs(log(off / tokens)):
+        here, there = predicted.tokens_per_pass, found.mean_accepted_length
+        return f"{text}: {here:.2f} tokens a pass predicted, {there:.2f} measured"
+    return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 
 
 def _row(point: Point) -> tuple[str, ...]:

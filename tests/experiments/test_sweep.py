@@ -14,7 +14,7 @@ from playground.experiments.questions import Question
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.results import STANDARD, Row, SuiteResult
+from playground.results import STANDARD, Predicted, Row, SuiteResult
 from playground.trace import Environment
 from playground.views import sweep as view
 
@@ -94,6 +94,30 @@ def test_the_best_is_marked_with_all_that_cannot_be_told_from_it():
     assert (
         view.findings(result)[0].startswith("Best lookahead: 4, 2.0") and "6 cannot be told" in view.findings(result)[0]
     )
+
+
+def predicted_at(monkeypatch, tokens_per_pass, speedup):
+    """The sentence on a prediction for lookahead 4, where 1 token a pass and 2x were measured."""
+    monkeypatch.setattr(sweep, "_predicted", lambda values, suite: {4: Predicted(tokens_per_pass, speedup)})
+    return view.findings(result_of({4: 5.0}))[1]
+
+
+def test_a_prediction_that_misses_names_the_part_that_does(monkeypatch):
+    assert "within a tenth of what was measured at every lookahead" in predicted_at(monkeypatch, 1.0, 2.1)
+    assert "4, 1.50 predicted and 2.00 measured: a round cost 0.75 times" in predicted_at(monkeypatch, 1.0, 1.5)
+    assert "3.00 predicted and 2.00 measured: 1.50 tokens a pass predicted, 1.00" in predicted_at(monkeypatch, 1.5, 3.0)
+
+
+def test_lookaheads_are_predicted_from_the_deepest_run_of_all_prompts(tiny_folder):
+    asked = [replace(it, request=replace(it.request, max_new_tokens=48)) for it in ASKED]
+    result = run(tiny_folder, "lookahead", [0, 1, 4], asked, runs=2)
+    speedups = [point.predicted.speedup for point in result.points]
+    assert speedups[0] == 1 and all(speedup > 0 for speedup in speedups)
+    assert [point.predicted.tokens_per_pass for point in result.points] == sorted(
+        point.predicted.tokens_per_pass for point in result.points
+    )
+    assert view.by_value(result).columns[3] == "predicted"
+    assert results.load(json.dumps(results.to_json(result))).points == result.points
 
 
 def test_none_can_be_the_best():

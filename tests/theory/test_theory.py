@@ -99,6 +99,15 @@ def test_what_if_finds_the_acceptance_and_predicts_another_run():
     assert [it.seen for it in found.predictions] == [True] * 6 + [False] * 11
 
 
+def test_what_if_of_several_runs_is_that_of_one_as_long():
+    whole = theory.what_if(standard(), assisted(0.7, 5, rounds=2000))
+    runs = [assisted(0.7, 5, rounds=2000).rounds] * 2
+    pooled = theory.what_if_of_runs([standard().rounds] * 2, runs, (), 16)
+    assert pooled.acceptance == whole.acceptance
+    assert [it.speedup for it in pooled.predictions] == pytest.approx([it.speedup for it in whole.predictions])
+    assert pooled.measured == pytest.approx(whole.measured)
+
+
 def test_what_if_reads_the_growth_of_a_pass_from_measured_times():
     times = (PassTime(1, 0.05), PassTime(6, 0.06), PassTime(16, 0.5))
     other = replace(assisted(0.7, 5), environment=replace(ENVIRONMENT, pass_times=times))

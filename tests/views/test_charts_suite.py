@@ -5,7 +5,7 @@ from dataclasses import replace
 from playground.experiments import sweep
 from playground.experiments.summaries import summarise
 from playground.lane import Lane, Request
-from playground.results import STANDARD, Row, SuiteResult
+from playground.results import STANDARD, Predicted, Row, SuiteResult
 from playground.trace import Environment
 from playground.views import charts_suite, compared
 
@@ -30,7 +30,10 @@ def swept(seconds):
 
 
 def test_a_sweep_shows_speed_over_length_the_best_and_what_is_predicted():
-    figure = charts_suite.sweep(swept({2: 8.0, 4: 5.0}), predicted=[(0, 1.0), (4, 1.9)])
+    result = swept({2: 8.0, 4: 5.0})
+    of = {0: Predicted(1.0, 1.0), 4: Predicted(2.5, 1.9)}
+    result = replace(result, points=tuple(replace(it, predicted=of.get(it.value)) for it in result.points))
+    figure = charts_suite.sweep(result)
     measured, predicted, length = figure.data
     assert (list(measured.x), [round(y, 2) for y in measured.y]) == ([0, 2, 4], [1, 1.25, 2])
     assert list(measured.marker.symbol) == ["circle", "circle", "star"]
