@@ -1,23 +1,24 @@
 """What a CPU user would choose instead: this project's lanes, transformers' `generate()` and llama.cpp on one model.
 
-llama.cpp runs the starter's own GGUF file, whose weights the starter was converted from, through the wheel xllamacpp,
-which need not be installed. It decodes plainly, with one thread and with as many as torch has.
+llama.cpp runs the starter's own GGUF file, whose weights the starter was converted from, as a llama-server or in the
+wheel xllamacpp. It decodes plainly, with one thread and with as many as torch has, each in a process of its own: OpenMP
+waits without spinning, far more slowly, as soon as a process has more threads than the machine has cores.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+import httpx
 import torch
 from transformers.generation.streamers import BaseStreamer
 
+from playground.backends.launch import Running, start_llama
 from playground.backends.local import LocalBackend
-from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.lane import Lane, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
@@ -27,7 +28,6 @@ from playground.progress import Progress
 from playground.trace import Trace
 
 CONTEXT = 4096  # tokens that llama.cpp makes room for
-QUIET = -1  # of llama.cpp's verbosity
 
 
 def tokens_per_second(
@@ -44,14 +44,25 @@ def tokens_per_second(
         generate: runs a trace's request through transformers with further options.
 
     Raises:
-        PlaygroundError: llama.cpp is not installed, or its file cannot be had.
+        PlaygroundError: llama.cpp is not installed or does not start, or its file cannot be had.
     """
-    if not find_spec("xllamacpp"):
-        raise PlaygroundError(
-            "The part cpu compares with llama.cpp, which is not installed here. Install it with "
-            "`pip install xllamacpp`, or leave the part out."
-        )
-    servers = {threads: _server(starter.fetch_gguf(progress), threads) for threads in sorted({1, most_threads()})}
+    gguf = starter.fetch_gguf(progress)
+    with ExitStack() as ends:
+        servers = {}
+        for threads in sorted({1, most_threads()}):
+            servers[threads] = start_llama(gguf, progress, slots=1, context=CONTEXT, threads=threads)
+            ends.callback(servers[threads].stop)
+        return _in_turn(servers, backend, pair, generate, requests, runs)
+
+
+def _in_turn(
+    servers: Mapping[int, Running],
+    backend: LocalBackend,
+    pair: Pair,
+    generate: Callable[[Trace, dict[str, Any]], object],
+    requests: Sequence[Request],
+    runs: int,
+) -> dict[str, list[float]]:
     speeds: dict[str, list[float]] = {}
     for i in range(runs + 1):
         request = requests[i % len(requests)]
@@ -101,18 +112,10 @@ def _decoding_speed(trace: Trace) -> float:
     return (len(trace.tokens) - len(first.tokens)) / (last.end_s - first.end_s)
 
 
-def _server(gguf: Path, threads: int) -> Any:
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path = str(gguf)
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-    params.n_ctx, params.n_parallel, params.verbosity = CONTEXT, 1, QUIET
-    return xllamacpp.Server(params)
-
-
-def _llama(server: Any, ours: Trace) -> float:
+def _llama(server: Running, ours: Trace) -> float:
     """llama.cpp's own figure for decoding, on the prompt's tokens and for as many new ones as the trace has."""
     asked = {"prompt": list(ours.prompt_ids or ()), "n_predict": len(ours.tokens), "temperature": 0, "ignore_eos": True}
-    answer = server.handle_completions({**asked, "cache_prompt": False})
-    return answer["timings"]["predicted_per_second"]
+    answer = httpx.post(
+        f"{server.url}/completion", json={**asked, "cache_prompt": False}, timeout=None, trust_env=False
+    )
+    return answer.raise_for_status().json()["timings"]["predicted_per_second"]

@@ -130,11 +130,14 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
         return {}
     prefill_s = sum(it.rounds[0].end_s - it.rounds[0].start_s for it in base)
     share = prefill_s / sum(it.rounds[-1].end_s - it.rounds[0].start_s for it in base)  # which drafting leaves as it is
-    of = {it.lookahead: it for it in found.predictions}
-    return {
-        value: Predicted(of[int(value)].tokens_per_pass, 1 / (share + (1 - share) / of[int(value)].speedup))
-        for value in values
-    }
+    predicted = {}
+    for value in values:
+        at = found.predictions[int(value)]
+        # A round that finds nothing to draft, as a lookup often does, is a plain one at any lookahead.
+        tokens = found.drafting * at.tokens_per_pass + 1 - found.drafting
+        cost = found.drafting * at.tokens_per_pass / at.speedup + 1 - found.drafting
+        predicted[value] = Predicted(tokens, 1 / (share + (1 - share) * cost / tokens))
+    return predicted
 
 
 def _faster(rows: Sequence[Row], lane: str, other: str) -> bool:

@@ -40,12 +40,14 @@ class Prediction:
 @dataclass(frozen=True)
 class WhatIf:
     """`acceptance`: conditional, by position. `c`: cost of a draft token, in plain passes. `predictions`: for
-    lookaheads from 0. `used`: the mean number of tokens that the run's drafts held. `measured`: its speed-up, prefill
-    left out. `predicted`: what the model says of the run's own mean lookahead."""
+    lookaheads from 0, if every round drafts. `drafting`: the share of the run's rounds that did, after the prefill.
+    `used`: the mean number of tokens that the run's drafts held. `measured`: its speed-up, prefill left out.
+    `predicted`: what the model says of the run's own mean lookahead."""
 
     acceptance: tuple[float, ...]
     c: float
     predictions: tuple[Prediction, ...]
+    drafting: float
     used: float
     measured: float
     predicted: float
@@ -100,6 +102,7 @@ def what_if_of_runs(
         acceptance=tuple(acceptance[:seen]),
         c=c,
         predictions=tuple(predictions),
+        drafting=len(drafting) / len(_later(ours)),
         used=used,
         measured=_tokens(ours) / _tokens(base) * _decoding_s(base) / _decoding_s(ours),
         predicted=float(np.interp(used, range(most + 1), [it.speedup for it in predictions])),
