@@ -211,10 +211,10 @@ class Events:
     def clear(self) -> tuple[Any, ...]:
         return (Screen().value(), None, *self._outcome(None))
 
-    def open(self, data: bytes) -> tuple[Any, ...]:
-        """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none."""
+    def open(self, data: bytes | None) -> tuple[Any, ...]:
+        """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
         try:
-            comparison = export.load(data)
+            comparison = export.load(data or b"")
         except PlaygroundError as problem:
             # The page takes the text as HTML, and it quotes the file.
             raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None

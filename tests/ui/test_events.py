@@ -326,3 +326,8 @@ def test_strangers_read_no_path_of_the_server():
     assert "nothing in …/assistant. Choose another." in json.dumps(stages, ensure_ascii=False)
     with pytest.raises(gr.Error, match=r"nothing in …/assistant\. Choose"):
         asyncio.run(events.compare("mine", asked(drafter="assistant")))
+
+
+def test_to_open_no_file_is_a_sentence():
+    with pytest.raises(gr.Error, match="This file is not JSON"):
+        Events({}, None, None).open(None)
