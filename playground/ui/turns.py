@@ -20,7 +20,7 @@ from playground.experiments.events import Event
 from playground.progress import Progress
 from playground.ui.readers import Reader
 
-HZ = 3  # an update costs server and browser some 30 ms together, maybe of the cores that decode
+HZ = 3  # an update takes time of server and browser, maybe of the cores that decode
 FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Stop
 END: Any = object()

@@ -54,7 +54,7 @@ class Asked:
 
 def settings(lane: Lane, method: str | None = None) -> list[Settings]:
     """For each engine. `method`: whose weights a tree drafts with, as `Pair.drafts_by` names it; None if unknown."""
-    method = method or ("" if METHODS[lane.drafter].tree else lane.drafter)
+    method = (method or "") if METHODS[lane.drafter].tree else lane.drafter
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
     model = layers[0] if layers else _hub(lane.assistant or "")
     asked = Asked(_hub(lane.target), method, model, lane.lookahead, lane)

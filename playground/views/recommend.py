@@ -82,8 +82,8 @@ def settings(result: Recommendation) -> list[Settings]:
     assert result.lane
     tried = [(lane, stage.of(label(lane))) for stage in (result.refined, result.screened) for lane in stage.lanes]
     paid = sorted((it for it in tried if it[1].overall > 1), key=lambda it: it[1].overall, reverse=True)
-    instead = [(label(lane), found, _engines(lane, result)) for lane, found in paid]
-    chosen = _engines(result.lane, result)
+    instead = [(label(lane), found, engines.settings(lane, result.method)) for lane, found in paid]
+    chosen = engines.settings(result.lane, result.method)
     for i, here in enumerate(chosen):
         if here.text:
             continue
@@ -95,10 +95,6 @@ def settings(result: Recommendation) -> list[Settings]:
                 chosen[i] = replace(there[i], note=note.strip())
                 break
     return chosen
-
-
-def _engines(lane: Lane, result: Recommendation) -> list[Settings]:
-    return engines.settings(lane, result.method if METHODS[lane.drafter].tree else None)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,7 +1,7 @@
 """A KV cache with room to grow.
 
 transformers' `DynamicCache` appends by copying all that it holds, in every layer of every pass. Here new entries are
-written behind the old ones, and a roll-back only moves the end.
+written after the old ones, and a roll-back only moves the end.
 """
 
 from __future__ import annotations
