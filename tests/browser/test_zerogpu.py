@@ -49,6 +49,7 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
 
     ask(page, "Compare TCP and UDP.", 500)
     page.locator("#run").click()
+    page.locator("#status", has_text="Running lane 1").wait_for()  # from here on the tokens are this run's
     panel(page, 0).locator(".tok").first.wait_for()  # a run without output has nothing to keep
     page.locator("#stop").click()
     page.locator("#status", has_text="Stopped after").wait_for()
