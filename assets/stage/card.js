@@ -84,7 +84,7 @@ function cardOf(value) {
 }
 
 document.addEventListener("save-picture", () =>
-  cardOf(props.value).toBlob((blob) => {
+  cardOf(unpacked(props.value)).toBlob((blob) => {
     const link = make("a");
     link.href = URL.createObjectURL(blob);
     link.download = "speculative-decoding.png";

@@ -26,6 +26,13 @@ const hear = (name, act) => bus.addEventListener(name, (event) => act(event.deta
 // Sends an event to the page's handlers; the shared HTML file has none.
 const press = typeof trigger === "undefined" ? null : trigger;
 
+// The stage's value, which ui/panels.py packed.
+function unpacked({ rest, logs }) {
+  const value = JSON.parse(rest);
+  value.lanes.forEach((lane, i) => (lane.log = logs[i]));
+  return value;
+}
+
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 // A lane's log, read once: rounds as objects, appended to as the log grows. A round is {drafted, own, tree, times}, with

@@ -18,7 +18,7 @@ banner.id = "banner";
 element.querySelector(".stage").append(status, banner, drafters.node, verdict.node, lanes.node, replay.node, timeline.node);
 
 function show() {
-  const value = props.value;
+  const value = unpacked(props.value);
   const { text, kind, fraction } = value.status;
   status.className = "status " + kind;
   status.setAttribute("role", kind === "error" ? "alert" : "status");

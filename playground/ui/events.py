@@ -160,7 +160,7 @@ class Events:
         if shown is None or name not in [trace.lane.name for trace in shown.comparison.others]:
             raise _nothing_shown()
         shown = replace(shown, chosen=str(name))
-        return (shown.screen().value(), shown, *self._outcome(shown))
+        return (shown.screen().packed(), shown, *self._outcome(shown))
 
     async def _stream(
         self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
@@ -169,11 +169,11 @@ class Events:
         def taken(batch: Sequence[Event]) -> dict[str, Any]:
             for event in batch:
                 screen.take(self._told(event))
-            return screen.value()
+            return screen.packed()
 
         error = ""
         screen.repeatable = False
-        yield screen.value(), gr.skip() if screen.comparison else None
+        yield screen.packed(), gr.skip() if screen.comparison else None
         try:
             async with aclosing(self._turns.run(session, address, self._start(pair, work, agreed))) as batches:
                 async for batch in batches:
@@ -189,7 +189,7 @@ class Events:
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
-        yield await to_thread.run_sync(screen.value), shown
+        yield await to_thread.run_sync(screen.packed), shown
 
     def share(self, shown: Shown) -> tuple[Any, ...]:
         """What can be shared and saved of a run that the page shows from the start."""
@@ -209,7 +209,7 @@ class Events:
         self._turns.leave(session)
 
     def clear(self) -> tuple[Any, ...]:
-        return (Screen().value(), None, *self._outcome(None))
+        return (Screen().packed(), None, *self._outcome(None))
 
     def open(self, data: bytes | None) -> tuple[Any, ...]:
         """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
@@ -227,14 +227,14 @@ class Events:
         screen.opened(comparison, source)
         shown = Shown(comparison, screen.chosen)
         values = filling.from_comparison(comparison.beside(screen.chosen), self._pairs, own=own)
-        return (screen.value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
+        return (screen.packed(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
     def restore(self, shown: Shown | None) -> tuple[Any, ...]:
         """Shows a run of this session again, with its prompt and settings; as `open`."""
         if shown is None:
             raise _nothing_shown()
         values = filling.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
-        return (shown.screen().value(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
+        return (shown.screen().packed(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
 
     async def compare(self, session: str, asked: Asked, *, address: str = "") -> dict:
         """The endpoint: one comparison as `export` writes it.
@@ -334,7 +334,7 @@ def _nothing_shown() -> gr.Error:
 async def _refusal(problem: PlaygroundError) -> AsyncGenerator[tuple[Any, ...], None]:
     screen = Screen()
     screen.end(str(problem))
-    yield screen.value(), None
+    yield screen.packed(), None
 
 
 def _buttons(*, running: bool) -> tuple[Any, ...]:

@@ -203,7 +203,7 @@ def _lay_out(
 ) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
     asked, go = controls.build(pairs, default, examples, fits, access)
     own = own_settings.lay_out()
-    stage = panels.stage(recorded.value())
+    stage = panels.stage(recorded.packed())
     with gr.Row(elem_id="actions"):
         panels.legend()
         save = gr.DownloadButton("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)

@@ -71,8 +71,15 @@ LEGEND = """
 """
 
 
+def packed(value: dict[str, Any]) -> dict[str, Any]:
+    """A stage's value as three strings: Gradio clones each leaf of a value in the browser at every update, and the
+    decoding may share its cores. The logs stay apart, since of a string that grew only what is new is sent."""
+    lanes = [{name: part for name, part in lane.items() if name != "log"} for lane in value["lanes"]]
+    return {"rest": json.dumps(value | {"lanes": lanes}), "logs": [lane["log"] for lane in value["lanes"]]}
+
+
 def stage(value: dict[str, Any]) -> gr.HTML:
-    """Status line, both lanes and the figure between them, as one component that draws `Screen.value`.
+    """Status line, both lanes and the figure between them, as one component that draws a value that is `packed`.
 
     One, because each component that streams costs Gradio time on both ends, and the decoding may share the machine.
     """

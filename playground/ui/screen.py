@@ -98,7 +98,7 @@ class Screen:
         self._status = Status()
 
     def value(self) -> dict[str, Any]:
-        """JSON for `assets/stage`."""
+        """JSON that `assets/stage` draws."""
         shown = self.comparison.beside(self.chosen) if self.comparison else None
         return {
             "status": asdict(self._running() or self._status),
@@ -112,6 +112,10 @@ class Screen:
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),
         }
+
+    def packed(self) -> dict[str, Any]:
+        """The value as the page takes it."""
+        return panels.packed(self.value())
 
     def take(self, event: Event) -> None:
         match event:

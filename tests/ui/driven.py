@@ -1,20 +1,32 @@
-"""Steps through an async generator from a test that is not async."""
+"""Steps through an async generator from a test that is not async, and reads the stage's value in what comes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
-def driven(updates: AsyncGenerator[T, None] | Iterator[T]) -> Iterator[T]:
+def unpacked(update: tuple) -> tuple:
+    """A handler's values, of which the first may be a stage's, with this as `Screen.value` gives it."""
+    stage, *more = update
+    return (_unpacked(stage) if isinstance(stage, dict) and "rest" in stage else stage, *more)
+
+
+def _unpacked(stage: dict[str, Any]) -> dict[str, Any]:
+    value = json.loads(stage["rest"])
+    for lane, log in zip(value["lanes"], stage["logs"], strict=True):
+        lane["log"] = log
+    return value
+
+
+def driven(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> Iterator[tuple]:
     """Its values; between two steps it pauses. What is driven already stays as it is."""
     return updates if isinstance(updates, Iterator) else _driven(updates)
 
 
-def _driven(updates: AsyncGenerator[T, None]) -> Iterator[T]:
+def _driven(updates: AsyncGenerator[tuple, None]) -> Iterator[tuple]:
     loop = asyncio.new_event_loop()
     try:
         while True:
@@ -22,7 +34,7 @@ def _driven(updates: AsyncGenerator[T, None]) -> Iterator[T]:
                 update = loop.run_until_complete(anext(updates))
             except StopAsyncIteration:
                 return
-            yield update
+            yield unpacked(update)
     finally:
         loop.run_until_complete(updates.aclose())
         loop.close()

@@ -21,7 +21,7 @@ from playground.trace import Round
 from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events, Shown
 from tests.ui import fakes
-from tests.ui.driven import driven
+from tests.ui.driven import driven, unpacked
 from tests.ui.test_controls import ASKED
 
 PAIRS = {"fake": fakes.PAIR, "large": fakes.LARGE, "far": fakes.FAR}
@@ -188,12 +188,12 @@ def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
     assert stage["lanes"][1]["name"] == table["chosen"] == table["rows"][0]["lane"]
 
     other = table["rows"][1]["lane"]
-    stage, shown, *_ = events.choose(shown, other)
+    stage, shown, *_ = unpacked(events.choose(shown, other))
     assert stage["lanes"][1]["name"] == stage["drafters"]["chosen"] == shown.chosen == other
     assert stage["lanes"][1]["log"] and stage["verdict"]["repeatable"]
-    stage, opened, *_ = events.open(json.dumps(export.to_json(shown.comparison)).encode())
+    stage, opened, *_ = unpacked(events.open(json.dumps(export.to_json(shown.comparison)).encode()))
     assert len(stage["drafters"]["rows"]) == 2 and not stage["verdict"]["repeatable"]
-    assert not events.choose(opened, other)[0]["verdict"]["repeatable"]
+    assert not unpacked(events.choose(opened, other))[0]["verdict"]["repeatable"]
 
 
 def test_all_drafters_stopped_keeps_the_lanes_that_finished():
@@ -232,7 +232,7 @@ def test_a_large_download_is_asked_first():
 def test_a_trace_is_opened_and_another_file_is_refused():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     comparison = fakes.comparison(tokens=10)
-    shown, *_ = events.open(json.dumps(export.to_json(comparison)).encode())
+    shown, *_ = unpacked(events.open(json.dumps(export.to_json(comparison)).encode()))
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
     for data in (b"\xff\x00", b"[]", b"{", json.dumps({"schema_version": 99, "lanes": []}).encode()):
         with pytest.raises(gr.Error):
@@ -240,7 +240,7 @@ def test_a_trace_is_opened_and_another_file_is_refused():
 
 
 def test_clear_empties_everything():
-    shown, *_ = Events(PAIRS, fakes.Backend, fakes.Store().fit).clear()
+    shown, *_ = unpacked(Events(PAIRS, fakes.Backend, fakes.Store().fit).clear())
     assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
 
 

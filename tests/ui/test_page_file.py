@@ -40,9 +40,10 @@ def test_the_file_holds_the_trace_and_what_the_stage_draws():
     comparison = fakes.comparison()
     text = page_file.build(comparison)
     assert export.from_json(embedded(text, "trace")) == comparison
-    value = embedded(text, "value")
+    packed = embedded(text, "value")
+    value = json.loads(packed["rest"])
     assert value["replay"] and value["banner"] == "Run at 2026-01-01 00:00 on Fake CPU · bfloat16 · 2 threads."
-    assert value["lanes"][1]["log"] and value["ran"].endswith("2026-01-01")
+    assert packed["logs"][1] and value["ran"].endswith("2026-01-01")
     assert "Acceptance by position" in text and "Run details" in text
 
 
@@ -56,7 +57,7 @@ def test_other_people_s_words_are_never_tags():
     plain, text = page_file.build(fakes.comparison()), page_file.build(hostile())
     for tag in ("<script", "</script", "<!--", "<img"):
         assert text.count(tag) == plain.count(tag)
-    assert embedded(text, "value")["lanes"][0]["log"]
+    assert embedded(text, "value")["logs"][0]
     assert "$title" in text, "a placeholder's name in a prompt is not filled in"
 
 

@@ -16,7 +16,7 @@ from playground.ui.controls import SERVERS
 from playground.ui.events import Events
 from tests.backends.fake_server import BREAK, Answer, llama_server, serve
 from tests.ui import fakes
-from tests.ui.driven import driven
+from tests.ui.driven import driven, unpacked
 from tests.ui.test_controls import ASKED
 
 SHORT = dataclasses.replace(ASKED, max_new_tokens=4)
@@ -83,7 +83,7 @@ def test_an_address_names_no_server():
 
 
 def test_a_trace_from_a_file_cannot_be_repeated(events):
-    stage, shown, *_ = events.open(json.dumps(export.to_json(fakes.comparison(4))).encode())
+    stage, shown, *_ = unpacked(events.open(json.dumps(export.to_json(fakes.comparison(4))).encode()))
     assert not stage["verdict"]["repeatable"]
     with pytest.raises(gr.Error, match="no longer kept"):
         events.repeat("me", shown)
