@@ -26,10 +26,10 @@ from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.experiments import Experiments
 from playground.ui.fits import Fits
+from playground.ui.head import Head
 from playground.ui.own_servers import OwnServers
 from playground.ui.past import Past
 from playground.ui.preload import Preload
-from playground.ui.preview import Preview
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 from playground.ui.tabs import history as history_tab
@@ -182,7 +182,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "app_kwargs": {
             "middleware": [
                 Middleware(Bounds, limits=access.limits),
-                Middleware(Preview, title=TITLE, description=TAGLINE),
+                Middleware(Head, title=TITLE, description=TAGLINE),
             ]
         },
     }

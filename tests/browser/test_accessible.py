@@ -149,3 +149,18 @@ def test_nothing_begins_to_move_where_less_motion_is_asked_for(visit):
     page.wait_for_timeout(300)
     assert page.locator(".round.future").count() == 0
     assert page.get_by_role("button", name="Replay").first.is_visible()
+
+
+def test_an_idle_page_draws_nothing(visit):
+    page = visit()
+    page.emulate_media(reduced_motion="reduce")
+    page.add_init_script("""{
+      const ask = requestAnimationFrame.bind(globalThis);
+      globalThis.asked = 0;
+      globalThis.requestAnimationFrame = (act) => ask(act, ++asked);
+    }""")
+    page.reload()
+    page.locator("#banner", has_text="Recorded run").wait_for()
+    assert page.evaluate("asked") > 0
+    quiet = "() => { const quiet = asked < 10; asked = 0; return quiet; }"
+    page.wait_for_function(quiet, polling=1000, timeout=20_000)  # Gradio's loader swings on for some seconds

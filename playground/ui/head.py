@@ -1,4 +1,5 @@
-"""What other sites show of a link to the page: title, description and picture, in place of Gradio's own."""
+"""The head of the page: what other sites show of a link to it, in place of Gradio's own, and a script that has to run
+before Gradio's."""
 
 from __future__ import annotations
 
@@ -15,13 +16,15 @@ TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 PICTURE = "/screenshot.png"
 
 
-class Preview:
-    """Middleware that rewrites the og: and twitter: tags of the page itself. Gradio's `head` would come after its own
-    tags, of which readers take the first; and only a request tells the absolute address that a picture needs."""
+class Head:
+    """Middleware that rewrites the og: and twitter: tags of the page itself and puts `assets/frames.js` first. Gradio's
+    `head` would come after its own tags, of which readers take the first, and after its scripts; and only a request
+    tells the absolute address that a picture needs."""
 
     def __init__(self, app: ASGIApp, title: str, description: str) -> None:
         self._app = app
         self._words = {"title": title, "description": description}
+        self._script = f"<script>{(panels.ASSETS / 'frames.js').read_text(encoding='utf-8')}</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PICTURE:
@@ -52,8 +55,8 @@ class Preview:
         return collect
 
     def rewrite(self, page: str, address: str) -> str:
-        """The page's HTML with our tags. `address`: where it is served, ended by a slash."""
+        """The page's HTML with our tags and script. `address`: where it is served, ended by a slash."""
         facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
-        return TAGS.sub("", page).replace("<head>", f"<head>\n{tags}{card}", 1)
+        return TAGS.sub("", page).replace("<head>", f"<head>\n{self._script}\n{tags}{card}", 1)
