@@ -6,7 +6,7 @@ from __future__ import annotations
 import gradio as gr
 from gradio.context import LocalContext
 
-PATIENCE = 8  # looks, of which a run takes three a second
+PATIENCE = 6  # looks, of which a run takes two or three a second
 
 
 class Reader:

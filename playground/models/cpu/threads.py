@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
+from statistics import median
 
 import torch
 
@@ -28,17 +29,18 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
         Whether the number changed.
     """
     used, most = torch.get_num_threads(), most_threads()
-    seconds = dict.fromkeys(sorted({most, max(1, most // 2), 1}, reverse=True), 0.0)
-    if len(seconds) == 1:
+    blocks: dict[int, list[float]] = {threads: [] for threads in sorted({most, max(1, most // 2), 1}, reverse=True)}
+    if len(blocks) == 1:
         return False
     for _ in range(BLOCKS):
-        for threads in seconds:
+        for threads in blocks:
             torch.set_num_threads(threads)
             run_pass()  # starts or stops threads
             start = clock()
             for _ in range(PASSES):
                 run_pass()
-            seconds[threads] += clock() - start
+            blocks[threads].append(clock() - start)
+    seconds = {threads: median(times) for threads, times in blocks.items()}  # one burst of a neighbour decides nothing
     fastest = min(seconds, key=seconds.__getitem__)
     chosen = fastest if seconds[fastest] * MARGIN < seconds.get(used, float("inf")) else used
     torch.set_num_threads(chosen)

@@ -43,6 +43,18 @@ def test_the_fastest_number_is_set_if_it_is_clearly_faster(monkeypatch, seconds,
     assert cpu.used == chosen
 
 
+def test_a_burst_of_another_program_decides_nothing(monkeypatch):
+    cpu = Cpu(monkeypatch, {1: 0.020, 2: 0.014}, 2)
+    run_pass, calls = cpu.run_pass, iter(range(1000))
+
+    def disturbed() -> None:
+        run_pass()
+        cpu.now += 0.1 if next(calls) == 2 else 0
+
+    cpu.run_pass = disturbed
+    assert not cpu.choose() and cpu.used == 2
+
+
 def test_a_single_core_has_no_choice(monkeypatch):
     cpu = Cpu(monkeypatch, {1: 0.020}, 1)
     assert not cpu.choose() and cpu.passes == 0
