@@ -6,9 +6,13 @@ from math import isclose, log
 
 from playground import metrics
 from playground.results import Point, SweepResult
-from playground.theory.lookahead import TOLERANCE
+from playground.theory.lookahead import ENOUGH, TOLERANCE
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio, setting
 
+NO_PREDICTION = (
+    f"No predicted curve: it needs the rounds of chains, not trees, and at least {ENOUGH} that drafted at the largest "
+    "lookahead."
+)
 NAMES = {
     "lookahead": "lookahead",
     "nodes": "tree size",
@@ -91,7 +95,7 @@ def _against_prediction(result: SweepResult) -> list[str]:
     """Whether what the formulas predict was measured, and where it was not, why."""
     points = [point for point in result.points if point.predicted and point.overall and point.value]
     if not points:
-        return []
+        return [NO_PREDICTION] if result.axis == "lookahead" else []
     deepest = max(point.value for point in points)
     how = f"Predicted from the drafts at lookahead {deepest:g} and the cost of passes"
     misses = [_miss(point) for point in points]

@@ -108,6 +108,11 @@ def test_a_prediction_that_misses_names_the_part_that_does(monkeypatch):
     assert "3.00 predicted and 2.00 measured: 1.50 tokens a pass predicted, 1.00" in predicted_at(monkeypatch, 1.5, 3.0)
 
 
+def test_a_sweep_without_a_prediction_says_what_it_needs(tiny_folder):
+    assert view.NO_PREDICTION in view.findings(result_of({4: 5.0}))
+    assert view.NO_PREDICTION not in view.findings(run(tiny_folder, "temperature", [0, 1]))
+
+
 def test_lookaheads_are_predicted_from_the_deepest_run_of_all_prompts(tiny_folder):
     asked = [replace(it, request=replace(it.request, max_new_tokens=48)) for it in ASKED]
     result = run(tiny_folder, "lookahead", [0, 1, 4], asked, runs=2)
