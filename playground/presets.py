@@ -153,7 +153,7 @@ def load_suite(path: Path) -> Suite:
     try:
         return _read_file(path, Suite)
     except PlaygroundError as error:
-        raise PlaygroundError(f"{path} is not a suite: {error}") from None
+        raise PlaygroundError(f"{path.name} is not a suite: {error}") from None
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:

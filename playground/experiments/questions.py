@@ -90,7 +90,7 @@ def _file(
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PlaygroundError(
-            f"{path} is not a suite ({error}). Name one of {', '.join(suites)}, or a UTF-8 text file. {FORMS}"
+            f"{path.name} is not a suite ({error}). Name one of {', '.join(suites)}, or a UTF-8 text file. {FORMS}"
         ) from error
     read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _lines}.get(path.suffix, _json_lines)
     found = []
@@ -98,12 +98,12 @@ def _file(
         try:
             found.append(_question(entry, path.stem, settings))
         except PlaygroundError as error:
-            problem = f"{path}, line {number}: {error}"
+            problem = f"{path.name}, line {number}: {error}"
             if on_error == "stop":
-                raise PlaygroundError(f"{problem} {path.name} is not a suite as it is. {FORMS}") from None
+                raise PlaygroundError(f"{problem} The file is not a suite as it is. {FORMS}") from None
             problems.append(problem)
     if not found:
-        raise PlaygroundError(f"{path} is not a suite: it holds no prompt. {FORMS}")
+        raise PlaygroundError(f"{path.name} is not a suite: it holds no prompt. {FORMS}")
     return found
 
 

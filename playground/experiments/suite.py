@@ -22,7 +22,7 @@ from playground.experiments.compare import decode
 from playground.experiments.events import Event, LaneSkipped, Progress, PromptDone
 from playground.experiments.questions import Question
 from playground.experiments.record import Header, Record
-from playground.lane import Lane, label
+from playground.lane import Lane, Request, label
 from playground.results import STANDARD, Failure, QuestionResult, Row, SuiteResult
 from playground.trace import Trace
 
@@ -125,10 +125,15 @@ def _warm_up(
     lanes: Mapping[str, Lane], questions: Sequence[Question], backends: Mapping[str, Backend], stop: threading.Event
 ) -> None:
     """Every lane, with the first question that it takes."""
+    requests: dict[str, Request] = {}
+    for question in questions:  # some ask the same again, and sample another answer
+        requests.setdefault(question.request.prompt, question.request)
     for lane in lanes.values():
-        for question in questions:
+        for request in requests.values():
+            if stop.is_set():
+                return
             try:
-                backends[lane.backend].warm_up(lane, question.request, stop)
+                backends[lane.backend].warm_up(lane, request, stop)
                 break
             except PlaygroundError:
                 continue  # its own turn will say why

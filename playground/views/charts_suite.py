@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -158,8 +159,9 @@ def _error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
     if not any(summary.interval for summary in summaries):
         return {"visible": False}
     return {
-        "array": [s.interval[1] - s.overall if s.interval else None for s in summaries],
-        "arrayminus": [s.overall - s.interval[0] if s.interval else None for s in summaries],
+        # NaN draws nothing, and is kept by numpy's arrays alone: Plotly takes None for an interval without width.
+        "array": np.array([s.interval[1] - s.overall if s.interval else np.nan for s in summaries]),
+        "arrayminus": np.array([s.overall - s.interval[0] if s.interval else np.nan for s in summaries]),
         "color": INK,
         "thickness": 1.2,
         "width": 3,

@@ -82,7 +82,11 @@ def _greedy(check: LaneCheck) -> str:
     if check.identical == check.outputs:
         return f"All {check.outputs} greedy outputs are identical."
     ties, faults = len(check.differing) - len(check.faults), len(check.faults)
-    found = [f"{n} differ {why}" for n, why in ((ties, "at a tie within rounding"), (faults, "by a real fault")) if n]
+    found = [
+        f"{n} {'differs' if n == 1 else 'differ'} {why}"
+        for n, why in ((ties, "at a tie within rounding"), (faults, "by a real fault"))
+        if n
+    ]
     return f"{check.identical} of {check.outputs} greedy outputs are identical; {' and '.join(found)}."
 
 

@@ -10,7 +10,7 @@ from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Recommendation
 from playground.views import engines, suite
 from playground.views.engines import Settings
-from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
+from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio
 
 UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
 
@@ -36,9 +36,7 @@ def reasons(result: Recommendation) -> list[str]:
         "was seen.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
     ]
-    if failed := len({failure.question for failure in screened.failures + confirmed.failures}):
-        said.append(f"{failed} of {len(screened.prompts)} prompts could not be run; the figures leave them out.")
-    return said
+    return [*said, *left_out(screened.failures + confirmed.failures)]
 
 
 def table(result: Recommendation) -> Table:

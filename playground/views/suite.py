@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.results import ALL, STANDARD, Interval, Row, SuiteResult, Summary
+from playground.results import ALL, STANDARD, Failure, Interval, Row, SuiteResult, Summary
+from playground.views.report import count
 
 UNKNOWN = "–"
 NO_DIFFERENCE = "no difference seen"
@@ -80,12 +82,18 @@ def findings(result: SuiteResult) -> list[str]:
     """A sentence for each lane over all prompts, the fastest first, and one for what failed."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
     lanes = [_finding(summary) for summary in sorted(overall, key=lambda summary: -summary.overall)]
-    if failed := len(result.failures):
-        prompts = "prompt" if failed == 1 else "prompts"
-        lanes.append(f"{failed} {prompts} could not be run; the figures leave them out.")
+    lanes.extend(left_out(result.failures))
     if not result.request.greedy:
         lanes.append("Sampled outputs may differ: all lanes follow the target's distribution.")
     return lanes
+
+
+def left_out(failures: Sequence[Failure]) -> list[str]:
+    """A sentence on the prompts that could not be run, with the reason of the first; none where all were."""
+    if not failures:
+        return []
+    prompts = count(len({failure.question for failure in failures}), "prompt")
+    return [f"{prompts} could not be run, and the figures leave out such prompts. {failures[0].reason}"]
 
 
 def ratio(value: float, interval: Interval | None) -> str:
@@ -106,6 +114,8 @@ def _summary(summary: Summary) -> tuple[str, ...]:
     pooled = ratio(summary.overall, summary.interval)
     if summary.interval and not metrics.differs(summary.interval):
         pooled += f", {NO_DIFFERENCE}"
+    quartiles = f" ({summary.low:.2f} to {summary.high:.2f})" if summary.prompts > 1 else ""
+    median = f"{summary.speedup:.2f}{quartiles}"
     return (
         summary.lane,
         summary.category,
@@ -117,7 +127,7 @@ def _summary(summary: Summary) -> tuple[str, ...]:
         _ms(summary.p95_s),
         _number(summary.mean_accepted_length, 2),
         _percent(summary.acceptance_rate),
-        "" if plain else f"{summary.speedup:.2f} ({summary.low:.2f} to {summary.high:.2f})",
+        "" if plain else median,
         "" if plain else _number(summary.macro, 2),
         "" if plain else pooled,
         "" if plain else f"{summary.identical} of {summary.prompts}",

@@ -7,7 +7,7 @@ from math import isclose, log
 from playground import metrics
 from playground.results import Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio, setting
+from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio, setting
 
 NO_PREDICTION = (
     f"No predicted curve: it needs the rounds of chains, not trees, and at least {ENOUGH} that drafted at the largest "
@@ -86,9 +86,7 @@ def findings(result: SweepResult) -> list[str]:
     sentences.extend(_against_prediction(result))
     if result.axis in ("lookahead", "nodes"):
         sentences.append(FALLS)
-    if failed := len(result.suite.failures):
-        sentences.append(f"{failed} {'prompt' if failed == 1 else 'prompts'} could not be run.")
-    return sentences
+    return [*sentences, *left_out(result.suite.failures)]
 
 
 def _against_prediction(result: SweepResult) -> list[str]:

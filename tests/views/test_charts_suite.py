@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isnan
 
 from playground.experiments import sweep
 from playground.experiments.summaries import summarise
@@ -52,7 +53,7 @@ def test_a_suite_shows_each_lane_over_all_prompts_first():
     figure = charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
     assert [bar.name for bar in figure.data] == ["ngram 2", "ngram 4"]
     assert list(figure.data[0].x) == ["all", "&lt;b&gt;qa", "rag"]
-    assert figure.data[0].error_y.array[1] is None, "four prompts make no interval"
+    assert isnan(figure.data[0].error_y.array[1]), "four prompts make no interval"
 
 
 def test_two_suites_are_compared_where_both_have_a_lane():
