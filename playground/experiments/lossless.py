@@ -45,12 +45,15 @@ def run(
     stop: threading.Event,
     emit: Callable[[Event], None],
 ) -> LosslessResult | None:
-    """As `suite.run`; None if it was stopped, or no question could be run.
+    """As `suite.run`; None if it was stopped.
 
     Args:
         lanes: of the backend in this process, each with a label of its own.
         temperature: of the sampled answers.
         draws: how many tokens to sample with each lane, at most.
+
+    Raises:
+        PlaygroundError: as `suite.run`, or no question could be run.
     """
     backend = backends[LOCAL]
     assert isinstance(backend, LocalBackend)
@@ -58,6 +61,7 @@ def run(
     result = suite.run(baseline, lanes, ask, backends, record=record, stop=stop, emit=emit)
     if result is None or stop.is_set():
         return None
+    suite.check_ran(result)
     emit(Progress("Checking against the target"))
     names = dict.fromkeys(row.lane for row in result.rows)
     greedy = {name: _traces(result, name, range(len(questions))) for name in names}

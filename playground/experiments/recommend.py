@@ -16,7 +16,6 @@ from functools import partial
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.errors import check
 from playground.experiments import suite, summaries
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.questions import Question
@@ -63,7 +62,7 @@ def run(
         )  # fmt: skip
         if result is None or stop.is_set():
             return None
-        check(bool(result.rows), next((failure.reason for failure in result.failures), "There is no prompt to run."))
+        suite.check_ran(result)
         return result
 
     screened = stage(0, lanes, [_shorter(question) for question in questions], 1)
@@ -149,9 +148,8 @@ class _Told:
             self.began = self.began or (time.monotonic(), done)
             self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
         elif isinstance(event, PromptDone):
-            assert self.began, "a prompt that has ended was begun"
             done = self._whole(number, event.fraction)
-            since, before = self.began
+            since, before = self.began = self.began or (time.monotonic(), 0.0)  # a prompt may fail before it has begun
             left_s = (time.monotonic() - since) / (done - before) * (1 - done)
             self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
         else:

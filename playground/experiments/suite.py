@@ -100,6 +100,14 @@ def run(
     return suite_result(header, list(done.values()))
 
 
+def check_ran(result: SuiteResult) -> None:
+    """Raises:
+    PlaygroundError: no question could be run; with the reason of the first.
+    """
+    reasons = [failure.reason for failure in result.failures]
+    check(bool(result.rows), f"No prompt could be run. {reasons[0]}" if reasons else "There is no prompt to run.")
+
+
 def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResult | None:
     """The result of the questions that were finished; None if none was."""
     if not results:

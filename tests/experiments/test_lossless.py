@@ -142,3 +142,9 @@ def test_a_bias_of_the_named_size_is_found_four_times_in_five():
 def test_too_few_tokens_are_no_test():
     assert law_test([]) is None
     assert law_test(drawn(5, 0.0)) is None
+
+
+def test_without_a_prompt_that_could_be_run_nothing_is_called_lossless(pair):
+    long = Question("qa", Request("a" * 300, chat_template=False))
+    with pytest.raises(PlaygroundError, match="No prompt could be run"):
+        run(pair, [assisted_lane(pair, "ngram", 3)], asked=[long])

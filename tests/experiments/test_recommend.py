@@ -10,6 +10,7 @@ import pytest
 
 from playground import results
 from playground.backends.local import LocalBackend
+from playground.errors import PlaygroundError
 from playground.experiments import recommend, suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import History
@@ -156,3 +157,18 @@ def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(ti
     assert [event.fraction for event in told] == pytest.approx([0.25 / 14.5, 0.5 / 14.5, 4.5 / 14.5])
     assert all(event.left_s > 0 for event in told)
     assert {row.lane for row in work.so_far().rows} == {STANDARD, "ngram 2", "ngram 5", "ngram 8"}
+
+
+def test_a_prompt_that_is_too_long_is_left_out_and_where_all_are_that_is_said(tiny_folder):
+    pair = custom_pair(str(tiny_folder), None)
+    long, short = (Question("qa", Request("a" * n, max_new_tokens=4, chat_template=False)) for n in (300, 30))
+    backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
+
+    def recommended(*asked):
+        lanes = recommend.candidates(pair, ["ngram"])
+        stop, told = threading.Event(), []
+        return recommend.run(pair, standard_lane(pair), lanes, asked, backends, stop=stop, emit=told.append)
+
+    assert "1 prompt could not be run" in view.reasons(recommended(long, short))[-1]
+    with pytest.raises(PlaygroundError, match="No prompt could be run"):
+        recommended(long)
