@@ -11,7 +11,7 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed
+from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed, differs
 from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
 
@@ -103,6 +103,11 @@ class Summary:
     p50_s: float | None = None
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+
+    @property
+    def gains(self) -> bool:
+        """Whether the lane was seen to be faster than standard decoding."""
+        return self.overall > 1 and (self.interval is None or differs(self.interval))
 
 
 @dataclass(frozen=True)

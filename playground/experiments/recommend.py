@@ -73,13 +73,13 @@ def run(
     if refined is None:
         return None
     ties = within_noise(refined.rows)
-    able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
+    able = [lane for lane in refined.lanes if label(lane) in ties and refined.of(label(lane)).gains]
     tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
     confirmed = stage(2, [tested], questions, CONFIRMING)
     if confirmed is None:
         return None
     return Recommendation(
-        lane=tested if _gains(confirmed, tested) else None,
+        lane=tested if confirmed.of(label(tested)).gains else None,
         tested=tested,
         method=pair.drafts_by(tested.drafter) if pair else None,
         ties=tuple(ties),
@@ -121,12 +121,6 @@ def _shorter(question: Question) -> Question:
 
 def _fastest(result: SuiteResult) -> list[Lane]:
     return sorted(result.lanes, key=lambda lane: -result.of(label(lane)).overall)
-
-
-def _gains(result: SuiteResult, lane: Lane) -> bool:
-    """Whether it was seen to be faster than standard decoding."""
-    found = result.of(label(lane))
-    return found.overall > 1 and (found.interval is None or metrics.differs(found.interval))
 
 
 def _lookaheads(lane: Lane) -> list[Lane]:

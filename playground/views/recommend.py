@@ -76,10 +76,10 @@ def text(result: Recommendation) -> str:
 
 def settings(result: Recommendation) -> list[Settings]:
     """What was chosen, for each engine; for one that cannot decode that way, the fastest setting that was tried, that
-    paid and that it can decode. Of a recommendation with a lane of this process."""
+    gained, and that it can decode. Of a recommendation with a lane of this process."""
     assert result.lane
     tried = [(lane, stage.of(label(lane))) for stage in (result.refined, result.screened) for lane in stage.lanes]
-    paid = sorted((it for it in tried if it[1].overall > 1), key=lambda it: it[1].overall, reverse=True)
+    paid = sorted((it for it in tried if it[1].gains), key=lambda it: it[1].overall, reverse=True)
     instead = [(label(lane), found, engines.settings(lane, result.method)) for lane, found in paid]
     chosen = engines.settings(result.lane, result.method)
     for i, here in enumerate(chosen):

@@ -90,6 +90,13 @@ def test_an_engine_that_cannot_decode_the_chosen_way_gets_the_fastest_other_that
     assert ("Instead, ngram " if lookup > 1 else "was faster than standard decoding.") in vllm.note
 
 
+def test_a_gain_is_one_that_was_seen(monkeypatch):
+    result, _ = go(monkeypatch, lambda lane: SPEED[lane.drafter])
+    found = replace(result.confirmed.of(label(result.tested)), overall=1.02)
+    gains = [replace(found, interval=interval).gains for interval in ((1.01, 1.04), (0.99, 1.04), None)]
+    assert gains == [True, False, True] and not replace(found, overall=0.9, interval=(0.8, 0.95)).gains
+
+
 def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
     result, (*_, confirm) = go(monkeypatch, lambda lane: 0.95 if lane.drafter == "ngram" else 0.7)
     assert result.lane is None and STANDARD in result.ties
