@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from playground.lane import LOSSY
 from playground.metrics import lossless
 from playground.results import ALL, STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
+from playground.views.report import count
 from playground.views.suite import UNKNOWN, Table
 
 UNFINISHED = "It ended before the check: whether a difference is a fault, and the test of sampled tokens, come last."
@@ -29,11 +30,11 @@ def headline(result: LosslessResult) -> str:
     exact = [check for check in checks if LOSSY not in check.lane]
     failed = [check.lane for check in exact if not check.passed]
     found = sum(not check.passed for check in checks if LOSSY in check.lane)
-    said = (
-        f"NOT lossless: {', '.join(failed)}." if failed else f"Lossless as far as this can see: all {len(exact)} lanes."
-    )
-    lossy = len(checks) - len(exact)
-    return said + (f" Of {lossy} lanes that are wrong on purpose, {found} were caught." if lossy else "")
+    passed = f"Lossless as far as this can see: {'all ' if len(exact) > 1 else ''}{count(len(exact), 'lane')}."
+    said = f"NOT lossless: {', '.join(failed)}." if failed else passed
+    lossy = count(len(checks) - len(exact), "lane")
+    caught = f" Of {lossy} wrong on purpose, {found} {'was' if found == 1 else 'were'} caught."
+    return said + (caught if len(checks) > len(exact) else "")
 
 
 def so_far(result: SuiteResult) -> list[str]:
