@@ -36,8 +36,11 @@ def packed(network):
 
 @pytest.mark.parametrize(
     ("family", "way"),
-    [("llama", way) for way in ("assistant", "ngram", "mtp", "heads", "heads tree")]
-    + [(family, "mtp tree") for family in FAMILIES],
+    [("llama", way) for way in ("assistant", "ngram", "mtp", "heads", "mtp tree")]
+    + [
+        pytest.param(*of, marks=pytest.mark.slow)
+        for of in [("llama", "heads tree"), *((family, "mtp tree") for family in FAMILIES if family != "llama")]
+    ],
 )
 def test_greedy_equals_generate_token_for_token(family, way):
     target, assistant = packed(FAMILIES[family](0, 2)), packed(FAMILIES[family](1, 1))
@@ -71,7 +74,7 @@ def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way
         assert ids_of(rounds) == generated(models.target.model, prompt)
 
 
-@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters(tmp_path, way):
     target = packed(llama(7))
     head = write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"])

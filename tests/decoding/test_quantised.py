@@ -85,7 +85,7 @@ def test_latent_attention_in_int4(tmp_path):
         assert ids_of(run((model, model), "ngram", prompt)) == generated(model, prompt)
 
 
-@pytest.mark.parametrize("way", ["chain", "tree"])
+@pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters_read_the_head_and_embedding_of_a_target_in_int4(tmp_path, way):
     target = quantised(llama(7), tmp_path / "target", 4)
     head = write_head(tmp_path / "head", target, range(V), **LAYOUTS["safeai"])

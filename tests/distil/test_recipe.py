@@ -170,7 +170,7 @@ def test_a_drafter_that_has_learned_is_gone_on_from(target, work, trained, tmp_p
     assert f"Started from: {kind}" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("kind", ["mtp", "assistant"])
+@pytest.mark.parametrize("kind", ["mtp", pytest.param("assistant", marks=pytest.mark.slow)])
 def test_several_are_gone_on_from_by_the_mean_of_their_weights(target, work, trained, tmp_path, kind):
     first, _ = trained[kind]
     target.tokenizer.save_pretrained(first)
