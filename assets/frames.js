@@ -1,5 +1,5 @@
-// Gradio's loader goes on counting its seconds, a frame at a time, after it has left the page, and so keeps a core busy
-// beside the decoding. Where nothing on the page shows seconds, their next frame is refused. It is to run before
+// Gradio's loader goes on counting its seconds, a frame at a time, after it has left the page, and so takes time of the
+// cores that may decode. Where nothing on the page shows seconds, their next frame is refused. It is to run before
 // Gradio's own scripts, which keep the function that they find.
 {
   const ask = requestAnimationFrame.bind(globalThis);

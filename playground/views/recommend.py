@@ -10,6 +10,7 @@ from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Recommendation
 from playground.views import engines, suite
 from playground.views.engines import Settings
+from playground.views.report import count
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio
 
 UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
@@ -30,8 +31,8 @@ def reasons(result: Recommendation) -> list[str]:
     screened, refined, confirmed = result.screened, result.refined, result.confirmed
     ties = ", ".join("no drafter" if name == STANDARD else name for name in result.ties)
     said = [
-        f"Screened: {_counted(len(screened.lanes), 'drafter')} over {_counted(len(screened.prompts), 'prompt')}. "
-        f"Refined: {_counted(len(refined.lanes), 'setting')} of the fastest.",
+        f"Screened: {count(len(screened.lanes), 'drafter')} over {count(len(screened.prompts), 'prompt')}. "
+        f"Refined: {count(len(refined.lanes), 'setting')} of the fastest.",
         f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
         "was seen.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
@@ -93,10 +94,6 @@ def settings(result: Recommendation) -> list[Settings]:
                 chosen[i] = replace(there[i], note=note.strip())
                 break
     return chosen
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _named(lane: Lane) -> str:

@@ -93,7 +93,7 @@ def left_out(failures: Sequence[Failure]) -> list[str]:
     if not failures:
         return []
     prompts = count(len({failure.question for failure in failures}), "prompt")
-    return [f"{prompts} could not be run, and the figures leave out such prompts. {failures[0].reason}"]
+    return [f"{prompts} could not be run; the figures leave them out. {failures[0].reason}"]
 
 
 def ratio(value: float, interval: Interval | None) -> str:
@@ -102,7 +102,7 @@ def ratio(value: float, interval: Interval | None) -> str:
 
 
 def _finding(summary: Summary) -> str:
-    prompts = "1 prompt" if summary.prompts == 1 else f"{summary.prompts} prompts"
+    prompts = count(summary.prompts, "prompt")
     same = "all outputs identical" if summary.identical == summary.prompts else f"{summary.identical} outputs identical"
     spans = summary.interval and not metrics.differs(summary.interval)
     verdict = f": {NO_DIFFERENCE}" if spans else ""
