@@ -28,6 +28,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.metrics.lossless import NearTie, Placed
@@ -161,7 +162,8 @@ class LocalRun:
     def __init__(self, models: LoadedPair, lane: Lane, request: Request, runners: Runners) -> None:
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
-        runners.expect(len(prompt_ids), request.max_new_tokens)
+        drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
+        runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
         self._target = runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)

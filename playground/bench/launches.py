@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from playground.backends.local import LocalRun
 from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.graphs import Graphs, Work
-from playground.decoding.runners.static import StaticModel
 from playground.decoding.runners.static_cache import why_eager
+from playground.decoding.runners.static_model import StaticModel
 from playground.lane import Lane, Request
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair

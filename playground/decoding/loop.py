@@ -48,6 +48,7 @@ def decode(
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
+    target.prepare()
     clock = Clock(target.device)
     finished = False
     while not finished and len(ids) < end:
@@ -81,6 +82,7 @@ def decode(
         finished = ended or verdict.token in eos_ids
         drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
         ids += accepted if ended else [*accepted, verdict.token]
+        target.prepare()
 
         yield Round(
             lookahead=gamma,

@@ -18,6 +18,7 @@ from playground.trace import PassTime
 
 # Tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
 SIZES = (1, 16, 64, 8, 32, 4, 24, 12)
+WIDE = (128, 264)  # for trees that are larger than the largest of SIZES
 LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
 TEXT = 16  # tokens in the cache before each pass
 ROUNDS, SECONDS = 8, 2.0  # passes of each size; no more are started after so many seconds
@@ -25,16 +26,21 @@ ROUNDS, SECONDS = 8, 2.0  # passes of each size; no more are started after so ma
 
 class PassCost:
     """In passes over one token. Interpolates between measured sizes. Fewer tokens never cost more than a larger
-    measured size: such a measurement is noise."""
+    measured size: such a measurement is noise.
 
-    def __init__(self, times: Sequence[PassTime]) -> None:
+    Args:
+        computed: how many tokens a pass over so many computes, as `Runner.computed`.
+    """
+
+    def __init__(self, times: Sequence[PassTime], computed: Callable[[int], int] = lambda tokens: tokens) -> None:
         tokens = [time.tokens for time in times]
         seconds = np.minimum.accumulate([time.seconds for time in reversed(times)])[::-1]
         self._passes = np.interp(range(tokens[-1] + 1), tokens, seconds / seconds[0]).tolist()
+        self._computed = computed
 
     def __call__(self, tokens: int) -> float:
         """`tokens`: at least 1. Beyond the largest measured size, the cost of that size."""
-        return self._passes[min(tokens, len(self._passes) - 1)]
+        return self._passes[min(self._computed(tokens), len(self._passes) - 1)]
 
 
 def one_token_pass(target: Runner) -> Callable[[], None]:
@@ -51,13 +57,24 @@ def one_token_pass(target: Runner) -> Callable[[], None]:
     return run_pass
 
 
-def time_passes(target: Runner) -> tuple[PassTime, ...]:
+def sizes_for(target: Runner, most: int) -> tuple[int, ...]:
+    """The sizes to time for passes of up to `most` tokens, as far as the context reaches."""
+    above = next((i for i, size in enumerate(WIDE) if size >= most), len(WIDE) - 1)
+    sizes = (*SIZES, *WIDE[: above + 1]) if most > max(SIZES) else SIZES
+    return tuple(size for size in sizes if TEXT + size <= target.context_limit)
+
+
+def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
     """Times passes of each size in turn and keeps the fastest of each, since other load only makes a pass slower.
-    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size. `target`: with an empty
-    cache."""
-    clock = Clock(target.device)
-    ids = random.Random(0).choices(range(target.vocab_size), k=max(SIZES))
-    least, sizes = ([size for size in of if TEXT + size <= target.context_limit] for of in (LEAST, SIZES))
+    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size.
+
+    Args:
+        target: with an empty cache.
+        most: tokens of the widest pass whose cost is asked for.
+    """
+    clock, sizes = Clock(target.device), sizes_for(target, most)
+    ids = random.Random(0).choices(range(target.vocab_size), k=max(sizes))
+    least = (*(size for size in LEAST if size in sizes), *(size for size in WIDE if size in sizes))
 
     def seconds(size: int) -> float:
         start = clock()

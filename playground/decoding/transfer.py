@@ -12,6 +12,9 @@ def to_device(values: Sequence[Any] | torch.Tensor, device: torch.device) -> tor
     """The values as a tensor there. A copy from ordinary memory would first wait for all work that a GPU has queued;
     one from pinned memory is queued like the work, and PyTorch keeps the memory until then."""
     tensor = values if isinstance(values, torch.Tensor) else torch.tensor(values)
-    if device.type == "cuda" and not tensor.is_cuda:
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+    return pinned(tensor, device).to(device, non_blocking=True)
+
+
+def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor in memory that the device can copy from while the host goes on."""
+    return tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor

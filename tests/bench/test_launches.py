@@ -11,7 +11,8 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
-from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Request

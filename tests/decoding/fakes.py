@@ -54,6 +54,12 @@ class FakeModel:
         view.text, view.length = self.text, self.length
         return view
 
+    def prepare(self) -> None:
+        pass
+
+    def computed(self, tokens: int) -> int:
+        return tokens
+
     def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         assert 1 <= keep <= len(ids)
         assert len(self.text) == self.length

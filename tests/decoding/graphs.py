@@ -6,24 +6,42 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from playground.decoding.runners.graphs import Work
+from playground.decoding.runners.graphs import WARM_UP, Work
 
 WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::masked_select", "aten::bincount")
 
 
 class Recording(TorchDispatchMode):
-    """Collects what runs within it. As in a capture on CUDA, nothing there may wait for the device."""
+    """Collects what runs within it. As in a capture on CUDA, nothing there may wait for the device, and nothing takes
+    effect: what was there before has its old values afterwards, and what was made has none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._steps: list[tuple] = []
+        self._kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}  # before the first write
+        self._made: dict[int, torch.Tensor] = {}  # by storage: what lies in the graphs' own memory
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func._schema.name in WAITS:
             raise RuntimeError("operation not permitted when stream is capturing")
-        out = func(*args, **kwargs or {})
-        self._steps.append((func, args, kwargs or {}, out))
+        given = {_address(tensor) for tensor in _tensors((args, kwargs))}
+        for tensor in _written(func, args, kwargs):
+            storage = tensor.untyped_storage()
+            if _address(tensor) not in self._made and _address(tensor) not in self._kept:
+                self._kept[_address(tensor)] = storage, storage.clone()
+        out = func(*args, **kwargs)
+        for tensor in _tensors(out):
+            if _address(tensor) not in given | self._kept.keys():
+                self._made.setdefault(_address(tensor), tensor)
+        self._steps.append((func, args, kwargs, out))
         return out
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for storage, old in self._kept.values():
+            storage.copy_(old)
+        self.spoil()
 
     def replay(self) -> None:
         """Runs the operations again. Their results go where they went in the recording."""
@@ -33,15 +51,23 @@ class Recording(TorchDispatchMode):
                     if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
+    def spoil(self) -> None:
+        """Graphs share a pool of memory, so what one of them made there, any other overwrites."""
+        with torch.inference_mode():
+            for tensor in self._made.values():
+                if tensor.is_floating_point():
+                    tensor.fill_(float("nan"))
+
 
 class Recorder:
-    """Takes the place of `cuda_capture`. `replays`: how many there were."""
+    """Takes the place of `cuda_capture`. `captures`, `replays`: how many there were."""
 
     def __init__(self) -> None:
         self.captures = self.replays = 0
 
     def __call__(self, work: Work) -> Work:
-        work()
+        for _ in range(WARM_UP):
+            work()
         with Recording() as recording:
             work()
         self.captures += 1
@@ -49,5 +75,21 @@ class Recorder:
         def replay() -> None:
             self.replays += 1
             recording.replay()
+            recording.spoil()
 
         return replay
+
+
+def _tensors(values) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _written(func, args, kwargs) -> list[torch.Tensor]:
+    """The arguments that the operation writes."""
+    named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    writes = {argument.name for argument in func._schema.arguments if argument.is_write}
+    return _tensors([value for name, value in named.items() if name in writes])

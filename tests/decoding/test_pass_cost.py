@@ -11,6 +11,9 @@ from playground.decoding.drafters import tree
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.pass_cost import TEXT, PassCost, time_passes
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
 from playground.decoding.sampling import Sampler
 from playground.lane import Lane, Request
 from playground.models.load import LoadedDrafter, LoadedModel
@@ -18,6 +21,7 @@ from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from playground.trace import PassTime
+from tests.decoding.fakes import FakeModel, counting_law
 
 
 def test_costs_are_in_passes_over_one_token_and_in_proportion_between_two_sizes():
@@ -53,7 +57,7 @@ def test_sizes_are_timed_in_turn_until_the_time_is_over_and_the_quickest_counts(
     monkeypatch.setattr(EagerRunner, "forward", forward)
     monkeypatch.setattr(EagerRunner, "commit", lambda self, length: setattr(self, "length", length))
     monkeypatch.setattr(pass_cost, "SECONDS", 1.8)
-    assert time_passes(EagerRunner(tiny_llama)) == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
+    assert time_passes(EagerRunner(tiny_llama), 16) == (PassTime(1, 0.375), PassTime(4, 0.25), PassTime(16, 0.125))
     assert timed == [1, 16, 1, 1, 16, 4]
 
 
@@ -70,10 +74,24 @@ def test_a_short_context_is_timed_as_far_as_it_goes(monkeypatch, tiny_llama):
     assert all(time.seconds > 0 for time in times)
 
 
+@pytest.mark.parametrize(("nodes", "largest"), [(16, 64), (63, 64), (64, 128), (127, 128), (256, 264)])
+def test_the_pass_that_a_large_tree_needs_is_timed_too(monkeypatch, nodes, largest):
+    monkeypatch.setattr(pass_cost, "SECONDS", 0.0)
+    target = FakeModel(counting_law(7), 7)
+    assert time_passes(target, nodes + 1)[-1].tokens == largest
+
+
+def test_a_padded_pass_costs_what_it_computes(tiny_llama):
+    runner = StaticRunner(StaticModel(tiny_llama, Graphs("as it is", None)), 64)
+    cost = PassCost([PassTime(1, 0.02), PassTime(64, 0.04), PassTime(128, 0.08)], runner.computed)
+    assert [cost(n) for n in (1, 33, 64, 65, 128)] == pytest.approx([1, 2, 2, 4, 4])
+    assert runner.computed(257) == 264, "256 nodes and the token before them"
+
+
 def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, tiny_llama, tiny_tokenizer):
-    times = (PassTime(1, 0.5), PassTime(4, 0.6))
+    times = (PassTime(1, 0.5), PassTime(64, 0.6))
     timed = iter([times])
-    monkeypatch.setattr(tree, "time_passes", lambda model: next(timed))
+    monkeypatch.setattr(tree, "time_passes", lambda model, most: next(timed))
     layer = LoadedDrafter(MtpLayer(tiny_llama, torch.arange(300)), "layer", "made here")
     models = LoadedPair(
         custom_pair("tiny", "layer", "mtp"), LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here"), layer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 
@@ -12,21 +11,23 @@ from torch import nn
 from torch._dynamo.utils import counters
 from transformers import LlamaConfig, MambaConfig, MambaForCausalLM
 
+from playground.decoding.clock import Clock
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.runners import static as static_runners
+from playground.decoding.runners import buffers as widths
 from playground.decoding.runners import static_block, static_layer
-from playground.decoding.runners.buffers import Inputs
+from playground.decoding.runners.buffers import WIDTHS, Inputs
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.factory import Runners, wants_compiled
-from playground.decoding.runners.graphs import Graphs, cuda_capture
-from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
 from playground.decoding.runners.static_layer import StaticLayerRunner
+from playground.decoding.runners.static_model import Buffers, StaticModel
 from playground.decoding.runners.static_network import StaticNetwork
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
@@ -173,8 +174,9 @@ def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
     held = [
         each for value in vars(static).values() for each in (value.values() if isinstance(value, dict) else [value])
     ]
-    own = [each for each in held if isinstance(each, torch.Tensor)]
-    sent = [each.rows for each in held if isinstance(each, Inputs)]
+    of_passes = [part for each in held if isinstance(each, Buffers) for part in vars(each).values()]
+    own = [each for each in [*held, *of_passes] if isinstance(each, torch.Tensor)]
+    sent = [each.rows for each in [*held, *of_passes] if isinstance(each, Inputs)]
     drafting = [tensor for each in held if isinstance(each, StaticNetwork) for tensor in buffers(each)]
     return [*own, *sent, *static.cache.tensors, *drafting]
 
@@ -184,7 +186,7 @@ def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
 )
 def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch, way, passes):
     model = llama(0, 2)
-    monkeypatch.setattr(static_runners, "WIDTHS", (8, 64))
+    monkeypatch.setattr(widths, "WIDTHS", (8, 64))
     monkeypatch.setattr(static_layer, "WIDTHS", (64,))
     monkeypatch.setattr(static_layer, "BRANCHES", (8,))
     monkeypatch.setattr(static_block, "WIDTHS", (64,))
@@ -217,9 +219,107 @@ def test_a_capture_that_fails_leaves_the_pass_as_it_is_and_says_why(monkeypatch)
 
 
 def test_a_cache_that_is_too_short_grows(monkeypatch):
-    runner = lambda of: static_runner(of, Graphs("recorded", Recorder()), room=8)  # noqa: E731
-    options = dict(max_new_tokens=200, ends=())
+    recorder = Recorder()
+    runner = lambda of: static_runner(of, Graphs("recorded", recorder), room=8)  # noqa: E731
+    options = dict(max_new_tokens=400, ends=())
     assert_same(*both_ways(monkeypatch, llama(0, 2), "mtp tree", runner, prompts(1)[0], **options))
+    assert recorder.replays > 5 * recorder.captures, "what has moved is captured again"
+
+
+class SecondBranch(NoDrafter):
+    """Drafts a tree whose second branch is the text itself, four tokens deep, and whose first is wrong."""
+
+    def __init__(self, text: list[int]) -> None:
+        self._text = text
+
+    def propose(self, ids, k, stop_below):
+        right = self._text[len(ids) : len(ids) + min(k, 4)]
+        if not right:
+            return NOTHING
+        return Draft([(right[0] + 1) % V, *right], [0.5] * (len(right) + 1), tree=[-1, -1, *range(1, len(right))])
+
+
+@pytest.mark.parametrize("new_tokens", [40, 300], ids=["short", "a cache that grows"])
+def test_a_branch_that_is_accepted_is_moved_once(monkeypatch, new_tokens):
+    """Moving entries twice loses some: the first one moved may be the source of another."""
+    model, recorder = llama(0, 2), Recorder()
+    static = StaticModel(model, Graphs("recorded", recorder))
+    for prompt in prompts(3):
+        alone = rounds_of(model, lambda *_: NoDrafter(), prompt, max_new_tokens=new_tokens, ends=())
+        text = [*prompt, *ids_of(alone), 0]
+        with monkeypatch.context() as patch:
+            patch.setattr(real, "EagerRunner", lambda of: StaticRunner(static, 64))
+            drafted = rounds_of(
+                model, lambda *_, text=text: SecondBranch(text), prompt, max_new_tokens=new_tokens, ends=()
+            )
+        assert ids_of(drafted) == ids_of(alone)
+        assert max(len(r.accepted) for r in drafted) == 4
+
+
+def test_nothing_is_captured_while_a_round_is_timed(monkeypatch):
+    """Not in the first round of a run, nor in the round after a cache has grown."""
+    model, recorder, timed = llama(0, 2), Recorder(), []
+    static = StaticModel(model, Graphs("recorded", recorder))
+
+    class Counting(Clock):
+        def __call__(self) -> float:
+            timed.append(recorder.captures)
+            return super().__call__()
+
+    monkeypatch.setattr("playground.decoding.loop.Clock", Counting)
+    monkeypatch.setattr(real, "EagerRunner", lambda of: StaticRunner(static, 64))
+    rounds = rounds_of(model, drafting("mtp tree", model, None), [3, 1, 4], max_new_tokens=300, ends=())
+    readings = timed[1:]  # of a round: at its start, after the draft, the pass, the commit, the annotation
+    assert len(readings) == 5 * len(rounds) and readings[0] > 0
+    assert all(readings[i] == readings[i + 3] for i in range(0, len(readings), 5))
+    assert readings[-1] > readings[0], "it has grown"
+
+
+def test_ten_runs_of_changing_length_capture_what_the_longest_needs(monkeypatch):
+    """A backend a run, as on the page."""
+    model, recorder = llama(0, 2), Recorder()
+    of = loaded(model)
+    of.static["target"] = StaticModel(model, Graphs("recorded", recorder))
+    captures = []
+    for new_tokens in (30, 500, 8, 200, 900, 30, 700, 16, 500, 900):
+        runners = Runners(compiled=True)
+        runners.expect(10, new_tokens, 5)
+        runners(of).prepare()
+        captures.append(recorder.captures)
+    passes = moves = len(WIDTHS)
+    assert captures[0] == passes + moves, "over 256 entries"
+    assert captures[1] - captures[0] == 3 * passes + moves, "over 256, 512 and 1,024, which have moved"
+    assert captures[1:] == [captures[1]] * 9
+
+
+@pytest.mark.parametrize("tokens", [1, 60, 200, 300, 900])
+def test_attention_reads_what_is_there_not_what_is_reserved(monkeypatch, tokens):
+    model, read = llama(0, 2), []
+    runner = StaticRunner(StaticModel(model, Graphs("as it is", None)), 1000)
+    runner.forward([1] * tokens, keep=1)
+    runner.commit(tokens)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda query, key, *args, **kwargs: read.append(key.shape[2]) or attend(query, key, *args, **kwargs),
+    )
+    runner.forward([2, 3], keep=1)
+    assert read and set(read) == {max(256, 1 << (tokens + 3).bit_length())}
+
+
+def test_a_pass_after_the_prompt_that_is_wider_than_any_width_is_fed_in_parts():
+    model = llama(0, 2)
+    ids = [i % V for i in range(700)]
+    static, eager = static_runner(model), EagerRunner(model)
+    for runner in (static, eager):
+        runner.watch([0])
+        runner.forward(ids[:3], keep=1)
+        runner.commit(3)
+    tree = [-1, -1, 0, 1]
+    logits = [runner.forward(ids[3:], keep=6, tree=tree) for runner in (static, eager)]
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(static.hidden, eager.hidden, rtol=1e-4, atol=1e-4)
 
 
 def test_what_one_run_left_does_not_reach_the_next():
@@ -280,7 +380,7 @@ def test_models_that_cannot_run_statically_say_why():
 @pytest.mark.parametrize("build", [llama, gemma])
 def test_a_model_keeps_its_buffers_and_one_that_cannot_stays_eager(build):
     of, runners = loaded(build(0, 2)), Runners(compiled=True)
-    runners.expect(10, 20)
+    runners.expect(10, 20, 5)
     static = build is llama
     assert type(runners(of)) is (StaticRunner if static else EagerRunner)
     runners(of, "assistant")
@@ -297,52 +397,3 @@ def test_auto_compiles_on_cuda_alone():
     cpu, cuda = torch.device("cpu"), SimpleNamespace(type="cuda")
     wanted = {choice: (wants_compiled(choice, cpu), wants_compiled(choice, cuda)) for choice in ("auto", "on", "off")}
     assert wanted == {"auto": (False, True), "on": (True, True), "off": (False, False)}
-
-
-class Cuda:
-    """Stands in for `torch.cuda`: notes where work runs. A graph's replay is a note, too."""
-
-    def __init__(self) -> None:
-        self.notes, self.where, self.pools = [], "current", []
-        self.current_stream = self.Stream = lambda: SimpleNamespace(wait_stream=lambda other: None)
-        cuda = self
-
-        class CUDAGraph:
-            def pool(self):
-                return self.own_pool
-
-            def replay(self):
-                cuda.notes.append("replay")
-
-        self.CUDAGraph = CUDAGraph
-
-    @contextmanager
-    def stream(self, side):
-        self.where = "side"
-        yield
-        self.where = "current"
-
-    @contextmanager
-    def graph(self, graph, pool, capture_error_mode):
-        graph.own_pool = pool or object()
-        self.pools.append(graph.own_pool)
-        self.where = "capture"
-        yield
-        self.where = "current"
-
-
-def test_work_warms_up_on_a_side_stream_and_graphs_share_a_pool_while_one_is_there(monkeypatch):
-    cuda = Cuda()
-    monkeypatch.setattr(torch, "cuda", cuda)
-    graphs = Graphs("compiled", cuda_capture())
-    work = lambda: cuda.notes.append(cuda.where)  # noqa: E731
-    graphs.run(1, work)
-    assert cuda.notes == ["side", "side", "capture", "replay"]
-    graphs.run(1, work)
-    assert cuda.notes[4:] == ["replay"]
-    graphs.run(2, work)
-    graphs.clear()
-    graphs.run(1, work)
-    first, second, third = cuda.pools
-    assert first is second and first is not third
-    assert not graphs.failure

@@ -28,6 +28,7 @@ class AssistantDrafter(Drafter):
     """
 
     def __init__(self, assistant: Runner, vocab_size: int, sampler: Sampler, eos_ids: Collection[int]) -> None:
+        assistant.prepare()
         self._assistant = assistant
         self._vocab_size = vocab_size
         self._sampler = sampler

@@ -21,7 +21,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
-from playground.decoding.pass_cost import PassCost, time_passes
+from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.errors import PlaygroundError
 from playground.models.networks.native_mtp import NativeLayers
 
@@ -130,8 +130,9 @@ def build(setup: Setup) -> TreeDrafter:
             "attention, as in Llama 4, or attention to selected tokens. Choose a drafter that drafts a chain, such as "
             "mtp or ngram."
         )
-    how = setup.runners.describe(model)
-    if how not in model.pass_times:
-        model.pass_times[how] = time_passes(setup.runners(model))
-    cost = PassCost(model.pass_times[how])
+    how, most = setup.runners.describe(model), setup.lane.nodes + 1
+    timed = model.pass_times.get(how)
+    if not timed or timed[-1].tokens < max(sizes_for(setup.target, most)):
+        model.pass_times[how] = timed = time_passes(setup.runners(model), most)
+    cost = PassCost(timed, setup.target.computed)
     return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)

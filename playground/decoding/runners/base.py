@@ -68,6 +68,13 @@ class Runner(Protocol):
         transformers' `shared_kv_states`. Of a sliding window, the last window + 1 entries, which is what the masks of
         Gemma 4's assistants cover."""
 
+    def prepare(self) -> None:
+        """Makes ready what the next pass needs beside the weights: room, and captured graphs. To be called where
+        nothing is timed; a pass that was not prepared is only slower."""
+
+    def computed(self, tokens: int) -> int:
+        """How many tokens a pass over so many computes, padding included."""
+
     def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the tokens that follow those in the cache.
 

@@ -92,6 +92,12 @@ class EagerRunner:
     def not_numbers(self) -> PlaygroundError:
         return not_numbers(self.model)
 
+    def prepare(self) -> None:
+        pass  # the cache grows by itself
+
+    def computed(self, tokens: int) -> int:
+        return tokens
+
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         with self._capture.during_pass():

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from playground.decoding.runners.base import Runner
+from playground.decoding.runners.buffers import WIDTHS
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import graphs_for
-from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
+from playground.decoding.runners.static_model import StaticModel
 from playground.models.load import LoadedDrafter, LoadedModel
 
 NEW_TOKENS = 2048
@@ -23,14 +25,18 @@ class Runners:
     Attributes:
         compiled: whether models get static runners where they can.
         room: tokens of the longest sequence asked for so far, which static caches make room for at once.
+        widest: tokens of the widest pass, which static runners capture at once.
     """
 
     compiled: bool = False
     room: int = 0
+    widest: int = WIDTHS[-1]
 
-    def expect(self, prompt: int, new_tokens: int) -> None:
-        """A request comes, of so many tokens. For a longer answer than NEW_TOKENS a static cache grows on the way."""
+    def expect(self, prompt: int, new_tokens: int, drafted: int) -> None:
+        """A request comes, of so many tokens, of which at most `drafted` are verified in a pass. For a longer answer
+        than NEW_TOKENS a static cache grows on the way."""
         self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
+        self.widest = max(self.widest, drafted + 1)
 
     def __call__(self, loaded: LoadedModel, use: str = "target") -> Runner:
         """A runner with an empty cache. Its buffers and graphs are kept with the model, one set for each `use`: a model
@@ -39,7 +45,7 @@ class Runners:
             return EagerRunner(loaded.model)
         if use not in loaded.static:
             loaded.static[use] = StaticModel(loaded.model, graphs_for(loaded.model.device))
-        return StaticRunner(loaded.static[use], self.room)
+        return StaticRunner(loaded.static[use], self.room, self.widest if use == "target" else WIDTHS[-1])
 
     def describe(self, loaded: LoadedModel) -> str:
         """How the target is run, such as "compiled (CUDA graphs)"; with the reason where it is run eagerly although

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import cache
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -39,59 +42,89 @@ class Graphs:
         self._replays: dict[Hashable, Work] = {}
 
     def lacks(self, key: Hashable) -> bool:
-        """Whether running this work would capture it first."""
+        """Whether `prepare` would capture this work."""
         return self._capture is not None and key not in self._replays
 
+    def prepare(self, key: Hashable, work: Work) -> None:
+        """Captures `work` under `key`, which runs it WARM_UP times: the buffers must be such that this does no harm."""
+        if not self._capture or key in self._replays:
+            return
+        start = time.perf_counter()
+        try:
+            self._replays[key] = self._capture(work)
+        except Exception as error:
+            # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes need none of
+            # what failed. Memory that ran out shows again in the eager pass that follows.
+            self._capture = None
+            self._replays.clear()
+            self.failure = " ".join(str(error).split())[:200] or type(error).__name__
+        finally:
+            self.seconds += time.perf_counter() - start
+
     def run(self, key: Hashable, work: Work) -> None:
-        """Runs `work`, or replays what was captured of it under `key`."""
-        if self.lacks(key):
-            self._replays[key] = self._captured(work)
+        """Replays what was captured under `key`; where nothing was, runs `work`. Captures nothing: it is timed."""
         self._replays.get(key, work)()
 
     def clear(self) -> None:
         """Forgets what was captured, since the buffers have moved."""
         self._replays.clear()
 
-    def _captured(self, work: Work) -> Work:
-        assert self._capture
-        start = time.perf_counter()
-        try:
-            return self._capture(work)
-        except Exception as error:
-            # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes need none of
-            # what failed. Memory that ran out is told as such by the eager pass that follows.
-            self._capture = None
-            self.failure = " ".join(str(error).split())[:200] or type(error).__name__
-            return work
-        finally:
-            self.seconds += time.perf_counter() - start
-
 
 def graphs_for(device: torch.device) -> Graphs:
     """CUDA graphs where the device has them."""
     if device.type == "cuda":
-        return Graphs("compiled (CUDA graphs)", cuda_capture())
+        return Graphs("compiled (CUDA graphs)", cuda_capture(device))
     return Graphs("static cache, not compiled: CUDA graphs need a CUDA device", None)
 
 
-def cuda_capture() -> Capture:
-    """Captures CUDA graphs that share one memory pool. They may: nothing in the pool outlives a replay, because the
-    work writes what it returns into buffers of its own."""
+def cuda_capture(device: torch.device) -> Capture:
+    """Captures CUDA graphs on this device that share one memory pool. They may: nothing in the pool outlives a replay,
+    because the work writes what it returns into buffers of its own."""
     alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+    pool: Any = None
 
     def capture(work: Work) -> Work:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        nonlocal pool
+        outer, side = torch.cuda.current_stream(device), _side_stream(device)
+        if not alive:  # the pool of graphs that are gone cannot be used again
+            pool = torch.cuda.graph_pool_handle()
+        side.wait_stream(outer)
+        with torch.cuda.stream(side):  # its device becomes the current one
             for _ in range(WARM_UP):
                 work()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        pool = next((other.pool() for other in alive), None)  # that of graphs which are gone cannot be used again
-        # Other threads, such as the page's, may ask for the device's memory meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            work()
+            torch.cuda.synchronize(device)
+            graph = _recorded(work, pool, device)
+        outer.wait_stream(side)
         alive.add(graph)
         return graph.replay
 
     return capture
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures, since libraries keep a workspace for each stream."""
+    return torch.cuda.Stream(device)
+
+
+def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGraph:
+    """`torch.cuda.graph` without its faults: when the end of a capture raises, it hides why the capture failed, and
+    leaves its stream the current one."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        # Other threads, such as the page's, may ask for the device's memory meanwhile.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            work()
+        except BaseException:
+            with suppress(RuntimeError):  # says only that the capture is void
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    except BaseException:
+        # Where the end of a capture raises, torch 2.8 to 2.12 go on allocating for it, and every later capture and
+        # `empty_cache` of the process fails. Elsewhere there is nothing to end, and this raises.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device.index or 0, pool)
+        raise
+    return graph

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork
-from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
+from playground.decoding.runners.buffers import WIDTHS, Inputs
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import Cursor
 from playground.decoding.runners.static_network import StaticNetwork
@@ -39,9 +39,10 @@ class StaticBlock(StaticNetwork):
         return ((width, partial(self._read, width)) for width in WIDTHS)
 
     def read(self, token: int, hidden: Tensor, start: int) -> Tensor:
-        """As `BlockRunner.read`, from entry `start` on. More than MOST hidden states are never captured."""
+        """As `BlockRunner.read`, from entry `start` on. More hidden states than the widest of WIDTHS are never
+        captured."""
         n = len(hidden)
-        if n > MOST:
+        if n > WIDTHS[-1]:
             return self._drafted(hidden, to_device([start, n, token], hidden.device))
         width = next(width for width in WIDTHS if width >= n)
         self._inputs.send([start, n, token])
@@ -80,8 +81,12 @@ class StaticBlockRunner:
     def cache_bytes(self) -> int:
         return cache_bytes(self._static.cache.states)
 
-    def read(self, token: int, hidden: Tensor) -> Tensor:
+    def prepare(self, hidden: Tensor) -> None:
+        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
         self._static.prepare(self._entries, hidden)
+
+    def read(self, token: int, hidden: Tensor) -> Tensor:
+        self._static.fit(self._entries, hidden)
         logits = self._static.read(token, hidden, self._entries)
         self._entries += len(hidden)
         return logits

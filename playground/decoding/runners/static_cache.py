@@ -90,8 +90,13 @@ class StaticCache:
         return view
 
     @property
+    def allocated(self) -> bool:
+        """Whether every layer has had a pass."""
+        return all(layer.is_initialized for layer in self.layers)
+
+    @property
     def tensors(self) -> list[Tensor]:
-        """Keys and values of all layers, once the first pass has allocated them."""
+        """Keys and values of the layers that have had a pass, which allocates them."""
         return [entries for layer in self.layers if layer.is_initialized for entries in (layer.keys, layer.values)]
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from playground.decoding.runners.base import RecursiveLayer
-from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
+from playground.decoding.runners.buffers import WIDTHS, Inputs
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import Cursor
 from playground.decoding.runners.static_network import StaticNetwork
@@ -35,7 +35,8 @@ class StaticLayer(StaticNetwork):
         super().__init__(1, DRAFT, target, graphs)
         device = layer.draft_ids.device
         self._layer, self._limit = layer, limit
-        self._inputs = Inputs(1, 2 + MOST, torch.int64, device)  # first entry, index of the last token, tokens
+        # By width: first entry, index of the last token, tokens.
+        self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
         self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the last pass's tokens
         self._free = torch.zeros(1, dtype=torch.int64, device=device)  # the next entry of the draft
@@ -48,8 +49,9 @@ class StaticLayer(StaticNetwork):
         self._logits = self._layer.logits(self._out).clone()
 
     def _place(self, entries: int) -> None:
-        self._inputs.rows.zero_()
-        for start in (self._inputs.rows[0, :1], self._position, self._free):
+        for inputs in self._inputs.values():
+            inputs.rows.zero_()
+        for start in (*(inputs.rows[0, :1] for inputs in self._inputs.values()), self._position, self._free):
             start.fill_(entries)
 
     def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
@@ -57,14 +59,14 @@ class StaticLayer(StaticNetwork):
         yield from ((("grow", width), partial(self._grow, width)) for width in BRANCHES)
 
     def read(self, ids: Sequence[int], hidden: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """As `LayerRunner.read`, from entry `start` on. More than MOST tokens are never captured."""
+        """As `LayerRunner.read`, from entry `start` on. More tokens than the widest of WIDTHS are never captured."""
         n = len(ids)
-        if n > MOST:
+        if n > WIDTHS[-1]:
             inputs = to_device([start, n - 1, *ids], hidden.device)
             self._read(inputs[2:], hidden, inputs[:2])
         else:
             width = next(width for width in WIDTHS if width >= n)
-            self._inputs.send([start, n - 1, *ids, *[0] * (width - n)])
+            self._inputs[width].send([start, n - 1, *ids, *[0] * (width - n)])
             self._hidden[:n].copy_(hidden)
             self.graphs.run((self, ("read", width)), partial(self._read_narrow, width))
         return self._logits[:1].clone(), self._out[:1]
@@ -76,12 +78,13 @@ class StaticLayer(StaticNetwork):
         if isinstance(ids, Tensor):
             self._picks.rows[0, :n].copy_(ids)
         else:
-            self._picks.send(ids, rows)
+            unused = [0] * (BRANCHES[-1] - n)
+            self._picks.send([*ids, *unused], [*rows, *unused])
         self.graphs.run((self, ("grow", width)), partial(self._grow, width))
         return self._logits[:n].clone(), self._out[:n]
 
     def _read_narrow(self, width: int) -> None:
-        inputs = self._inputs.rows[0, : 2 + width]
+        inputs = self._inputs[width].rows[0]
         self._read(inputs[2:], self._hidden[:width], inputs[:2])
 
     def _read(self, ids: Tensor, hidden: Tensor, at: Tensor) -> None:
@@ -126,8 +129,12 @@ class StaticLayerRunner:
     def cache_bytes(self) -> int:
         return cache_bytes(self._static.cache.states)
 
-    def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare(self, hidden: Tensor) -> None:
+        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
         self._static.prepare(self._entries, hidden)
+
+    def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
+        self._static.fit(self._entries, hidden)
         logits = self._static.read(ids, hidden, self._entries)
         self._entries += len(ids)
         return logits

@@ -32,7 +32,16 @@ class StaticNetwork(ABC):
         self._target, self._ahead = target, ahead
 
     def prepare(self, entries: int, hidden: Tensor) -> None:
-        """Makes room beside a text of so many entries, and captures what is missing. `hidden`: (tokens, features)."""
+        """Makes room and captures what is missing. Arguments as for `fit`."""
+        self.fit(entries, hidden)
+        for key, work in self._works():
+            if self.graphs.lacks((self, key)):
+                self._place(entries)
+                self.graphs.prepare((self, key), work)
+
+    def fit(self, entries: int, hidden: Tensor) -> None:
+        """Makes room for the longest text beside one of so many entries, which it keeps. `hidden`: (tokens, features),
+        of any number of tokens."""
         length = self._target.length + self._ahead
         if length != self.cache.cursor.length:
             self.cache.resize(length)
@@ -42,10 +51,6 @@ class StaticNetwork(ABC):
         if not entries:  # a value that is not a number would pass through the mask
             self.cache.clear()
             self._hidden.zero_()
-        for key, work in self._works():
-            if self.graphs.lacks((self, key)):
-                self._place(entries)
-                self.graphs.run((self, key), work)
 
     @abstractmethod
     def _allocate(self, entries: int) -> None:

@@ -1,0 +1,246 @@
+"""A model with a KV cache of fixed length, and its passes of a few fixed widths, captured once and then replayed.
+
+A pass is padded to the next width, and the rows of the padding are dropped. Attention reads the entries up to the next
+power of two: what is there, not what is reserved. A long prompt is read eagerly, over the same cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
+from playground.decoding.runners.buffers import MOST, Inputs, width_of, widths_up_to
+from playground.decoding.runners.capture import watched_modules, watching
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.masks import additive, ancestry
+from playground.decoding.runners.static_block import StaticBlock
+from playground.decoding.runners.static_cache import StaticCache
+from playground.decoding.runners.static_layer import StaticLayer
+from playground.decoding.transfer import to_device
+from playground.models.decoder import layers_of
+
+LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
+
+
+@dataclass
+class Buffers:
+    """Of the passes of one width.
+
+    Attributes:
+        inputs: token ids, positions, entries to write.
+        among: (width, width), added to the scores among the pass's own tokens.
+        logits: (width, vocabulary).
+        holds_tree: whether `among` is a tree's.
+    """
+
+    inputs: Inputs
+    among: Inputs
+    logits: Tensor
+    holds_tree: bool = True  # so that the first chain writes `among`
+
+
+class StaticModel:
+    """A model with its static cache, its buffers and its graphs. Outlives the runs; one runner uses it at a time. The
+    cache only grows: a shorter request keeps the graphs of a longer one.
+
+    `user`: the runner that uses it.
+    """
+
+    def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
+        """`whole`: what `model` is the first layers of, if it is."""
+        config = model.config.get_text_config(decoder=True)
+        self.model, self.graphs = model, graphs
+        self.user: object = None
+        self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
+        self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
+        self._whole = whole or self
+        self._limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        self._views: dict[int, StaticModel] = {}
+        self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
+        self._blocks_beside: dict[BlockNetwork, StaticBlock] = {}
+        self._watched: list[nn.Module] = []
+        self._layers: tuple[int, ...] = ()
+        self._hidden: dict[tuple[int, ...], Tensor] = {}  # (MOST, layers x width) for each choice of layers
+        self._buffers: dict[int, Buffers] = {}  # by width
+        self._moves: dict[int, Inputs] = {}  # by width: entries of an accepted branch, from where and to where
+        self._entries = torch.arange(self.cache.cursor.length, device=model.device)
+
+    def first_layers(self, model: PreTrainedModel) -> StaticModel:
+        """The model's first layers on the same entries, with buffers of their own."""
+        count = len(layers_of(model) or ())
+        if count not in self._views:
+            self._views[count] = StaticModel(model, self.graphs, whole=self)
+        return self._views[count]
+
+    def layer(self, layer: RecursiveLayer) -> StaticLayer:
+        """A layer that drafts from the model's hidden states, with buffers and a cache of its own."""
+        if layer not in self._layers_beside:
+            self._layers_beside[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
+        return self._layers_beside[layer]
+
+    def block(self, network: BlockNetwork) -> StaticBlock:
+        """The same of a network that drafts a block at once."""
+        if network not in self._blocks_beside:
+            self._blocks_beside[network] = StaticBlock(network, self.cache.cursor, self.graphs)
+        return self._blocks_beside[network]
+
+    def watch(self, layers: Sequence[int]) -> Tensor | None:
+        """As `Runner.watch`. Returns the buffer of the hidden states, (MOST, layers x width)."""
+        self._layers = tuple(layers)
+        self._watched = watched_modules(self.model, layers)
+        if layers and self._layers not in self._hidden:
+            width = self.model.config.get_text_config(decoder=True).hidden_size
+            shape = MOST, len(layers) * width
+            self._hidden[self._layers] = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
+        return self._hidden.get(self._layers)
+
+    def prepare(self, start: int, length: int, widest: int) -> None:
+        """Makes room for `length` entries, and captures the passes of up to `widest` tokens that are missing. Entries
+        from `start` on are free."""
+        self.reserve(length)
+        if not self.cache.allocated:
+            self.wide([0], keep=1)
+        for width in widths_up_to(widest):
+            buffers, read = self._of(width), self._read(start + width)
+            while read <= self.cache.cursor.length:
+                if self.graphs.lacks(self._key(width, read)):
+                    buffers.inputs.send([0] * width, [0] * width, range(start, start + width))
+                    with self._passing(buffers, read):
+                        self.graphs.prepare(self._key(width, read), partial(self._pass, width, read))
+                read *= 2
+            self._moves_of(width).send(range(width), range(width))  # each entry to where it is
+            self.graphs.prepare((self._count, "move", width), partial(self._move, width))
+
+    def reserve(self, length: int) -> None:
+        """Makes room for so many entries."""
+        if length > self.cache.cursor.length:
+            self._whole.resize(_power_of_two(length))
+
+    def resize(self, length: int) -> None:
+        self.cache.resize(length)
+        self.graphs.clear()
+        for static in (self, *self._views.values()):
+            static._entries = torch.arange(length, device=self.model.device)
+
+    def narrow(self, ids: Sequence[int] | Tensor, start: int, tree: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
+        """A pass over at most MOST tokens from entry `start` on, at a fixed width. `tree`: as in `Runner.forward`.
+
+        Returns:
+            Logits of the tokens, and their hidden states if any are watched. The next pass overwrites both.
+        """
+        n, before = len(ids), len(ids) - len(tree)
+        width = width_of(n)
+        self.reserve(start + width)
+        buffers, read = self._of(width), self._read(start + width)
+        depths = list(range(width))
+        for i, parent in enumerate(tree):
+            depths[before + i] = depths[before + parent] + 1
+        positions = [min(start + depth, self._limit - 1) for depth in depths]
+        known = [0] * n if isinstance(ids, Tensor) else ids
+        buffers.inputs.send([*known, *[0] * (width - n)], positions, range(start, start + width))
+        if isinstance(ids, Tensor):
+            buffers.inputs.rows[0, :n].copy_(ids)
+        if tree or buffers.holds_tree:
+            among = torch.ones(width, width, dtype=torch.bool).tril()
+            among[before:n, before:n] = ancestry(tree)
+            buffers.among.send_rows(additive(among, self.model.dtype)[0, 0])
+            buffers.holds_tree = bool(tree)
+        with self._passing(buffers, read):
+            self.graphs.run(self._key(width, read), partial(self._pass, width, read))
+        hidden = self._hidden[self._layers][:n] if self._layers else None
+        return buffers.logits[:n], hidden
+
+    def _key(self, width: int, read: int) -> tuple[int, int, int, tuple[int, ...]]:
+        return self._count, width, read, self._layers
+
+    def _read(self, end: int) -> int:
+        """How many entries attention reads in a pass whose last token is entry `end` - 1."""
+        return max(LEAST, _power_of_two(end))
+
+    def _of(self, width: int) -> Buffers:
+        if width not in self._buffers:
+            dtype, device = self.model.dtype, self.model.device
+            self._buffers[width] = Buffers(
+                Inputs(3, width, torch.int64, device),
+                Inputs(width, width, dtype, device),
+                torch.zeros(width, self.model.config.get_text_config(decoder=True).vocab_size, device=device),
+            )
+        return self._buffers[width]
+
+    def _moves_of(self, width: int) -> Inputs:
+        if width not in self._moves:
+            self._moves[width] = Inputs(2, width, torch.int64, self.model.device)
+        return self._moves[width]
+
+    def _pass(self, width: int, read: int) -> None:
+        """What is captured: reads and writes the buffers alone."""
+        buffers, entries = self._buffers[width], self._entries[:read]
+        ids, positions, slots = buffers.inputs.rows
+        mask = buffers.among.rows.new_zeros(width, read)
+        mask.masked_fill_(entries >= slots[:1], torch.finfo(mask.dtype).min)
+        mask.index_copy_(1, slots, buffers.among.rows)
+        out = self.model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=mask[None, None],
+            past_key_values=self.cache.states,
+            use_cache=True,
+        )
+        buffers.logits.copy_(out.logits[0])
+
+    def wide(self, ids: Sequence[int], keep: int) -> tuple[Tensor, Tensor | None]:
+        """The pass over a prompt of any length, never captured. Returns as `narrow`, with the last `keep` logits."""
+        n = len(ids)
+        self.reserve(n)
+        self.cache.cursor.slots, self.cache.cursor.read = self._entries[:n], n
+        seen: dict[int, Tensor] = {}
+        with watching(self._watched, seen.__setitem__):
+            out = self.model(
+                input_ids=to_device([ids], self.model.device),
+                position_ids=self._entries[None, :n],
+                past_key_values=self.cache.states,
+                use_cache=True,
+                logits_to_keep=keep,
+            )
+        hidden = torch.cat([seen[i] for i in range(len(seen))], dim=-1) if seen else None
+        return out.logits[0], hidden
+
+    def move(self, start: int, rows: Sequence[int], hidden: Tensor | None) -> None:
+        """Moves the entries `start` + `rows` to `start` and after it. `hidden`: the rows of the same tokens, which move
+        alike."""
+        n, width = len(rows), width_of(len(rows))
+        moves, to = self._moves_of(width), range(start, start + width)
+        moves.send([*(start + row for row in rows), *to[n:]], to)  # those after the branch move to where they are
+        self.graphs.run((self._count, "move", width), partial(self._move, width))
+        if hidden is not None:
+            hidden[:n] = hidden.index_select(0, moves.rows[0, :n] - start)
+
+    def _move(self, width: int) -> None:
+        """Captured as well. Not to be run twice: an entry that has moved may be the source of another."""
+        self.cache.move(*self._moves[width].rows)
+
+    @contextmanager
+    def _passing(self, buffers: Buffers, read: int) -> Iterator[None]:
+        """Within it a pass writes the entries that the buffers name, and the hidden states of watched layers."""
+        self.cache.cursor.slots, self.cache.cursor.read = buffers.inputs.rows[2], read
+        into = self._hidden.get(self._layers)
+
+        def keep(i: int, output: Tensor) -> None:
+            assert into is not None
+            tokens, width = output.shape
+            into[:tokens, i * width : (i + 1) * width].copy_(output)
+
+        with watching(self._watched, keep):
+            yield
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
