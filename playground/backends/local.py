@@ -33,7 +33,7 @@ from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
-from playground.models.device import device_name
+from playground.models.device import device_name, ran_out_of_memory
 from playground.models.footprint import weights_bytes
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
@@ -215,11 +215,13 @@ class LocalRun:
                 yield round_
             return
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            if not ran_out_of_memory(error):
                 raise
         # Out of the handler, where the error no longer holds the frames that hold the caches.
         del rounds, self._target, self._drafter
-        self._models.target.static.clear()
+        for model in (self._models.target, self._models.drafting):
+            if model:
+                model.static.clear()
         gc.collect()
         torch.cuda.empty_cache()
         raise PlaygroundError(

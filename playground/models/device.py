@@ -42,14 +42,17 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """What a model computes in, unless its layers are packed (`weight_bits`, `keeps_blocks`): then in float32.
 
     `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" and quantised weights compute in
-    bfloat16 where the device has instructions for it, else in float32: a CPU without them emulates bfloat16, slowly.
-    An x86 CPU never computes in float16, whose range is too small for the activations of some models.
+    bfloat16 where the device has instructions for it. An older NVIDIA GPU, such as a T4, then computes in float16, and
+    whatever else in float32: a CPU without the instructions emulates bfloat16, slowly. An x86 CPU never computes in
+    float16, whose range is too small for the activations of some models.
 
     Raises:
         PlaygroundError: an unknown name.
     """
     if name == "auto" or name in BITS:
-        return torch.bfloat16 if has_bfloat16(device) else torch.float32
+        if has_bfloat16(device):
+            return torch.bfloat16
+        return torch.float16 if device.type == "cuda" else torch.float32
     if name not in DTYPES:
         raise PlaygroundError(f"{name!r} is not a dtype. Use auto, {', '.join([*DTYPES, *BITS])}.")
     return torch.float32 if name == "float16" and can_pack(device) else DTYPES[name]
@@ -77,11 +80,29 @@ def keeps_blocks(name: str, device: torch.device) -> bool:
 def has_bfloat16(device: torch.device) -> bool:
     """Whether it computes in bfloat16 in hardware, and does not emulate it."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        with torch.cuda.device(device):  # it is asked of the current one
+            return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
         has: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
         return any(has.get(name) for name in BFLOAT16)
     return torch.backends.mps.is_macos_or_newer(14, 0)
+
+
+def choose_kernels(device: torch.device) -> None:
+    """To be called before a model is loaded there. Of the whole process."""
+    if device.type == "cuda":
+        # torch 2.11 and later prefer cuDNN's attention on SM90 and SM100. It builds a plan for each new length of the
+        # keys, in tens of milliseconds, and keeps it; on SM100 wrong greedy tokens are reported (pytorch 193893).
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether this is how torch says so: in a class of its own for its allocator, in words for CUDA itself, cuBLAS and
+    the CPU's allocator."""
+    words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "allocate memory")
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(each in str(error) for each in words)
 
 
 def free_bytes(device: torch.device) -> int:

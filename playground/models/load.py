@@ -23,7 +23,7 @@ from playground.models.cpu.attention import attend_by_groups
 from playground.models.cpu.blocks import has_blocks, put_blocks
 from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import pack, worth_packing
-from playground.models.device import HALF, free_bytes, gigabytes
+from playground.models.device import HALF, choose_kernels, free_bytes, gigabytes, ran_out_of_memory
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
@@ -151,6 +151,7 @@ def read(
     elif weights.gguf:
         options["quantization_config"] = GgufConfig(dequantize=True)
     check_memory(weights, dtype, device, bits)
+    choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
     # Of a file that has blocks, most of the other weights are never read.
@@ -203,11 +204,6 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
             yield
     except PlaygroundError:
         raise
-    except (torch.OutOfMemoryError, MemoryError):
-        raise PlaygroundError(
-            f"The memory of {device} ran out while {weights.name} was loading. "
-            "Choose a smaller pair, or free some memory."
-        ) from None
     except ImportError as error:
         first = str(error).strip().splitlines()[0]
         raise PlaygroundError(
@@ -215,6 +211,11 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
             "for a quantised one the original weights will do."
         ) from error
     except Exception as error:
+        if ran_out_of_memory(error):
+            raise PlaygroundError(
+                f"The memory of {device} ran out while {weights.name} was loading. "
+                "Choose a smaller pair, or free some memory."
+            ) from None
         # A folder can be broken in any way, and transformers answers with any exception.
         raise PlaygroundError(_reason(weights, error)) from error
 

@@ -13,6 +13,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.gemma4 import Gemma4Assistant
@@ -20,6 +23,7 @@ from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from tests.decoding import real
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, V, gemma, ids_of, llama, over, rounds_of
 from tests.far import FAR, FarDevice, move
@@ -74,6 +78,9 @@ SAMPLED = dict(temperature=0.8, repetition_penalty=1.2)
 BRANCHING = ("mtp", "heads", "medusa", "dflash", "eagle3", "gemma4")
 
 
+STATIC = ("mtp", "heads", "dflash", "eagle3", "early-exit", "assistant")
+
+
 @pytest.mark.parametrize(
     ("kind", "way", "sampling"),
     [(kind, "chain", SAMPLED) for kind in (*BRANCHING, *OWN, "assistant", "early-exit")]
@@ -90,3 +97,26 @@ def test_the_same_is_drafted_and_written(kind, way, sampling, native_places, tin
     assert ids_of(there) == ids_of(here)
     assert [[token.id for token in r.drafted] for r in there] == [[token.id for token in r.drafted] for r in here]
     assert any(r.drafted for r in here)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"), [*((kind, "chain") for kind in STATIC), *((kind, "tree") for kind in STATIC[:4])]
+)
+def test_static_passes_draft_and_write_it_too(monkeypatch, kind, way, tiny_tokenizer, tmp_path):
+    monkeypatch.setattr(f"{__name__}.gemma", llama)  # which has no windows
+    target, network = models(kind, tmp_path, tiny_tokenizer)
+    far_target, far_network = copy.deepcopy((target, network))
+    move(far_target, far_network)
+    here = rounds_of(target, drafter(kind, way, network), PROMPT, max_new_tokens=10)
+    kept: dict[PreTrainedModel, StaticModel] = {}
+
+    def static(model: PreTrainedModel) -> StaticRunner:
+        return StaticRunner(kept.setdefault(model, StaticModel(model, Graphs("as it is", None))), 64)
+
+    monkeypatch.setattr(real, "EagerRunner", static)
+    monkeypatch.setattr(f"{__name__}.EagerRunner", static)
+    with FarDevice():
+        there = rounds_of(far_target, drafter(kind, way, far_network), PROMPT, max_new_tokens=10)
+    assert ids_of(there) == ids_of(here)
+    assert [[token.id for token in r.drafted] for r in there] == [[token.id for token in r.drafted] for r in here]
+    assert kept

@@ -60,7 +60,8 @@ class Runner(Protocol):
         """Whether `commit` also drops old entries, so that the cache cannot be rolled back past the last commit."""
 
     @property
-    def cache_bytes(self) -> int: ...
+    def cache_bytes(self) -> int:
+        """Of the tokens that the cache holds."""
 
     @property
     def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

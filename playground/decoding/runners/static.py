@@ -54,7 +54,8 @@ class StaticRunner:
 
     @property
     def cache_bytes(self) -> int:
-        return cache_bytes(self._static.cache.states)
+        cache = self._static.cache
+        return cache_bytes(cache.states) * self.length // cache.cursor.length  # without the room for what comes
 
     @property
     def hidden(self) -> Tensor:

@@ -17,6 +17,7 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from playground.errors import PlaygroundError
+from playground.models.device import ran_out_of_memory
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.trained import load_trained
 from playground.presets import NATIVE
@@ -106,11 +107,11 @@ def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], N
     progress(Progress(f"Loading the MTP layers of {target.name}"))
     try:
         mtp = MtpModel.from_pretrained(target.model, device_map={"": target.model.device})
-    except (torch.OutOfMemoryError, MemoryError):
-        raise PlaygroundError(
-            f"{target.model.device} ran out of memory while loading the MTP layers of {target.name}. {instead}"
-        ) from None
     except Exception as error:
+        if ran_out_of_memory(error):
+            raise PlaygroundError(
+                f"{target.model.device} ran out of memory while loading the MTP layers of {target.name}. {instead}"
+            ) from None
         # For missing weights or an unknown layout transformers raises exceptions of any type.
         first = str(error).splitlines()[0][:200] if str(error) else "no message"
         raise PlaygroundError(
