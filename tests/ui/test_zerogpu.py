@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import gradio as gr
 import pytest
+import torch
 
 from playground.experiments.events import (
     Finished,
@@ -22,11 +24,14 @@ from playground.experiments.events import (
 )
 from playground.experiments.work import Compare, Repeat
 from playground.lane import Lane, Request
+from playground.models.load import LoadedModel
+from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.presets import load_pairs
 from playground.trace import Comparison
 from playground.ui import zerogpu
 from playground.ui.events import Events
 from tests.examples import drafted_round, plain_round, trace, tree_round
+from tests.published import dflash_base, medusa_folder, medusa_heads, zlab_folder
 from tests.ui import fakes, zero
 from tests.ui.driven import driven
 from tests.ui.test_events import asked, last
@@ -198,3 +203,21 @@ def test_the_real_package_changes_nothing_elsewhere(monkeypatch):
     assert not zerogpu.active()
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     assert zerogpu.active()
+
+
+@pytest.mark.slow
+def test_every_network_of_a_space_loads_under_the_real_patch_of_spaces(
+    tiny_llama, tiny_tokenizer, tiny_folder, tmp_path
+):
+    """On ZeroGPU no tensor may be made on the CPU in place of the GPU that `spaces` emulates, nor start CUDA."""
+    target = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here")
+    sizes = tiny_llama.config.hidden_size, tiny_llama.config.vocab_size
+    for kind in ("mtp", "heads"):
+        config = TrainedConfig(kind, "tiny", *sizes, draft_vocabulary=40, steps=2)
+        save_trained(build(config, target, torch.arange(40)), config, tmp_path / kind, "A card.")
+    zlab_folder(tmp_path / "dflash", tiny_llama, dflash_base(tiny_llama))
+    medusa_folder(tmp_path / "medusa", medusa_heads(tiny_llama))
+    weights = [f"{kind}={tmp_path / kind}" for kind in ("mtp", "heads", "dflash", "medusa")]
+    command = [sys.executable, "-m", "tests.ui.spaces_process", str(tiny_folder), *weights]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["all loaded"], done.stdout + done.stderr
