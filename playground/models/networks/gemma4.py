@@ -7,6 +7,7 @@ Google 2026, Gemma 4; the network is transformers' own class.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -33,12 +34,10 @@ class Gemma4Assistant(nn.Module):
 
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel) -> None:
         super().__init__()
-        self.model = model
+        self.model = copy.copy(model)
+        object.__setattr__(self.model, "create_attention_masks", _all_seen)  # in place of the class's method
         self.vocab_size: int = model.vocab_size
         object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: it is the target's
-        # The tokens of a call are branches, and each attends to all shared states. Without a mask transformers would
-        # treat them as one sequence, whose first token attends to the first state only.
-        self._nothing_masked = torch.zeros(1, 1, 1, 1, dtype=model.dtype, device=model.device)
         clusters = model.config.num_centroids - model.config.centroid_intermediate_top_k
         self._skips_clusters = model.config.use_ordered_embeddings and clusters > 0
 
@@ -59,7 +58,6 @@ class Gemma4Assistant(nn.Module):
         out = self.model(
             inputs_embeds=torch.cat([self._embedding(ids), hidden], dim=-1)[None],
             position_ids=torch.full((1, len(ids)), position, device=ids.device),
-            attention_mask=self._nothing_masked,
             shared_kv_states=shared_kv,
         )
         logits = out.logits[0]
@@ -68,6 +66,14 @@ class Gemma4Assistant(nn.Module):
             # lowest of the call, which would make a branch's q depend on the other branches.
             logits = logits.masked_fill(logits == logits.min(), float("-inf"))
         return logits, out.last_hidden_state[0]
+
+
+def _all_seen(
+    inputs: Tensor, attention_mask: Tensor | None, shared_kv_states: dict[str, tuple[Tensor, Tensor]]
+) -> dict[str, Tensor]:
+    """Masks by layer type, (1, 1, 1, keys). The tokens of a call are branches, and each attends to all shared states.
+    transformers' own masks would treat them as one sequence, whose first token attends to the first state only."""
+    return {kind: inputs.new_zeros(1, 1, 1, keys.shape[2]) for kind, (keys, _) in shared_kv_states.items()}
 
 
 def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
