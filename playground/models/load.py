@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
+from playground.models.attention import attend_by_groups
 from playground.models.cpu.apart import tensors_apart
-from playground.models.cpu.attention import attend_by_groups
 from playground.models.cpu.blocks import has_blocks, put_blocks
 from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import pack, worth_packing

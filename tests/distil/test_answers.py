@@ -13,7 +13,7 @@ from playground.distil import collect
 from playground.distil.answers import CHOICES, loops, write
 from playground.distil.prompts import PLACE, TEMPLATES, Templates
 from playground.errors import PlaygroundError
-from playground.models.cpu.attention import GROUPED
+from playground.models.attention import GROUPED
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15], [20]] + [[i, i + 1] for i in range(30, 40)]
 

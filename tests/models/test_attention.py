@@ -12,7 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.masks import additive
-from playground.models.cpu.attention import GROUPED, attend_by_groups, grouped_sdpa
+from playground.models.attention import GROUPED, attend_by_groups, grouped_sdpa
 from playground.models.load import load
 from tests.decoding.real import FAMILIES
 
@@ -80,8 +80,8 @@ def test_layers_of_different_key_heads_share_a_mask():
         torch.testing.assert_close(attended(grouped_sdpa, mask, key_heads, 3), expected)
 
 
-def test_a_mask_that_is_kept_serves_any_number_of_positions():
-    mask = torch.zeros(1, 1, 1, 1)  # as Gemma4Assistant's
+def test_a_mask_that_is_the_same_for_all_positions_serves_any_number_of_them():
+    mask = torch.zeros(1, 1, 1, 7)  # as Gemma4Assistant's
     for positions in (1, 5, 3):
         expected = attended(sdpa_attention_forward, mask, 2, positions)
         torch.testing.assert_close(attended(grouped_sdpa, mask, 2, positions), expected)
@@ -93,12 +93,19 @@ def test_a_mask_that_differs_between_heads_is_left_to_transformers():
     torch.testing.assert_close(attended(grouped_sdpa, mask, 2, 3), expected)
 
 
-def test_a_loaded_model_attends_so_on_a_cpu(tiny_folder):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_models_attend_so_on_a_cpu_and_on_cuda(device):
+    model = FAMILIES["llama"](0, 2)
+    attend_by_groups(model, torch.device(device))
+    assert model.config._attn_implementation == GROUPED
+
+
+def test_a_loaded_model_attends_so(tiny_folder):
     model = load(str(tiny_folder), torch.float32, torch.device("cpu"), lambda step: None).model
     assert model.config._attn_implementation == GROUPED
 
 
-@pytest.mark.parametrize(("device", "own"), [("cuda", "sdpa"), ("cpu", "eager")])
+@pytest.mark.parametrize(("device", "own"), [("mps", "sdpa"), ("cpu", "eager")])
 def test_other_devices_and_other_attention_are_left_as_they_are(device, own):
     model = FAMILIES["llama"](0, 2)
     model.set_attn_implementation(own)

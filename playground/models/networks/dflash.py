@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
 from playground.errors import PlaygroundError
+from playground.models.attention import attend_by_groups
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_made_for, fetch
 from playground.progress import Progress
@@ -39,6 +40,7 @@ class DFlash(nn.Module):
 
     def __init__(self, base: PreTrainedModel, target: PreTrainedModel, causal: frozenset[str]) -> None:
         super().__init__()
+        attend_by_groups(base, target.device)
         self.base = base
         self.config = base.config
         self.block_size: int = base.config.block_size

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
+from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, fetch
@@ -112,6 +113,7 @@ class Eagle3Head(nn.Module):
 
         self.base: PreTrainedModel = AutoModel.from_config(layer, dtype=target.dtype).to(target.device).eval()
         self.base.set_input_embeddings(None)
+        attend_by_groups(self.base, target.device)
         self.base.layers[0] = Eagle3Layer(self.base.layers[0], width, config.norm_before_residual)
         self.norm, self.base.norm = self.base.norm, nn.Identity()
         self._norm_output = config.norm_output

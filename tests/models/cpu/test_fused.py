@@ -10,7 +10,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding.runners.eager import EagerRunner
-from playground.models.cpu.attention import attend_by_groups
+from playground.models.attention import attend_by_groups
 from playground.models.cpu.blocks import BlockLinear
 from playground.models.cpu.fused import Beside, FusedLayer, Norm, fuse
 from tests.decoding.real import FAMILIES
