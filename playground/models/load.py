@@ -26,6 +26,7 @@ from playground.models.cpu.packed import pack, worth_packing
 from playground.models.device import HALF, choose_kernels, free_bytes, gigabytes, ran_out_of_memory
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
+from playground.models.fused import fuse_and_join
 from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
 from playground.models.sizing import BYTES, check_config, header, within_files
 from playground.presets import folder_of
@@ -189,6 +190,7 @@ def read(
             config.dtype = model.dtype  # which transformers' MTP layers are loaded in
     settle(model)
     attend_by_groups(model, device)
+    fuse_and_join(model, device)
     return model.eval()
 
 

@@ -20,6 +20,7 @@ from playground.models.cpu.packed import is_packed, pack
 from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
 from playground.models.footprint import weights_bytes
+from playground.models.fused import fuse_and_join
 from playground.models.load import LoadedDrafter, LoadedModel, load
 from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
@@ -134,6 +135,7 @@ class ModelStore:
     def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
         if not is_packed(target.model):
             loaded = resolve_name(loader)(name, target, progress)
+            fuse_and_join(loaded.network, target.model.device)
             lay_out(loaded.network)
             return loaded
         with tensors_apart():

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from playground.errors import PlaygroundError
-from playground.models import fit, store
+from playground.models import fit, fused, store
 from playground.models.load import load
 from playground.models.store import ModelStore
 from playground.presets import Pair, custom_pair
@@ -59,6 +59,17 @@ def test_the_assistant_is_loaded_only_for_its_drafter(folders, loads):
     get(models, folders[0], folders[1], "ngram")
     get(models, folders[0], folders[1], "assistant")
     assert loads == ["a", "b"], "a change of drafter within the pair frees nothing"
+
+
+def test_what_is_loaded_for_cuda_is_fused(folders, monkeypatch):
+    own = get(ModelStore(), folders[0], folders[1], "assistant")
+    monkeypatch.setattr(fused, "DEVICES", ("cpu",))
+    models = get(ModelStore(), folders[0], folders[1], "assistant")
+    ids = torch.tensor([[5, 6, 7]])
+    for loaded, plain in ((models.target, own.target), (models.drafting, own.drafting)):
+        assert {type(layer) for layer in loaded.model.model.layers} == {fused.FusedLayer}
+        with torch.inference_mode():
+            torch.testing.assert_close(loaded.model(ids).logits, plain.model(ids).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_another_pair_takes_the_place_of_the_first(folders):

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.models.cpu.blocks import BlockLinear
-from playground.models.cpu.fused import Beside, fuse
 from playground.models.cpu.int4 import Int4Linear
+from playground.models.cpu.norm import CpuNorm
+from playground.models.fused import Beside, fuse
 
 MOSTLY = 0.9  # the least share of the weights in linear layers at which a model is packed
 ROWS = 512  # FBGEMM pads the inputs of a matrix to a multiple of this: 576 take the memory of 1024
@@ -76,7 +77,7 @@ def worth_packing(model: PreTrainedModel) -> bool:
 
 
 def pack(network: nn.Module) -> None:
-    """Fuses Llama layers and packs the linear layers of a network, in place and for inference alone; everything else
+    """Fuses layers and packs the linear layers of a network, in place and for inference alone; everything else
     computes in float32 afterwards.
 
     Heads also keep the matrix that they were loaded with, and embeddings keep theirs: both are in the format of the
@@ -106,7 +107,7 @@ def pack(network: nn.Module) -> None:
 
     for model in models:  # heads are the largest matrices, and take three times their size while they are packed
         pack_in(model)
-    fuse(network)
+    fuse(network, CpuNorm)
     # Without the layers themselves: a list would hold their own weights until the last is packed.
     parents = [module for module in network.modules() if not isinstance(module, (nn.Linear, BlockLinear, Beside))]
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # torch packs a matrix with one thread

@@ -1,0 +1,181 @@
+"""Llama layers, and those of its kin, in fewer operations.
+
+A pass over one token consists of hundreds of short operations: starting them takes the device as long as the matrix
+products themselves. Here queries, keys and values are one product, gate and up projection another; the rotary embedding
+turns queries and keys together, and a norm is one kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import Cache
+from transformers.models.llama.modeling_llama import (
+    ALL_ATTENTION_FUNCTIONS,
+    LlamaDecoderLayer,
+    LlamaModel,
+    eager_attention_forward,
+)
+from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Model
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3Model
+
+from playground.models.cpu.blocks import BlockLinear
+
+LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer)
+DEVICES = ("cuda",)  # on a CPU weights are packed instead, after `fuse`
+MODELS = (LlamaModel, MistralModel, Qwen2Model, Qwen3Model)
+
+
+class Norm(nn.Module):
+    """Root mean square norm, x w / √(mean x² + ε), which CUDA has a kernel for.
+
+    Args:
+        weight: w, (width,); or (heads, width), a norm for each head.
+    """
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        self._epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        width = x.shape[-1:]
+        if self.weight.dim() > 1:
+            return F.rms_norm(x, width, None, self._epsilon) * self.weight
+        return F.rms_norm(x, width, self.weight, self._epsilon)
+
+
+class FusedLayer(nn.Module):
+    """One of LAYERS: the same hidden states from the same ones, rounding aside.
+
+    Args:
+        layer: is taken apart.
+        norm: what computes its norms.
+    """
+
+    def __init__(self, layer: Any, norm: type[Norm]) -> None:
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self._heads: int = attention.config.num_attention_heads
+        self._turned: int = self._heads + attention.config.num_key_value_heads  # heads that the embedding rotates
+        self.before_attention = fused_norm(layer.input_layernorm, norm)
+        self.before_mlp = fused_norm(layer.post_attention_layernorm, norm)
+        self.of_heads = self._head_norm(attention, norm) if hasattr(attention, "q_norm") else None
+        self.query_key_value = Beside(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = attention.o_proj
+        self.gate_up = Beside(mlp.gate_proj, mlp.up_proj)
+        self.down = mlp.down_proj
+        self.activation = mlp.act_fn
+        del attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
+        self.self_attn = attention  # which attention functions read
+
+    def _head_norm(self, attention: Any, norm: type[Norm]) -> Norm:
+        """Of queries and keys side by side."""
+        query, key = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
+        each = torch.stack([*[query] * self._heads, *[key] * (self._turned - self._heads)])
+        epsilon = attention.q_norm.variance_epsilon
+        del attention.q_norm, attention.k_norm
+        return norm(each, epsilon)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        *,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """(rows, n, width) to (rows, n, width). Arguments: those that transformers' models pass to their layers."""
+        attention, heads, turned = self.self_attn, self._heads, self._turned
+        rows, n, _ = hidden_states.shape
+        states = self.query_key_value(self.before_attention(hidden_states)).view(rows, n, -1, attention.head_dim)
+        queries_keys, value = states[:, :, :turned], states[:, :, turned:].transpose(1, 2)
+        if self.of_heads:
+            queries_keys = self.of_heads(queries_keys)
+        queries_keys = rotate(queries_keys, *signed(*position_embeddings)).transpose(1, 2)
+        query, key = queries_keys[:, :heads], queries_keys[:, heads:]
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, attention.layer_idx)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(attention.config._attn_implementation, eager_attention_forward)
+        seen, _ = attend(attention, query, key, value, attention_mask, scaling=attention.scaling, **options)
+        hidden_states = hidden_states + self.out(seen.reshape(rows, n, -1))
+        gate, up = self.gate_up(self.before_mlp(hidden_states)).chunk(2, dim=-1)
+        return hidden_states + self.down(self.activation(gate) * up)
+
+
+def signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (rows, n, 1, head width) from those of a model's rotary embedding, (rows, n, head width), with
+    the sign that `rotate` needs in the sines. All layers of a pass share them, so they are kept on the cosines."""
+    kept: dict[str, tuple[Tensor, Tensor]] = cos.__dict__
+    if "signed" not in kept:
+        lower, upper = sin.chunk(2, dim=-1)
+        kept["signed"] = cos.unsqueeze(2), torch.cat([-lower, upper], dim=-1).unsqueeze(2)
+    return kept["signed"]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The rotary embedding of heads (rows, n, heads, head width)."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+class Beside(nn.Module):
+    """Layers that read the same, their outputs one after the other. `layers` are no submodules: until they are joined
+    they only refer to what was loaded."""
+
+    def __init__(self, *layers: Any) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([layer(x) for layer in self.layers], dim=-1)
+
+    def joined(self) -> nn.Module | None:
+        """One layer in place of all; None if they are stored in different ways."""
+        first = self.layers[0]
+        bias = None if first.bias is None else torch.cat([layer.bias.detach() for layer in self.layers])
+        if all(type(layer) is nn.Linear for layer in self.layers):
+            weight = torch.cat([layer.weight.detach() for layer in self.layers])
+            one = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+            one.weight = nn.Parameter(weight, requires_grad=False)
+            if bias is not None:
+                one.bias = nn.Parameter(bias, requires_grad=False)
+            return one
+        if all(isinstance(layer, BlockLinear) and layer.kind == first.kind for layer in self.layers):
+            return BlockLinear(torch.cat([layer.blocks for layer in self.layers]), bias)
+        return None
+
+
+def fused_norm(module: Any, norm: type[Norm]) -> Norm:
+    return norm(module.weight, module.variance_epsilon)
+
+
+def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
+    """Fuses the layers and the final norms of the MODELS in a network, in place and for inference alone. Their linear
+    layers stay as they are, side by side."""
+    for model in network.modules():
+        if isinstance(model, MODELS):
+            for i, layer in enumerate(model.layers):
+                if isinstance(layer, LAYERS):
+                    model.layers[i] = FusedLayer(layer, norm)
+            if hasattr(model.norm, "variance_epsilon"):  # an EAGLE-3 head's model has none
+                model.set_submodule("norm", fused_norm(model.norm, norm))
+
+
+def fuse_and_join(network: nn.Module, device: torch.device) -> None:
+    """The same, and linear layers that read the same become one; on DEVICES. Layer by layer, so that no two copies of
+    all weights are held at once. A network whose layers hold quantised weights stays as it is."""
+    if device.type not in DEVICES:
+        return
+    parts = [part for layer in network.modules() if isinstance(layer, LAYERS) for part in layer.modules()]
+    if not all(type(part) is nn.Linear for part in parts if hasattr(part, "in_features")):
+        return
+    fuse(network)
+    for layer in network.modules():
+        if isinstance(layer, FusedLayer):
+            for name in ("query_key_value", "gate_up"):
+                setattr(layer, name, getattr(layer, name).joined())

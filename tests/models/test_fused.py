@@ -1,0 +1,190 @@
+"""Layers in fewer operations: the same numbers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from playground.decoding.runners import static
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.graphs import Graphs
+from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.models.attention import attend_by_groups
+from playground.models.cpu.blocks import BlockLinear
+from playground.models.cpu.norm import CpuNorm
+from playground.models.fused import Beside, FusedLayer, Norm, fuse, fuse_and_join
+from tests.decoding import real
+from tests.decoding.real import FAMILIES, generated, ids_of, llama, prompts, rounds_of
+from tests.decoding.test_static import drafting, network, static_runner
+from tests.kernels import Kernels, counted_in
+
+TEXT = list(range(1, 12))
+CUDA = torch.device("cuda")
+SIZES = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2)  # fmt: skip
+KIN = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "biases": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
+    "scaled rope": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=YARN)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)),
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 8}
+
+
+def of_kin(name: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = KIN[name]().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.5 if parameter.dim() == 1 else 0.0, 0.3)
+    return model
+
+
+def fused_for_a_cpu(model: nn.Module) -> None:
+    fuse(model, CpuNorm)
+
+
+def fused_for_cuda(model: nn.Module) -> None:
+    fuse_and_join(model, CUDA)
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("way", [fused_for_a_cpu, fused_for_cuda])
+@pytest.mark.parametrize("name", KIN)
+def test_logits_are_those_of_the_model_itself(name, way, grouped):
+    model = of_kin(name)
+    fused = copy.deepcopy(model)
+    way(fused)
+    assert all(isinstance(layer, FusedLayer) for layer in fused.model.layers)
+    for each in (model, fused):
+        if grouped:
+            attend_by_groups(each, torch.device("cpu"))
+        runner = EagerRunner(each)
+        seen = [runner.forward(TEXT, keep=3)]
+        runner.commit(len(TEXT))
+        seen.append(runner.forward([3, 4, 5, 6], keep=4, tree=[-1, 0, 0]))
+        runner.commit(len(TEXT) + 1, [1])
+        seen.append(runner.forward([7], keep=1))
+        each.seen = torch.cat(seen)
+    torch.testing.assert_close(fused.seen, model.seen, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["none", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash"])
+@pytest.mark.parametrize("make", [EagerRunner, static_runner])
+def test_lanes_over_fused_networks_write_what_generate_does(monkeypatch, way, make):
+    model = llama(0, 3)
+    fused = copy.deepcopy(model)
+    fused_for_cuda(fused)
+    new_drafter = drafting(way, fused, make)
+    if way.startswith("mtp"):
+        fused_for_cuda(network("mtp", fused))
+    monkeypatch.setattr(real, "EagerRunner", make)
+    for prompt in prompts(2):
+        assert ids_of(rounds_of(fused, new_drafter, prompt)) == generated(model, prompt)
+
+
+def test_rows_of_a_batch_with_padding():
+    model = of_kin("llama")
+    fused = copy.deepcopy(model)
+    fused_for_cuda(fused)
+    ids, mask = torch.tensor([[1, 2, 3, 4], [0, 0, 5, 6]]), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    with torch.inference_mode():
+        expected, seen = (each(ids, attention_mask=mask).logits for each in (model, fused))
+    torch.testing.assert_close(seen[mask.bool()], expected[mask.bool()], rtol=1e-4, atol=1e-5)
+
+
+def test_other_architectures_stay_as_they_are():
+    for family in FAMILIES.keys() - {"llama"}:
+        network = FAMILIES[family](0, 2)
+        fused_for_cuda(network)
+        assert not any(isinstance(module, FusedLayer | Norm) for module in network.modules())
+
+
+def test_layers_of_other_weights_than_torchs_own_stay_as_they_are():
+    class Quantised(nn.Linear):
+        """As bitsandbytes' layers are subclasses of torch's."""
+
+    model = of_kin("llama")
+    model.model.layers[1].mlp.down_proj = Quantised(48, 32, bias=False)
+    fused_for_cuda(model)
+    assert not any(isinstance(module, FusedLayer | Norm) for module in model.modules())
+
+
+def test_weights_are_joined_layer_by_layer(monkeypatch):
+    """Of an 8B model there is no room for two copies."""
+    model = of_kin("llama")
+    whole = weights_of(model)
+    most = 0
+    join = Beside.joined
+
+    def watched(self):
+        nonlocal most
+        one = join(self)
+        most = max(most, weights_of(model) + sum(p.numel() for p in one.parameters()))
+        return one
+
+    monkeypatch.setattr(Beside, "joined", watched)
+    fused_for_cuda(model)
+    assert weights_of(model) == whole
+    assert whole < most <= whole + 2 * 48 * 32  # gate and up projection of one layer
+
+
+def weights_of(model: nn.Module) -> int:
+    beside = [part for module in model.modules() if isinstance(module, Beside) for part in module.layers]
+    return sum(p.numel() for p in {*model.parameters(), *(p for part in beside for p in part.parameters())})
+
+
+@pytest.mark.parametrize("norm", [Norm, CpuNorm])
+def test_a_norm_of_tiny_values_keeps_its_epsilon(norm):
+    own = of_kin("llama").model.norm
+    for scale in (1e-4, 1.0, 1e4):
+        x = scale * torch.randn(3, 32)
+        torch.testing.assert_close(norm(own.weight, own.variance_epsilon)(x), own(x))
+
+
+NARROW = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=1,
+              head_dim=8)  # fmt: skip
+BUDGETS = {
+    "Llama 3.2 1B": (350, LlamaForCausalLM, LlamaConfig(**NARROW, num_hidden_layers=16, tie_word_embeddings=True)),
+    "Qwen3 8B": (900, Qwen3ForCausalLM, Qwen3Config(**NARROW, num_hidden_layers=36)),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_captured_pass_launches_no_more_kernels_than_its_budget(name, monkeypatch):
+    """Which is a matter of layers, not of their width."""
+    budget, build, config = BUDGETS[name]
+    model = build(config).bfloat16().eval()
+    attend_by_groups(model, CUDA)
+    fused_for_cuda(model)
+    monkeypatch.setattr(static, "WIDTHS", (1, 8))
+    passes: list[Kernels] = []
+    runner = StaticRunner(StaticModel(model, Graphs("counted", counted_in(passes))), 64)
+    runner.forward([1], keep=1)
+    of_one_token, of_eight = [kernels.total for kernels in passes]
+    assert budget / 2 < of_one_token < of_eight <= budget
+
+
+def test_layers_that_are_stored_in_different_ways_stay_beside_each_other():
+    whole, blocks = nn.Linear(64, 16, bias=False), torch.zeros(16, 2, 20, dtype=torch.uint8)
+    assert Beside(whole, BlockLinear(blocks, None)).joined() is None
+    assert Beside(BlockLinear(blocks[..., :18], None), BlockLinear(blocks, None)).joined() is None
+    assert Beside(whole, nn.Linear(64, 8, bias=False)).joined().weight.shape == (24, 64)
+    x = torch.randn(2, 64)
+    assert torch.equal(Beside(whole, whole)(x), torch.cat([whole(x), whole(x)], dim=-1))
