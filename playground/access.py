@@ -37,6 +37,7 @@ class Limits:
     runs: runs of all visitors that wait or decode at a time.
     hub_cache: bytes that the cache of hub models may grow to by downloads.
     upload: bytes of a request, and so of an uploaded trace.
+    body: bytes of a request that is no upload.
     files: bytes of uploaded and saved traces on disk.
     sessions: browser sessions whose last runs are kept.
     history_s: seconds that the history keeps a run.
@@ -51,6 +52,7 @@ class Limits:
     runs: int = 256
     hub_cache: float = float("inf")
     upload: int = 64_000_000
+    body: int = 64_000_000
     files: int = 10_000_000_000
     sessions: int = 10_000
     history_s: float = float("inf")
@@ -66,6 +68,7 @@ FOR_VISITORS = Limits(
     runs=200,
     hub_cache=100e9,
     upload=8_000_000,
+    body=500_000,
     files=1_000_000_000,
     sessions=500,
     history_s=86_400,

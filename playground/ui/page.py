@@ -22,6 +22,7 @@ from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
 from playground.ui import controls, filling, in_history, own_settings, panels, runs, share, tools, why
 from playground.ui.bounds import Bounds
+from playground.ui.doors import Doors
 from playground.ui.endpoint import publish
 from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
 from playground.ui.experiments import Experiments
@@ -30,6 +31,7 @@ from playground.ui.head import Head
 from playground.ui.own_servers import OwnServers
 from playground.ui.past import Past
 from playground.ui.preload import Preload
+from playground.ui.quiet import Quiet
 from playground.ui.readers import address_of
 from playground.ui.screen import Screen
 from playground.ui.tabs import history as history_tab
@@ -79,7 +81,7 @@ def build(
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+    with Quiet(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         _navigation()
         with gr.Row(elem_id="header"):
             gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
@@ -182,6 +184,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "app_kwargs": {
             "middleware": [
                 Middleware(Bounds, limits=access.limits),
+                Middleware(Doors, limits=access.limits),
                 Middleware(Head, title=TITLE, description=TAGLINE),
             ]
         },

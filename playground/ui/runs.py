@@ -14,6 +14,7 @@ from playground.ui.events import Shown
 from playground.views import report
 
 KEPT = 8
+DAY_MINUTES = 24 * 60
 
 
 def strip() -> gr.Radio:
@@ -38,9 +39,11 @@ def index_of(runs: Sequence[Shown], shown: Shown | None) -> int | None:
     return next((i for i, run in enumerate(runs) if shown and run.comparison.lanes == shown.comparison.lanes), None)
 
 
-def choices(runs: Sequence[Shown], chosen: int | None, minutes: float) -> dict[str, Any]:
-    """An update of the strip, with the run at an index chosen. `minutes`: what the reader's clock is ahead of UTC."""
-    zone = timezone(timedelta(minutes=minutes))
+def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str, Any]:
+    """An update of the strip, with the run at an index chosen. `minutes`: what the reader's clock is ahead of UTC, as
+    the browser says; UTC where that is no clock's."""
+    known = isinstance(minutes, (int, float)) and abs(minutes) < DAY_MINUTES
+    zone = timezone(timedelta(minutes=minutes if known else 0))
     named = [(_label(shown, zone), index) for index, shown in enumerate(runs)]
     return gr.update(choices=named, value=chosen, visible=bool(runs))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from playground.ui.readers import Reader
 HZ = 3  # an update takes time of server and browser
 NEAR_HZ = 2  # where the browser shares the cores that decode
 FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
-REMEMBERED = 1000  # sessions that pressed Stop
+REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
 END: Any = object()
 
 
@@ -52,21 +52,29 @@ class Turns:
         self._turns: list[Turn] = []
         # Threads of its own: on ZeroGPU a step waits for a GPU, and Gradio's static files need the usual ones.
         self._steps = CapacityLimiter(access.limits.runs)
-        self._stopped: deque[str] = deque(maxlen=REMEMBERED)  # since they pressed Run: maybe before the run came here
+        self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
+
+    @property
+    def remembered(self) -> int:
+        """Sessions whose run has not come here yet."""
+        return len(self._begun)
 
     def begin(self, session: str) -> None:
-        """Run was pressed: an earlier Stop counts no more."""
-        while session in self._stopped:
-            self._stopped.remove(session)
+        """Run was pressed, and the run will come: an earlier Stop counts no more."""
+        self._begun.pop(session, None)
+        self._begun[session] = False
+        if len(self._begun) > REMEMBERED:
+            self._begun.popitem(last=False)
 
     def stop(self, session: str) -> None:
-        """Ends the session's runs within one round."""
-        self._stopped.append(session)
+        """Ends the session's runs within one round, and the one that is to come."""
+        if session in self._begun:
+            self._begun[session] = True
         self._end(session)
 
     def leave(self, session: str) -> None:
         """Nobody reads the session's runs any more."""
-        self.begin(session)
+        self._begun.pop(session, None)
         self._end(session)
 
     async def run(
@@ -83,9 +91,9 @@ class Turns:
             PlaygroundError: the visitor's runs, or all runs, are too many; the run took too long.
             Exception: whatever the run raised.
         """
-        who, reader = visitor(address, session), Reader()
+        who, reader, stopped = visitor(address, session), Reader(), self._begun.pop(session, False)
         self._access.admit(sum(turn.visitor == who for turn in self._turns), len(self._turns))
-        turn = Turn(session, who, stopped=session in self._stopped)
+        turn = Turn(session, who, stopped)
         ticket = self._queue.join()
         self._turns.append(turn)
         try:

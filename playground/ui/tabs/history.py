@@ -48,7 +48,8 @@ def build(page: gr.Blocks, past: Past, access: Access) -> None:
         return markup.history(past.entries(owner, text), searched=bool(text.strip()))
 
     def choose(pressed: gr.EventData) -> tuple[Any, ...]:
-        ids = (pressed._data or {}).get("ids", [])
+        ids = (pressed._data or {}).get("ids")
+        ids = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
         one = gr.update(interactive=len(ids) == 1)
         return ids, gr.update(interactive=len(ids) == 2), *[one] * len(FORMS), gr.update(interactive=bool(ids))
 

@@ -1,0 +1,160 @@
+"""What no page sends is answered before Gradio keeps it, or writes a traceback about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gradio as gr
+import httpx
+import pytest
+
+from playground.access import FOR_VISITORS, Access
+from playground.backends.device_queue import DeviceQueue
+from playground.ui import page
+from playground.ui.quiet import Quiet
+from playground.ui.turns import REMEMBERED, Turns
+from tests.ui import fakes
+
+LONG = "s" * 65
+PUBLIC = Access(public=True, models=(), limits=FOR_VISITORS)
+JSON = {"content-type": "application/json"}
+
+
+@contextmanager
+def opened() -> Iterator[httpx.Client]:
+    """A program that knows the page for strangers."""
+    pairs = {"fake": fakes.PAIR}
+    blocks = page.build(fakes.Store(), pairs, fakes.PAIR, (), backend_for=fakes.Backend, access=PUBLIC)
+    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **page.look(PUBLIC), **page.bounds(PUBLIC))
+    with httpx.Client(base_url=url, timeout=20) as client:
+        config = client.get("/config").json()
+        client.events = {it["api_name"]: it["id"] for it in config["dependencies"]}
+        client.inputs = {it["api_name"]: len(it["inputs"]) for it in config["dependencies"]}
+        yield client
+    blocks.close()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with opened() as client:
+        yield client
+
+
+@pytest.fixture
+def logged(capfd) -> Iterator[httpx.Client]:
+    """Its server was started under `capfd`, which therefore has what it logs."""
+    with opened() as client:
+        yield client
+
+
+def test_session_ids_that_no_browser_makes_are_refused_on_every_route(client):
+    def body(session: object) -> dict:
+        return {"data": [], "fn_index": client.events["stop_own"], "session_hash": session}
+
+    paths = ("run/predict", "run/stop_own", "api/predict", "queue/join", "call/compare", "call/v2/compare", "cancel")
+    for session in (LONG, "s" * 400_000, "", "a b", "é", 7, ["s"]):
+        for path in paths:
+            answer = client.post(f"/gradio_api/{path}", json=body(session))
+            assert answer.status_code == 400 and "session" in answer.json()["detail"], (path, str(session)[:9])
+    for path in (f"heartbeat/{LONG}", f"queue/data?session_hash={LONG}", f"call/compare/{LONG}"):
+        assert client.get(f"/gradio_api/{path}").status_code == 400
+    assert client.post("/gradio_api/run/predict", json=body("s" * 64)).status_code == 200
+
+
+def test_a_stop_is_remembered_only_for_a_run_that_is_to_come():
+    turns = Turns(PUBLIC, DeviceQueue())
+    for number in range(3 * REMEMBERED):
+        turns.stop(f"stranger {number}")
+    assert turns.remembered == 0
+    for number in range(3 * REMEMBERED):
+        turns.begin(f"stranger {number}")
+        turns.stop(f"stranger {number}")
+    assert turns.remembered == REMEMBERED
+    for number in range(3 * REMEMBERED):
+        turns.leave(f"stranger {number}")
+    assert turns.remembered == 0
+
+
+def test_a_request_is_no_longer_than_a_prompt_needs(client):
+    prompt = json.dumps("🙂" * FOR_VISITORS.prompt)
+    body = {"data": [json.loads(prompt)], "fn_index": client.events["stop_own"], "session_hash": "s"}
+    assert client.post("/gradio_api/run/predict", json=body).status_code == 200
+    body["data"] *= 7
+    assert client.post("/gradio_api/queue/join", json=body).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["process_recording", "component_server", "vibe-edit", "dev/reload", "stream/x", "proxy=http://a", "deep_link"],
+)
+def test_what_the_page_does_not_use_of_gradio_is_closed(client, path):
+    for method in ("GET", "POST"):
+        assert client.request(method, f"/gradio_api/{path}").status_code == 404
+    assert client.get("/monitoring").status_code == client.post("/login").status_code == 404
+
+
+def test_malformed_requests_leave_no_traceback(logged, capfd):
+    for content in (
+        b"{", b"[" * 9_000, b'{"data":["\xff"]}', b'{"data":[NaN],"fn_index":NaN,"session_hash":"a"}', b"7", b"",
+        b'{"data":[],"fn_index":1e999,"session_hash":"a"}', b'{"data":["\\ud800"],"fn_index":0,"session_hash":"a"}',
+        b'{"data":[],"fn_index":9999,"session_hash":"a"}', b'{"data":[],"session_hash":"a"}', b'{"data":[]}',
+        b'{"data":[],"fn_index":0,"session_hash":"a","event_data":[1]}',
+    ):  # fmt: skip
+        for path in ("queue/join", "run/predict", "call/compare", "call/nothing", "call/v2/nothing", "cancel"):
+            logged.post(f"/gradio_api/{path}", content=content, headers=JSON)
+    with logged.stream("GET", "/gradio_api/queue/data?session_hash=nobody") as answer:
+        assert '"session_not_found":true' in next(answer.iter_lines())
+    with logged.stream("GET", "/gradio_api/call/compare/nothing") as answer:
+        assert next(answer.iter_lines()) == "event: error"
+    assert logged.post("/gradio_api/upload", files={"files": ("", b"x")}).status_code == 400
+    assert logged.get(f"/static/{'x' * 5_000}").status_code == 400
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def ended(client: httpx.Client, session: str, sent: list) -> str:
+    """The last message on each of these requests through the queue: event, data."""
+    for name, data, more in sent:
+        body = {"data": data, "fn_index": client.events[name], "session_hash": session, **more}
+        assert client.post("/gradio_api/queue/join", json=body).status_code == 200
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as answer:
+        return "".join(answer.iter_lines())
+
+
+def test_values_that_no_component_takes_are_answered_without_a_traceback(logged, capfd):
+    anything = ([], ["x"], [1e300], [[[1]]], [{"path": "/etc/passwd"}])
+    names = ("stream", "compare", "open", "choose", "_keep", "restore", "_cost", "recommend")
+    sent = [
+        (name, data * logged.inputs[name], {"event_data": {"ids": 7, "lane": [1]}})
+        for name in names
+        for data in anything
+    ]
+    text = ended(logged, "s", sent)
+    assert text.count('"process_completed"') == len(sent)
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err + out
+
+
+def test_the_address_that_a_visitor_names_is_never_connected_to(client):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        for path in (f"file={url}", f"proxy={url}", f"proxy={url}/v1/models"):
+            client.get(f"/gradio_api/{path}")
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):
+    with Quiet() as blocks:
+        gr.Button().click(lambda: 1 / 0, api_name="fault")
+    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True)
+    with httpx.Client(base_url=url) as client:
+        for _ in range(3):
+            answer = client.post("/gradio_api/run/fault", json={"data": []})
+            assert answer.status_code == 500 and "inside the playground" in answer.text
+    blocks.close()
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+    assert "Traceback" not in capfd.readouterr().err.replace(caplog.text, "")
