@@ -39,6 +39,9 @@ class Limits:
     upload: bytes of a request, and so of an uploaded trace.
     body: bytes of a request that is no upload.
     files: bytes of uploaded and saved traces on disk.
+    trace_tokens: tokens of a trace that is opened; drafted tokens count.
+    opens_each: traces of one visitor that are being opened, or wait for it, at a time.
+    traces: bytes of opened traces in memory.
     sessions: browser sessions whose last runs are kept.
     history_s: seconds that the history keeps a run.
     history_each: runs of one visitor that the history keeps.
@@ -54,6 +57,9 @@ class Limits:
     upload: int = 64_000_000
     body: int = 64_000_000
     files: int = 10_000_000_000
+    trace_tokens: int = 1_000_000
+    opens_each: float = float("inf")
+    traces: float = float("inf")
     sessions: int = 10_000
     history_s: float = float("inf")
     history_each: float = float("inf")
@@ -70,6 +76,9 @@ FOR_VISITORS = Limits(
     upload=8_000_000,
     body=500_000,
     files=1_000_000_000,
+    trace_tokens=20_000,
+    opens_each=2,
+    traces=200_000_000,
     sessions=500,
     history_s=86_400,
     history_each=20,

@@ -41,20 +41,21 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
     }
 
 
-def load(text: str | bytes) -> Comparison:
-    """Reads an exported file.
+def load(text: str | bytes, most: int = MOST_TOKENS) -> Comparison:
+    """Reads an exported file of at most `most` tokens.
 
     Raises:
         PlaygroundError: it is not JSON, not a trace, or of a newer schema version.
     """
     try:
+        text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # a mark that some editors write
         data = json.loads(text, parse_constant=str)  # NaN becomes text, so that the error names its field
     except (ValueError, RecursionError):
         raise PlaygroundError("This file is not JSON. Choose a file that Save trace wrote.") from None
-    return from_json(data)
+    return from_json(data, most)
 
 
-def from_json(data: Any) -> Comparison:
+def from_json(data: Any, most: int = MOST_TOKENS) -> Comparison:
     """Reads what `to_json` made, now or in an earlier release.
 
     Raises:
@@ -80,7 +81,7 @@ def from_json(data: Any) -> Comparison:
             for i, traces in enumerate(validation.read(list[list[dict]], data.get("repeats", []), "repeats"))
         )
         tokens = sum(1 + len(round_.drafted) for trace in (*lanes, *chain(*repeats)) for round_ in trace.rounds)
-        check(tokens <= MOST_TOKENS, f"it has {tokens:,} tokens, of which {MOST_TOKENS:,} can be shown.")
+        check(tokens <= most, f"it has {tokens:,} tokens, of which {most:,} can be shown here.")
         return Comparison(lanes, validation.read(str, data.get("baseline"), "baseline"), repeats)
     except PlaygroundError as error:
         raise PlaygroundError(f"The trace is damaged: {error}") from None

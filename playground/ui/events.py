@@ -7,19 +7,18 @@ limit, or when nobody reads it any more.
 from __future__ import annotations
 
 import html
-import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 from anyio import to_thread
 
 from playground import export
-from playground.access import Access
+from playground.access import Access, visitor
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.backends.device_queue import DeviceQueue
@@ -32,10 +31,11 @@ from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison
-from playground.ui import filling, panels, share
-from playground.ui.bounds import make_room
+from playground.ui import drawn, filling, panels
+from playground.ui.aside import Aside
 from playground.ui.controls import Asked
 from playground.ui.downloads import LargeDownload, Offer, check_fit
+from playground.ui.opened import Held, Opened
 from playground.ui.screen import Screen, results
 from playground.ui.turns import Turns
 
@@ -47,17 +47,23 @@ REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 
 Start = Callable[[Pair, Work], Run]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a page shows. `chosen`: the name of the lane beside the baseline. `pair`: what ran it on this page, so that
-    it can run again; None for a trace from a file. `id`: what the history calls it; a repeat keeps it."""
+    """What a page shows. `held`: the comparison, or where a trace from a file is kept. `chosen`: the name of the lane
+    beside the baseline. `pair`: what ran it on this page, so that it can run again; None for a trace from a file. `id`:
+    what the history calls it; a repeat keeps it."""
 
-    comparison: Comparison
+    held: Comparison | Held
     chosen: str
     pair: Pair | None = None
     id: str = field(default_factory=new_id)
+
+    @property
+    def comparison(self) -> Comparison:
+        return self.held.comparison if isinstance(self.held, Held) else self.held
 
     def screen(self) -> Screen:
         screen = Screen()
@@ -101,6 +107,7 @@ class Events:
         self._backend_for = backend_for
         self._access = access
         self._turns = Turns(access, queue or DeviceQueue())
+        self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), Aside()
 
     def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
@@ -155,11 +162,23 @@ class Events:
         work = Repeat(shown.comparison, REPEATS)
         return self._stream(session, shown.pair, shown.screen(), work, address=address, name=shown.id)
 
-    def choose(self, shown: Shown | None, name: object) -> tuple[Any, ...]:
+    async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> tuple[Any, ...]:
         """Another lane beside the baseline: the stage, what is shown, the results."""
-        if shown is None or name not in [trace.lane.name for trace in shown.comparison.others]:
+        if shown is None:
             raise _nothing_shown()
-        shown = replace(shown, chosen=str(name))
+        if isinstance(shown.held, Held):
+            limits = self._access.limits
+            found = await self._aside(
+                session, address, drawn.beside, shown.held.packed, name, self._pairs, limits.files
+            )
+            if found is None:
+                raise _nothing_shown()
+            return (found[0], replace(shown, chosen=str(name)), *found[1:])
+        if name not in [trace.lane.name for trace in shown.comparison.others]:
+            raise _nothing_shown()
+        return await to_thread.run_sync(self._shown, replace(shown, chosen=str(name)))
+
+    def _shown(self, shown: Shown) -> tuple[Any, ...]:
         return (shown.screen().packed(), shown, *self._outcome(shown))
 
     async def _stream(
@@ -211,14 +230,13 @@ class Events:
     def clear(self) -> tuple[Any, ...]:
         return (Screen().packed(), None, *self._outcome(None))
 
-    def open(self, data: bytes | None) -> tuple[Any, ...]:
+    async def open(self, data: bytes | None, session: str = "", address: str = "") -> tuple[Any, ...]:
         """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
-        try:
-            comparison = export.load(data or b"")
-        except PlaygroundError as problem:
-            # The page takes the text as HTML, and it quotes the file.
-            raise gr.Error(html.escape(str(problem), quote=False), print_exception=False) from None
-        return self.show(comparison, "a file")
+        limits = self._access.limits
+        packed, chosen, (stage, *more) = await self._aside(
+            session, address, drawn.file, data or b"", limits.trace_tokens, self._pairs, limits.files
+        )
+        return (stage, Shown(self._opened.keep(packed), chosen), *more)
 
     def show(self, comparison: Comparison, source: str, *, own: bool = False) -> tuple[Any, ...]:
         """A comparison with its prompt and settings; with `own`, also with models that no preset has. `source`: where
@@ -234,7 +252,7 @@ class Events:
         if shown is None:
             raise _nothing_shown()
         values = filling.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
-        return (shown.screen().packed(), shown, *self._outcome(shown), *filling.updates(values, self._pairs))
+        return (*self._shown(shown), *filling.updates(values, self._pairs))
 
     async def compare(self, session: str, asked: Asked, *, address: str = "") -> dict:
         """The endpoint: one comparison as `export` writes it.
@@ -290,19 +308,23 @@ class Events:
         """The results, the Share menu's Markdown, the HTML file and the trace."""
         if shown is None:
             return (*results(None), "", panels.saved("", None), panels.saved("", None))
-        make_room(self._access.limits.files)
-        comparison = shown.comparison
-        lane = comparison.others[0].lane
-        drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
-        name = f"trace-{lane.target[-60:]}-{drafter[:20]}"
-        text, page = share.results(comparison, shown.chosen, self._pairs)
-        trace = json.dumps(export.to_json(comparison)).encode()
-        return (
-            *results(comparison, shown.chosen),
-            text,
-            panels.saved(f"{name}.html", page),
-            panels.saved(f"{name}.json", trace),
-        )
+        return drawn.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
+
+    async def _aside(self, session: str, address: str, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function of `drawn` makes of a trace from a file: of strangers' in another process.
+
+        Raises:
+            gr.Error: it cannot be had, in words.
+        """
+        try:
+            with self._opened.opening(visitor(address, session)):
+                if self._access.public:
+                    return await self._other.call(function, *arguments)
+                return await to_thread.run_sync(function, *arguments)
+        except PlaygroundError as problem:
+            # The page takes the text as HTML, and it quotes the file.
+            words = html.escape(self._access.told(str(problem)), quote=False)
+            raise gr.Error(words, print_exception=False) from None
 
     def _start(self, pair: Pair, work: Work, agreed: float) -> Callable[[Callable[[], None]], Run]:
         """What `Turns.run` starts a run with."""

@@ -266,8 +266,12 @@ def _wire(
 
     repeat = _streamed(events.repeat)
 
-    def choose(shown: Shown | None, pressed: gr.EventData) -> tuple[Any, ...]:
-        return events.choose(shown, (pressed._data or {}).get("lane"))
+    async def choose(shown: Shown | None, pressed: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
+        lane = (pressed._data or {}).get("lane")
+        return await events.choose(shown, lane, str(request.session_hash), address_of(request))
+
+    async def open_file(data: bytes | None, request: gr.Request) -> tuple[Any, ...]:
+        return await events.open(data, str(request.session_hash), address_of(request))
 
     def restore(past: list[Shown], index: Any) -> tuple[Any, ...]:
         return events.restore(dict(enumerate(past)).get(index))
@@ -305,7 +309,7 @@ def _wire(
     page.unload(leave)
     clear.click(events.clear, None, [stage, shown, *outputs.outcome], queue=False, **private)
     filled = [stage, shown, *outputs.outcome, *asked_for]
-    open_.upload(events.open, open_, filled, **private)
+    open_.upload(open_file, open_, filled, api_name="open", **private)
     strip.input(restore, [kept, strip], filled, **private)
     gr.on([clear.click, open_.upload], lambda: gr.update(value=None), None, strip, **private)
     assert recorded.comparison

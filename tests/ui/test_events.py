@@ -17,7 +17,7 @@ from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.progress import Progress
-from playground.trace import Round
+from playground.trace import Comparison, Round
 from playground.ui.controls import OWN, Asked
 from playground.ui.events import Events, Shown
 from tests.ui import fakes
@@ -35,6 +35,10 @@ def last(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> tuple[dict, 
     """The stage's value after all updates, and what is shown at last."""
     *_, update = driven(updates)
     return update
+
+
+def opened(events: Events, comparison: Comparison, session: str = "") -> tuple:
+    return asyncio.run(events.open(json.dumps(export.to_json(comparison)).encode(), session))
 
 
 def logs(stage: dict) -> list[str]:
@@ -188,12 +192,12 @@ def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
     assert stage["lanes"][1]["name"] == table["chosen"] == table["rows"][0]["lane"]
 
     other = table["rows"][1]["lane"]
-    stage, shown, *_ = unpacked(events.choose(shown, other))
+    stage, shown, *_ = unpacked(asyncio.run(events.choose(shown, other)))
     assert stage["lanes"][1]["name"] == stage["drafters"]["chosen"] == shown.chosen == other
     assert stage["lanes"][1]["log"] and stage["verdict"]["repeatable"]
-    stage, opened, *_ = unpacked(events.open(json.dumps(export.to_json(shown.comparison)).encode()))
+    stage, from_file, *_ = unpacked(opened(events, shown.comparison))
     assert len(stage["drafters"]["rows"]) == 2 and not stage["verdict"]["repeatable"]
-    assert not unpacked(events.choose(opened, other))[0]["verdict"]["repeatable"]
+    assert not unpacked(asyncio.run(events.choose(from_file, other)))[0]["verdict"]["repeatable"]
 
 
 def test_all_drafters_stopped_keeps_the_lanes_that_finished():
@@ -232,11 +236,11 @@ def test_a_large_download_is_asked_first():
 def test_a_trace_is_opened_and_another_file_is_refused():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     comparison = fakes.comparison(tokens=10)
-    shown, *_ = unpacked(events.open(json.dumps(export.to_json(comparison)).encode()))
+    shown, *_ = unpacked(opened(events, comparison))
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
     for data in (b"\xff\x00", b"[]", b"{", json.dumps({"schema_version": 99, "lanes": []}).encode()):
         with pytest.raises(gr.Error):
-            events.open(data)
+            asyncio.run(events.open(data))
 
 
 def test_clear_empties_everything():
@@ -301,8 +305,8 @@ def test_what_no_page_shows_cannot_be_pressed():
     events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
     _, shown = last(events.stream("mine", asked(max_new_tokens=4)))
     for press in (
-        lambda: events.choose(None, "Standard"),
-        lambda: events.choose(shown, {"lane": 1}),
+        lambda: asyncio.run(events.choose(None, "Standard")),
+        lambda: asyncio.run(events.choose(shown, {"lane": 1})),
         lambda: events.restore(None),
         lambda: events.repeat("mine", None),
         lambda: events.repeat("mine", dataclasses.replace(shown, pair=None)),
@@ -330,4 +334,4 @@ def test_strangers_read_no_path_of_the_server():
 
 def test_to_open_no_file_is_a_sentence():
     with pytest.raises(gr.Error, match="This file is not JSON"):
-        Events({}, None, None).open(None)
+        asyncio.run(Events({}, None, None).open(None))

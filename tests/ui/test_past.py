@@ -32,9 +32,7 @@ def kept(past: Past, owner: str, number: int) -> list[str]:
 def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_kept():
     past, first = Past(History(None), Access()), shown()
     past.keep("", first)
-    again = dataclasses.replace(
-        first, comparison=dataclasses.replace(first.comparison, repeats=(first.comparison.lanes,))
-    )
+    again = dataclasses.replace(first, held=dataclasses.replace(first.comparison, repeats=(first.comparison.lanes,)))
     past.keep("", again)
     (entry,) = past.entries("")
     assert entry.status == "finished" and "Compare TCP" in entry.title
@@ -79,7 +77,7 @@ def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, t
     names = kept(past, "", 2)
     found = tab.side_by_side(past, "", names)
     assert "Both were asked the same" in found and "mean accepted length" in found
-    evil = dataclasses.replace(shown(), comparison=fakes.comparison(8, prompt="<img src=x>"))
+    evil = dataclasses.replace(shown(), held=fakes.comparison(8, prompt="<img src=x>"))
     past.keep("", evil)
     found = tab.side_by_side(past, "", [names[0], evil.id])
     assert "The prompts differ" in found and "<img" not in found

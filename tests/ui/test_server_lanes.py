@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 
@@ -83,7 +84,7 @@ def test_an_address_names_no_server():
 
 
 def test_a_trace_from_a_file_cannot_be_repeated(events):
-    stage, shown, *_ = unpacked(events.open(json.dumps(export.to_json(fakes.comparison(4))).encode()))
+    stage, shown, *_ = unpacked(asyncio.run(events.open(json.dumps(export.to_json(fakes.comparison(4))).encode())))
     assert not stage["verdict"]["repeatable"]
     with pytest.raises(gr.Error, match="no longer kept"):
         events.repeat("me", shown)
