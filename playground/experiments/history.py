@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-import psutil
 
+from playground import validation
 from playground.errors import PlaygroundError, check
+from playground.experiments.alive import Alive
 
 COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
 Status = Literal["running", "finished", "stopped", "failed"]
@@ -89,8 +90,10 @@ class History:
             self._temporary = tempfile.TemporaryDirectory(prefix="playground-", ignore_cleanup_errors=True)
             folder = Path(self._temporary.name)
         self._folder = folder
+        self._alive = Alive(folder / "running")
         try:
-            (folder / "records").mkdir(parents=True, exist_ok=True)
+            for part in ("records", "running"):
+                (folder / part).mkdir(parents=True, exist_ok=True)
             with self._database() as database:
                 database.execute(TABLE)
         except (OSError, sqlite3.Error) as error:
@@ -106,7 +109,7 @@ class History:
         with self._database() as database:
             database.execute(
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?, NULL)",
-                (name, owner, kind, title, now, now, _process(), json.dumps(work)),
+                (name, owner, kind, title, now, now, self._alive.name, json.dumps(work)),
             )
         return name
 
@@ -119,7 +122,7 @@ class History:
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, 'null', ?) ON CONFLICT (id) "
                 "DO UPDATE SET title = excluded.title, updated = excluded.updated, result = excluded.result "
                 "WHERE owner = excluded.owner",
-                (name, owner, kind, title, now, now, _process(), json.dumps(result)),
+                (name, owner, kind, title, now, now, self._alive.name, json.dumps(result)),
             )
         self._make_room()
         return name
@@ -138,7 +141,15 @@ class History:
             database.execute(
                 "UPDATE experiments SET status = ?, updated = ?, fraction = coalesce(?, fraction), note = ?, "
                 "process = ?, result = coalesce(?, result) WHERE id = ?",
-                (status, time.time(), fraction, note, _process(), None if result is None else json.dumps(result), name),
+                (
+                    status,
+                    time.time(),
+                    fraction,
+                    note,
+                    self._alive.name,
+                    None if result is None else json.dumps(result),
+                    name,
+                ),
             )
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
@@ -148,7 +159,7 @@ class History:
             rows = database.execute(
                 f"SELECT {LISTED} FROM experiments WHERE owner = ? ORDER BY created DESC", (owner,)
             ).fetchall()
-        found = [_entry(row) for row in rows]
+        found = [self._entry(row) for row in rows]
         words = search.lower().split()
         return [e for e in found if all(w in f"{e.id} {e.kind} {e.title} {e.status}".lower() for w in words)]
 
@@ -159,7 +170,7 @@ class History:
                 f"SELECT {LISTED} FROM experiments WHERE owner = ? AND work = ? ORDER BY created DESC",
                 (owner, json.dumps(work)),
             ).fetchall()
-        return next((e.id for e in map(_entry, rows) if e.status in ("stopped", "failed")), None)
+        return next((e.id for e in map(self._entry, rows) if e.status in ("stopped", "failed")), None)
 
     def entry(self, name: str, owner: str = "") -> Entry:
         """Raises:
@@ -200,10 +211,17 @@ class History:
             row = database.execute(
                 f"SELECT {column} FROM experiments WHERE id = ? AND owner = ?", (name, owner)
             ).fetchone()
-        return json.loads(row[0] or "null") if row else self._missing(name)
+        return validation.mended(json.loads(row[0] or "null")) if row else self._missing(name)
 
     def _missing(self, name: str) -> Any:
         raise PlaygroundError(f"The history has no experiment {name}. It may have been deleted: look at its list.")
+
+    def _entry(self, row: tuple[Any, ...]) -> Entry:
+        *values, process = row
+        entry = Entry(*values)
+        if entry.status == "running" and not self._alive.runs(process):
+            return replace(entry, status="stopped", note="its program ended before it did")
+        return entry
 
     def _make_room(self) -> None:
         """Deletes what is too old or too much."""
@@ -228,27 +246,6 @@ class History:
 def new_id() -> str:
     """An id for an experiment."""
     return secrets.token_hex(4)
-
-
-def _process() -> str:
-    """This process: its number, and when it began, since numbers are used again."""
-    return f"{os.getpid()} {psutil.Process().create_time():.2f}"
-
-
-def _runs(process: str) -> bool:
-    number, began = process.split()
-    try:
-        return f"{psutil.Process(int(number)).create_time():.2f}" == began
-    except psutil.Error:
-        return False
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    *values, process = row
-    entry = Entry(*values)
-    if entry.status == "running" and not _runs(process):
-        return replace(entry, status="stopped", note="its program ended before it did")
-    return entry
 
 
 def open_history() -> History:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict
 
+import psutil
 import pytest
 
 from playground.backends.device_queue import DeviceQueue
@@ -161,12 +164,32 @@ def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history
     assert jobs.entry(name).status == "failed" and "No space left on device" in jobs.entry(name).note
 
 
-def test_a_crash_of_the_program_leaves_what_can_be_taken_up(history, work, monkeypatch):
-    monkeypatch.setattr(histories, "_process", lambda: "999999999 1.00")
-    name = history.add("suite", "mine", asdict(work))
-    monkeypatch.undo()
+RUNS = """
+import sys
+from pathlib import Path
+from playground.experiments.history import History
+
+history = History(Path(sys.argv[1]))
+print(history.add("suite", "mine", __import__("json").loads(sys.argv[2])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_that_runs_in_another_program_is_left_alone_and_a_crash_leaves_what_can_be_taken_up(
+    history, work, tmp_path, monkeypatch
+):
+    command = [sys.executable, "-c", RUNS, str(tmp_path / "data"), json.dumps(asdict(work))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as program:
+        name = program.stdout.readline().strip()
+        # As after a step of the system clock, with which the time of a process's start moves.
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: 1.0)
+        assert history.entry(name).status == "running" and jobs_of(history).unfinished(work) is None
+        with pytest.raises(PlaygroundError, match="runs"):
+            history.delete(name)
+        program.kill()
     assert history.entry(name).status == "stopped"
     assert jobs_of(history).unfinished(work) == name
+    assert not list((tmp_path / "data" / "running").iterdir())
 
 
 def test_owners_see_their_own_and_nothing_else(history):
