@@ -96,6 +96,12 @@ def _read_lane(data: Any, where: str) -> Trace:
         times == sorted(times) and min(durations, default=0.0) >= 0,
         f"the times in {where}.rounds run backwards.",
     )
+    check(not trace.rounds or bool(trace.tokens), f"the rounds in {where}.rounds have no tokens.")
+    no_time = len(trace.rounds) > 1 and trace.rounds[-1].end_s == trace.rounds[0].end_s
+    check(
+        not no_time and all(round_.verify_s != 0 for round_ in trace.rounds),
+        f"{where}.rounds has a target pass, or a lane, that took no time.",
+    )
     check(all(round_.passes >= 1 for round_ in trace.rounds), f"a round in {where}.rounds has no target pass.")
     parents = [(i, token.parent) for round_ in trace.rounds for i, token in enumerate(round_.drafted)]
     check(

@@ -24,6 +24,18 @@ LOSSY_RULES: dict[Rule, str] = {
 }
 
 
+def check_text(name: str, text: str) -> None:
+    """Raises:
+    PlaygroundError: the text of this name cannot be written as Unicode.
+    """
+    at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+    check(
+        at is None,
+        f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be tokenised. "
+        "Remove that character.",
+    )
+
+
 @dataclass(frozen=True)
 class Request:
     """What every lane of a comparison is asked. A temperature of 0 is greedy decoding; a top_k of 0 keeps every
@@ -42,13 +54,8 @@ class Request:
 
     def __post_init__(self) -> None:
         check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
-        for name, text in (("prompt", self.prompt), ("system prompt", self.system)):
-            at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-            check(
-                at is None,
-                f"The {name} holds half of a surrogate pair at character {at}, which is not text and cannot be "
-                "tokenised. Remove that character.",
-            )
+        check_text("prompt", self.prompt)
+        check_text("system prompt", self.system)
         check_fields(self)
 
     @property

@@ -233,7 +233,7 @@ def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:
 def _read_file(path: Path, kind: type[T]) -> T:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no Unicode, no date, too deep
         raise PlaygroundError(f"it is not YAML ({' '.join(str(error).split())}).") from None
     _expect(isinstance(data, dict), "the file", "keys with values")
     _expect("name" not in data, "name", "left out: it is the file's own name")

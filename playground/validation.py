@@ -62,6 +62,18 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
 
 
+def mended(data: Any) -> Any:
+    """The same data with "\ufffd" for each unpaired surrogate, which JSON can hold and text cannot."""
+    match data:
+        case str():
+            return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {mended(key): mended(value) for key, value in data.items()}
+        case list() | tuple():
+            return [mended(each) for each in data]
+    return data
+
+
 def _refuse(value: object) -> None:
     raise TypeError(f"{value} is a {type(value).__name__}")
 

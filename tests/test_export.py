@@ -198,10 +198,31 @@ def test_a_lookahead_out_of_range_says_so():
         Lane("x", "t", lookahead=0)
 
 
-def test_what_is_too_large_to_be_shown_is_refused(monkeypatch):
+def test_what_is_too_large_to_be_shown_is_refused():
     data = to_json(COMPARISON)
     with pytest.raises(PlaygroundError, match="1,000 lanes; 100 can be shown"):
         from_json(data | {"lanes": [{}] * 1000})
-    monkeypatch.setattr("playground.export.MOST_TOKENS", 3)
     with pytest.raises(PlaygroundError, match="tokens, of which 3 can be shown"):
+        from_json(data, 3)
+
+
+def test_a_mark_before_the_first_bracket_is_passed_over():
+    text = json.dumps(to_json(COMPARISON))
+    assert load("\ufeff" + text) == load(("\ufeff" + text).encode()) == COMPARISON
+
+
+@pytest.mark.parametrize("lane", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"target": None, "drafted": []}, "no tokens"),
+        ({"verify_s": 0.0}, "took no time"),
+        ({"start_s": 1.0, "end_s": 1.0}, "took no time"),
+    ],
+)
+def test_rounds_without_tokens_or_time_are_refused(lane, change, sentence):
+    data = exported()
+    for round_ in data["lanes"][lane]["rounds"]:
+        round_.update(change)
+    with pytest.raises(PlaygroundError, match=sentence):
         from_json(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from playground.errors import PlaygroundError, check
-from playground.lane import Request
+from playground.lane import Request, check_text
 from playground.presets import Suite, load_suite, load_suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -32,6 +33,11 @@ class Question:
     category: str
     request: Request
     more: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_text("category", self.category)
+        for number, turn in enumerate(self.more, start=2):
+            check_text(f"prompt of turn {number}", turn)
 
 
 def questions(
@@ -92,7 +98,7 @@ def _file(
         raise PlaygroundError(
             f"{path.name} is not a suite ({error}). Name one of {', '.join(suites)}, or a UTF-8 text file. {FORMS}"
         ) from error
-    read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _lines}.get(path.suffix, _json_lines)
+    read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _text}.get(path.suffix, _json)
     found = []
     for number, entry in read(text):
         try:
@@ -107,22 +113,26 @@ def _file(
     return found
 
 
-def _lines(text: str) -> Iterable[tuple[int, Any]]:
-    return ((number, {"prompt": line}) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+def _lines(text: str) -> Iterable[tuple[int, str]]:
+    """Split at line feeds alone: a prompt may hold the other characters that Python counts as ends of lines."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
-def _json_lines(text: str) -> Iterable[tuple[int, Any]]:
-    """Split at line feeds alone: JSON may hold other line separators inside its texts."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError):
-                yield number, None
+def _text(text: str) -> Iterable[tuple[int, Any]]:
+    return ((number, {"prompt": line}) for number, line in _lines(text))
+
+
+def _json(text: str) -> Iterable[tuple[int, Any]]:
+    for number, line in _lines(text):
+        try:
+            yield number, json.loads(line)
+        except (ValueError, RecursionError):
+            yield number, None
 
 
 def _csv(text: str) -> Iterable[tuple[int, Any]]:
-    reader = csv.DictReader(text.splitlines(keepends=True))
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a prompt may be long
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     for entry in reader:
         yield reader.line_num, {name: value for name, value in entry.items() if value}
 

@@ -85,8 +85,12 @@ class Record:
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
+            text = json.dumps(validation.mended(line), allow_nan=False)
+        except ValueError:
+            raise PlaygroundError(f"{self.path}: a result with a number that is not finite is not written.") from None
+        try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(text + "\n")
         except OSError as error:
             raise self._unwritten(error) from error
 
@@ -141,4 +145,4 @@ def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise PlaygroundError(f"{path}, line {number} is damaged ({error}).") from None
     check(isinstance(parsed, dict), f"{path}, line {number} is damaged: it should be keys with values.")
-    return parsed
+    return validation.mended(parsed) if b"\\ud" in line else parsed  # earlier releases wrote unpaired surrogates

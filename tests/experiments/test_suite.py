@@ -19,7 +19,7 @@ from playground.experiments.summaries import ratio, summarise
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.results import STANDARD, Row
+from playground.results import STANDARD, Failure, Row
 from playground.views.suite import by_prompt, findings, table
 
 GREEDY = {"max_new_tokens": 12}
@@ -362,3 +362,49 @@ def test_a_broken_line_is_named_and_skipped_where_that_is_asked(tmp_path):
 
 def is_done(event):
     return isinstance(event, PromptDone)
+
+
+@pytest.mark.parametrize("place", ["turns", "system", "category"])
+def test_half_a_surrogate_pair_is_found_when_a_prompt_is_read(tmp_path, place):
+    path, half = tmp_path / "mine.jsonl", "ends in \ud83d"
+    entry = {"turns": ["One", half]} if place == "turns" else {"prompt": "One", place: half}
+    path.write_text(json.dumps({"prompt": "Two"}) + "\n" + json.dumps(entry))
+    with pytest.raises(PlaygroundError, match=r"line 2: .* half of a surrogate pair at character 8"):
+        load(str(path), None, GREEDY)
+    found, problems = load(str(path), None, GREEDY, on_error="skip")
+    assert [question.request.prompt for question in found] == ["Two"] and len(problems) == 1
+
+
+def test_a_record_is_never_unreadable_by_what_it_holds(tiny_folder, tmp_path):
+    pair, path = custom_pair(str(tiny_folder), None), tmp_path / "rows.jsonl"
+    lanes, asked = [assisted_lane(pair, "ngram", 2)], [Question("qa", Request("waves", max_new_tokens=2), ("again",))]
+    run(pair, lanes, asked, record=Record(path))
+    whole, (first,) = path.read_bytes(), records.read(path)[1]
+    Record(path).append(replace(first, question=1, failure=Failure(1, "qa", "ngram 2", "the server said \ud83d")))
+    assert records.read(path)[1][1].failure.reason == "the server said \ufffd"
+    written = path.read_bytes()
+    with pytest.raises(PlaygroundError, match="finite"):
+        Record(path).append(replace(first, rows=(replace(first.rows[0], seconds=float("nan")),)))
+    assert path.read_bytes() == written
+    path.write_bytes(whole.replace(b'"again"', b'"\\ud800"'))  # as earlier releases wrote it
+    header, rows = records.read(path)
+    assert header.questions[0].more == ("\ufffd",) and len(rows) == 1
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0c", "\x1c"])
+def test_a_prompt_ends_where_its_line_does_and_nowhere_else(tmp_path, mark):
+    for name in ("mine.txt", "mine.csv"):
+        (tmp_path / name).write_text(f"prompt\nOne{mark}more\n", encoding="utf-8")
+        assert questions(str(tmp_path / name), None, GREEDY)[-1].request.prompt == f"One{mark}more"
+
+
+def test_a_long_cell_is_a_long_prompt_and_what_is_no_csv_is_a_sentence(tmp_path):
+    (tmp_path / "mine.csv").write_text(f"prompt\n{'x' * 200_000}\n")
+    assert len(questions(str(tmp_path / "mine.csv"), None, GREEDY)[0].request.prompt) == 200_000
+
+
+def test_brackets_without_an_end_are_no_suite(tmp_path):
+    for content in ("[" * 20_000, "a: 2026-99-99", "a: " + "9" * 5_000):
+        (tmp_path / "mine.yaml").write_text(content)
+        with pytest.raises(PlaygroundError, match="not YAML"):
+            questions(str(tmp_path / "mine.yaml"), None, GREEDY)
