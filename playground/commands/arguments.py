@@ -141,7 +141,7 @@ def read(path: Path) -> str:
     PlaygroundError: the file cannot be read, or is no UTF-8 text.
     """
     try:
-        return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
+        return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PlaygroundError(f"The file {path} cannot be read ({error}). Give a UTF-8 text file.") from error
 

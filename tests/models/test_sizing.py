@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from playground.errors import PlaygroundError
@@ -112,3 +114,21 @@ def test_a_series_of_hostile_folders_leaves_the_memory_as_it_was(tiny_folder):
 
     first = refuse_all()
     assert max(refuse_all() for _ in range(2)) - first < 50e6
+
+
+def test_a_model_that_is_refused_leaves_no_tensor_behind(tiny_folder):
+    path, store = tiny_folder / "model.safetensors", ModelStore()
+    tensors = load_file(path)
+    name = next(it for it in tensors if it.endswith("down_proj.weight"))
+    save_file({it: tensor for it, tensor in tensors.items() if it != name}, path, {"format": "pt"})
+    del tensors
+
+    def held() -> int:
+        gc.collect()
+        return sum(issubclass(type(it), torch.Tensor) for it in gc.get_objects())
+
+    before = held()
+    for _ in range(3):
+        with pytest.raises(PlaygroundError, match="down_proj"):
+            store.get(custom_pair(str(tiny_folder), None), drafter="ngram", progress=lambda step: None)
+    assert held() == before and store.current is None
