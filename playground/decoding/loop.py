@@ -14,6 +14,7 @@ The loop knows neither how a drafter drafts nor who reads the rounds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,10 +39,14 @@ def decode(
     max_new_tokens: int,
     eos_ids: Collection[int],
     rule: Rule = decide,
+    seam: int = sys.maxsize,
 ) -> Iterator[Round]:
     """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
 
     The first pass is the prefill; it also verifies a draft if the drafter has one.
+
+    Args:
+        seam: a length in tokens that no pass with a draft may cross; see `runners.eager.seam`.
 
     Raises:
         PlaygroundError: the target's logits are not numbers.
@@ -57,7 +62,8 @@ def decode(
         # 1. Draft at most γ tokens, leaving room for the one that the target adds. A recurrent target drafts nothing
         # before its prefill: a rejection would feed it the prompt again.
         gamma, capped = lookahead.tokens, lookahead.capped
-        room = 0 if target.recurrent and not target.length else end - len(ids) - 1
+        limit = end - 1 if len(ids) > seam else min(end - 1, seam)
+        room = 0 if target.recurrent and not target.length else limit - len(ids)
         draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below), eos_ids)
         drafted_s = clock()
 

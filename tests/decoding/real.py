@@ -31,7 +31,7 @@ from playground.decoding.drafters.native_mtp import branches as mtp_branches
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
-from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
@@ -137,7 +137,10 @@ def rounds_of(
 ) -> list[Round]:
     target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
     drafter, detokenizer = new_drafter(target, sampler), Detokenizer(NumberTokenizer(), prompt)
-    return list(decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends))
+    options = dict(seam=seam(model.config))
+    return list(
+        decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
+    )
 
 
 def ids_of(rounds: Sequence[Round]) -> list[int]:

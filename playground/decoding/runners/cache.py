@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from transformers import Cache, DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
@@ -67,6 +68,11 @@ class SequenceCache:
     def share_kv(self) -> None:
         self._spare = 2
 
+    def clear(self) -> None:
+        """Drops everything."""
+        for layer in self._layers:
+            layer.reset()
+
     def append(self, ids: Sequence[int]) -> None:
         """Tells the tokens that a pass has entered."""
         self._fed += ids
@@ -95,7 +101,7 @@ class SequenceCache:
         sliding = self._sliding()
         for layer in sliding:  # a layer returns to the model what its mask covers, however much it keeps
             layer.sliding_window += self._spare
-        self.states.crop(-dropped - len(again))
+        self._crop(dropped + len(again))
         for layer in sliding:
             layer.sliding_window -= self._spare
         if states and dropped:
@@ -105,7 +111,16 @@ class SequenceCache:
 
     def settle(self) -> None:
         """After a pass outside a draft: nothing is dropped but what has left a sliding window."""
-        self.states.crop(0)
+        self._crop(0)
+
+    def _crop(self, dropped: int) -> None:
+        """As `Cache.crop`, which fails where a layer holds nothing, such as a layer of experts alone."""
+        for layer in self._layers:
+            linear = isinstance(layer, LinearAttentionCacheLayerMixin)
+            if any(layer.is_conv_states_initialized.values()) if linear else layer.is_initialized:
+                layer.crop(-dropped)
+                if linear:
+                    _widen(layer)
 
     def _types(self) -> set[type]:
         return {type(layer) for layer in self._layers}
@@ -118,3 +133,9 @@ class SequenceCache:
     def _recurrent_states(self) -> list[torch.Tensor]:
         layers = [layer for layer in self._layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
         return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+
+
+def _widen(layer: Any) -> None:
+    """Some models read a whole kernel's width of states, which a prompt of one or two tokens does not fill."""
+    for i, states in layer.conv_states.items():
+        layer.conv_states[i] = F.pad(states, (max(0, layer.conv_kernel_size[i] - states.shape[-1]), 0))

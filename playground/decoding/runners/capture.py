@@ -42,6 +42,10 @@ class HiddenCapture:
             end = self.hidden[-tail:]
             end[: len(index)] = end[index]
 
+    def drop_first(self, dropped: int) -> None:
+        if self._watched:
+            self.hidden = self.hidden[dropped:]
+
     def drop(self, dropped: int) -> None:
         """Drops the last rows."""
         if self._watched:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer, not_numbers
 from playground.decoding.runners.cache import SequenceCache
@@ -31,6 +32,10 @@ class EagerRunner:
         self.passes = 0
         self._cache = SequenceCache.empty(model.config)
         self._capture = HiddenCapture()
+        self._takes_positions = "position_ids" in signature(model.forward).parameters
+        self._seam = seam(model.config)
+        self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
+        self._text: list[int] = []  # what the cache holds
 
     @property
     def device(self) -> torch.device:
@@ -52,7 +57,7 @@ class EagerRunner:
 
     @property
     def takes_trees(self) -> bool:
-        return self._cache.takes_trees
+        return self._takes_positions and self._cache.takes_trees  # branches need positions of their own
 
     @property
     def discards_old(self) -> bool:
@@ -100,9 +105,16 @@ class EagerRunner:
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+        crosses = self._feeds_again and self.length <= self._seam < self.length + len(ids)
+        again = list(self._text) if crosses else []
+        if again:
+            self._cache.clear()
         with self._capture.during_pass():
-            logits = self._pass(ids, keep, **self._tree_inputs(len(ids), tree) if tree else {})
+            inputs = self._tree_inputs(len(ids), tree) if tree else {}
+            logits = self._pass([*again, *ids], keep, self.length - len(again), **inputs)
+        self._capture.drop_first(len(again))
         prompt = self.length == 0 and keep == 1
+        self._text += ids
         self.length += len(ids)
         self._cache.append(ids)
         if prompt:  # a recurrent state returns to here, so that no rejected draft feeds the prompt again
@@ -121,20 +133,23 @@ class EagerRunner:
             self._capture.gather(tail, index)
         self._capture.drop(dropped)
         again = self._cache.roll_back(dropped)
+        self._text[length:] = [self._text[length + i] for i in path]
+        self.length = length + len(path)
         if again:
-            self._pass(again, keep=1)
+            self._pass(again, keep=1, start=self.length - len(again))
             self._cache.settle()
         self._cache.save()
-        self.length = length + len(path)
 
-    def _pass(self, ids: Sequence[int], keep: int, **inputs: Any) -> torch.Tensor:
-        """Logits of the last `keep` tokens, in the model's own dtype."""
+    def _pass(self, ids: Sequence[int], keep: int, start: int, **inputs: Any) -> torch.Tensor:
+        """Logits of the last `keep` tokens, in the model's own dtype. `start`: the position of the first token."""
         self.passes += 1
         tokens = to_device([ids], self.device)
+        if self._takes_positions and not inputs:  # some architectures would count them wrongly behind a cache
+            inputs = {"position_ids": torch.arange(start, start + len(ids), device=self.device)[None]}
         out = self.model(
             input_ids=tokens, past_key_values=self._cache.states, use_cache=True, logits_to_keep=keep, **inputs
         )
-        return out.logits[0]
+        return out.logits[0, -keep:]  # not every architecture knows `logits_to_keep`
 
     def _tree_inputs(self, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
         """The model's inputs where the last of so many tokens are a tree."""
@@ -144,3 +159,12 @@ class EagerRunner:
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
             "position_ids": to_device(positions[None], self.device),
         }
+
+
+def seam(config: PretrainedConfig) -> int:
+    """The length in tokens up to which rotary positions have other factors than beyond (LongRoPE, Ding et al. 2024), as
+    in Phi-3-128k; `sys.maxsize` for other models. A pass rotates all of its tokens by the factors of its last one, so
+    no draft may cross it. There, `generate()` feeds Phi-3 the whole text again, and so does the runner."""
+    text = config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None) or {}
+    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else sys.maxsize

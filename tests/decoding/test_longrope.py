@@ -1,0 +1,44 @@
+"""LongRoPE: a model whose rotary factors are others once the text is longer than what it was first trained on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Phi3Config, Phi3ForCausalLM
+
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.runners.eager import seam
+from tests.decoding.fakes import ScriptedDrafter
+from tests.decoding.real import ENDS, SIZES, V, generated, ids_of, rounds_of
+
+SEAM = 24
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    factors = dict(short_factor=[1.0] * 4, long_factor=[1.0, 2.0, 8.0, 30.0])
+    rope = dict(rope_type="longrope", rope_theta=1e4, **factors)
+    config = Phi3Config(
+        **SIZES, **ENDS, num_hidden_layers=2, initializer_range=0.4, max_position_embeddings=96,
+        original_max_position_embeddings=SEAM, rope_parameters=rope,
+    )  # fmt: skip
+    return Phi3ForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("start", [SEAM - 12, SEAM - 1, SEAM, SEAM + 1, SEAM + 9])
+def test_a_text_that_crosses_the_seam_is_that_of_generate(model, start):
+    prompt = torch.randint(1, V - 1, (start,), generator=torch.Generator().manual_seed(start)).tolist()
+    wanted = generated(model, prompt)
+
+    def right(ids, k):
+        return wanted[len(ids) - start :][:k]
+
+    def half_right(ids, k):
+        return [id_ if (len(ids) + i) % 3 else 1 for i, id_ in enumerate(right(ids, k))]
+
+    for drafter in (NoDrafter(), NgramDrafter(), ScriptedDrafter(right), ScriptedDrafter(half_right)):
+        rounds = rounds_of(model, lambda target, sampler, drafter=drafter: drafter, prompt)
+        assert ids_of(rounds) == wanted
+    assert seam(model.config) == SEAM
