@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.decoding import scoring
+from playground.decoding import proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.energy import EnergyMeter
@@ -24,7 +24,7 @@ from playground.decoding.loop import decode
 from playground.decoding.lossy import rule_of
 from playground.decoding.pass_cost import one_token_pass
 from playground.decoding.runners.base import Runner
-from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, encode
@@ -70,18 +70,19 @@ class LocalBackend:
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Raises:
         PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
-            for this target.
+            for this target, the target is not run right by transformers.
         """
         models = self.models(lane)
         return LocalRun(models, lane, request, self.runners(models))
 
     def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+        run = self.run(lane, request)
         if not self._warmed or lane in self._warmed:  # not between two lanes, which are compared
             self._warmed.clear()
             self._choose_threads(self.models(lane))
         # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
         # static cache is made for the length of the answer.
-        for _ in itertools.islice(self.run(lane, request).rounds, WARM_UP_ROUNDS):
+        for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
             if stop.is_set():
                 break
         self._warmed.append(lane)
@@ -164,6 +165,7 @@ class LocalRun:
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
+        proof.check(models.target, runners, lane.drafter)
         self._target = runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
@@ -208,6 +210,7 @@ class LocalRun:
             min(self._room, self._request.max_new_tokens),
             self._models.target.eos_ids,
             rule_of(self._lane),
+            seam(self._models.target.model.config),
         )
         try:
             for round_ in rounds:

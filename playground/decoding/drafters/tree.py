@@ -126,9 +126,9 @@ def build(setup: Setup) -> TreeDrafter:
     refuse_recurrent(setup.target, model.name)
     if not setup.target.takes_trees:
         raise PlaygroundError(
-            f"{model.name} has attention layers in which the branches of a draft tree cannot be kept apart: chunked "
-            "attention, as in Llama 4, or attention to selected tokens. Choose a drafter that drafts a chain, such as "
-            "mtp or ngram."
+            f"In {model.name}, the branches of a draft tree cannot be kept apart: it has chunked attention, as Llama 4 "
+            "has, or attention to selected tokens, or takes no positions. Choose a drafter that drafts a chain, such "
+            "as mtp or ngram."
         )
     how, most = setup.runners.describe(model), setup.lane.nodes + 1
     timed = model.pass_times.get(how)
