@@ -10,14 +10,16 @@ import reprlib
 from collections import Counter
 from dataclasses import asdict
 from itertools import chain
+from math import isclose
 from typing import Any
 
 from playground import metrics, validation
 from playground.errors import PlaygroundError, check
 from playground.trace import Comparison, Trace
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MOST_LANES, MOST_TOKENS = 100, 1_000_000  # drafted tokens count
+MOST_SECONDS = 1e15
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -69,12 +71,13 @@ def from_json(data: Any, most: int = MOST_TOKENS) -> Comparison:
     check(len(data["lanes"]) <= MOST_LANES, f"This trace has {len(data['lanes']):,} lanes; {MOST_LANES} can be shown.")
     version = data["schema_version"]
     check(
-        version in (1, SCHEMA_VERSION) and version is not True,
+        version in range(1, SCHEMA_VERSION + 1) and version is not True,
         f"This trace has schema version {reprlib.repr(version)}; this playground reads versions 1 to {SCHEMA_VERSION}. "
         "Open it with the release that wrote it.",
     )
     try:
         data = _from_version_1(data) if version == 1 else data
+        data = _from_version_2(data) if version < SCHEMA_VERSION else data
         lanes = tuple(_read_lane(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"]))
         repeats = tuple(
             tuple(_read_lane(lane, f"repeats[{i}][{j}]") for j, lane in enumerate(traces))
@@ -113,7 +116,7 @@ def _read_lane(data: Any, where: str) -> Trace:
         f"{where}.environment.pass_times has a pass that took no time.",
     )
     numbers = [*times, *durations, *(time.seconds for time in trace.environment.pass_times)]
-    check(max(numbers) < 1e15, f"{where} has a time of over 1e15 seconds.")
+    check(max(numbers) < MOST_SECONDS, f"{where} has a time of over 1e15 seconds.")
     ids = [*(trace.prompt_ids or ()), *(t.id or 0 for r in trace.rounds for t in (*r.drafted, *r.tokens))]
     check(all(abs(id_) < 2**63 for id_ in ids), f"{where} has a token id of over 63 bits.")
     return trace
@@ -177,3 +180,41 @@ def _round_from_1(round_: Any) -> Any:
         for token in round_["drafted"]
     ]
     return {**round_, "drafted": drafted}
+
+
+# --- schema 2: start_s and end_s were read on the wall, annotation included ---
+
+
+def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
+    """The same comparison in schema 3. What is not as it should be is left for the reader to name."""
+    repeats = data.get("repeats", [])
+    return {
+        **data,
+        "lanes": [_decoding_times(lane) for lane in data["lanes"]],
+        "repeats": [list(map(_decoding_times, traces)) if isinstance(traces, list) else traces for traces in repeats]
+        if isinstance(repeats, list)
+        else repeats,
+    }
+
+
+def _decoding_times(lane: Any) -> Any:
+    """A lane whose clock stops while a round is annotated."""
+    if not isinstance(lane, dict) or not isinstance(lane.get("rounds"), list):
+        return lane
+    rounds, annotated_s, now = [], 0.0, 0.0
+    for round_ in lane["rounds"]:
+        if not isinstance(round_, dict) or not all(map(_is_time, (round_.get("start_s"), round_.get("end_s")))):
+            return lane
+        times = {}
+        for name in ("start_s", "end_s"):
+            moved = round_[name] - annotated_s
+            # Where nothing lies between two times, rounding may put the later one before the earlier.
+            now = now if isclose(moved, now, rel_tol=0, abs_tol=1e-9) else moved
+            times[name] = now
+        rounds.append({**round_, **times})
+        annotated_s += round_["annotate_s"] if _is_time(round_.get("annotate_s")) else 0.0
+    return {**lane, "rounds": rounds}
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and abs(value) < MOST_SECONDS

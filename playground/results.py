@@ -336,7 +336,7 @@ def from_json(data: Any) -> Result:
         check(isinstance(data.get("environment"), dict), "This file holds no results: it names no machine.")
         data = _from_version_1(data)
     check(
-        data["schema_version"] == SCHEMA_VERSION,
+        data["schema_version"] in (2, SCHEMA_VERSION),  # in 2, seconds include the annotation of rounds
         f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
         f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
     )

@@ -77,13 +77,15 @@ class TargetToken:
 class Round:
     """One step of decoding: a draft, the target pass that verifies it, and the tokens that come out.
 
-    Times are in seconds. `start_s` and `end_s` count from the moment the lane was given the prompt's token ids; the
-    round's tokens exist from `end_s` on. All durations are read with the device synchronised:
+    Times are in seconds, and are times of decoding: `start_s` and `end_s` count from the moment the lane was given the
+    prompt's token ids, by a clock that stops while a round is annotated. The round's tokens exist from `end_s` on. All
+    durations are read with the device synchronised:
 
     - `draft_s`: proposing the draft.
     - `verify_s`: the target pass and the decision.
     - `commit_s`: rolling both KV caches back to what was accepted. It comes after `end_s`.
-    - `annotate_s`: computing what only the trace shows (p, margins, text). It comes after the commit.
+    - `annotate_s`: computing what only the trace shows (p, margins, text). No other time includes it; it is
+      None where a server decodes, whose times are those at which its answer arrived.
 
     `lookahead`: the draft length that the policy asked for; the drafter may propose fewer. `target` is None if an
     accepted draft token ended the text. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of

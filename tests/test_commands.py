@@ -33,7 +33,7 @@ def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, caps
     printed = capsys.readouterr().out
     assert "Standard" in printed and "tok/s" in printed
     data = json.loads(out.read_text())
-    assert data["schema_version"] == 2
+    assert data["schema_version"] == 3
     assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", "ngram"]
     assert data["lanes"][1]["lane"]["lookahead"] == 3
     assert data["differences"][0]["identical"] is True

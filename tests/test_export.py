@@ -67,6 +67,40 @@ def test_a_file_of_schema_1_opens():
     assert load(json.dumps(to_json(comparison))) == comparison
 
 
+def test_in_a_file_of_schema_2_the_clock_ran_while_rounds_were_annotated():
+    def wall(lane):
+        """A second passes after each round: what it took to annotate it, but for what a server does."""
+        rounds = [
+            dataclasses.replace(r, start_s=r.start_s + i, end_s=r.end_s + i, annotate_s=1.0)
+            for i, r in enumerate(lane.rounds)
+        ]
+        return dataclasses.replace(lane, rounds=tuple(rounds))
+
+    def annotated(lane):
+        return dataclasses.replace(lane, rounds=tuple(dataclasses.replace(r, annotate_s=1.0) for r in lane.rounds))
+
+    old = to_json(Comparison(tuple(map(wall, COMPARISON.lanes)), repeats=(tuple(map(wall, COMPARISON.lanes)),)))
+    read = from_json(json.loads(json.dumps(old | {"schema_version": 2})))
+    for lanes in (read.lanes, *read.repeats):
+        for lane, made in zip(lanes, map(annotated, COMPARISON.lanes), strict=True):
+            assert metrics.measure(lane).total_s == pytest.approx(metrics.measure(made).total_s)
+            assert metrics.measure(lane).annotate_s == len(lane.rounds)
+    speedup = metrics.differences(read)[0].speedup
+    assert speedup == pytest.approx(metrics.differences(COMPARISON)[0].speedup)
+    kept = Comparison(tuple(map(annotated, COMPARISON.lanes)))
+    assert load(json.dumps(to_json(kept))) == kept, "what is written now is read as it is"
+
+
+def test_times_that_rounding_would_turn_back_are_read():
+    rounds = [dataclasses.replace(plain_round(i, start_s=0.0), annotate_s=0.1 * (i + 1)) for i in range(9)]
+    now, made = 0.0, []
+    for round_ in rounds:
+        made.append(dataclasses.replace(round_, start_s=now, end_s=now))
+        now += round_.annotate_s
+    old = json.loads(json.dumps(to_json(Comparison((trace(made), trace(made, drafter="ngram"))))))
+    assert metrics.measure(from_json(old | {"schema_version": 2}).standard).total_s == pytest.approx(0)
+
+
 def test_lanes_of_one_name_in_a_file_of_schema_1_are_told_apart():
     old = json.loads((FILES / "trace-schema-1.json").read_text(encoding="utf-8"))
     old["lanes"][1]["settings"]["name"] = "Standard"
@@ -90,7 +124,7 @@ def test_what_passes_take_survives_and_a_pass_takes_time():
 
 def test_the_export_has_what_its_readers_rely_on():
     data = exported()
-    assert data["schema_version"] == 2
+    assert data["schema_version"] == 3
     assert data["baseline"] == "Standard"
     for lane in data["lanes"]:
         assert lane.keys() >= {"lane", "request", "environment", "token_ids", "text", "rounds", "metrics"}
@@ -143,6 +177,9 @@ def damaged(*path_and_value) -> str:
         (damaged("lanes", 0, "rounds", 0, "target", "id", 10**400), "token id"),
         (damaged("lanes", 0, "rounds", 0, "end_s", float("nan")), "end_s"),
         (damaged("lanes", 0, "rounds", 2, "end_s", -5), "run backwards"),
+        (damaged("schema_version", 2).replace('"annotate_s": null', '"annotate_s": 9.0'), "run backwards"),
+        (damaged("schema_version", 2).replace('"annotate_s": null', '"annotate_s": ' + "9" * 400), "1e15 seconds"),
+        (damaged("schema_version", 2).replace('"rounds": [', '"rounds": [7, '), "rounds"),
         (damaged("lanes", 1, "rounds", []), "no rounds"),
         (damaged("lanes", 1, "rounds", 0, "drafted", 0, "parent", 1), "does not come before it"),
     ],

@@ -215,7 +215,8 @@ def _against_generate(
             ratios.append((theirs_s / len(theirs)) / (ours_s / len(ours.tokens)))
             identical &= list(ours.token_ids) == theirs
             traces.append(ours)
-    annotation = [100 * (m.annotate_s or 0.0) / m.total_s for m in map(metrics.measure, traces)]
+    spent = [(m.annotate_s or 0.0, m.total_s) for m in map(metrics.measure, traces)]
+    annotation = [100 * annotate_s / (annotate_s + decode_s) for annotate_s, decode_s in spent]
     return [
         measured(what, ratios, identical=identical, traces=tuple(traces)),
         measured(f"annotating the trace of the {lane.drafter} lane, share of its time", annotation, unit="%"),

@@ -21,3 +21,9 @@ class Clock:
         elif self._device.type == "mps":
             torch.mps.synchronize()
         return time.perf_counter() - self._zero
+
+    def back_to(self, reading: float) -> float:
+        """Takes the clock back to an earlier reading, and returns the seconds that it then does not count."""
+        seconds = self() - reading
+        self._zero += seconds
+        return seconds

@@ -8,7 +8,8 @@ A round, in the letters of Leviathan et al. 2023, algorithm 1:
     3. commit     both caches roll back to what was accepted
     4. annotate   p, margins and text are worked out, for the trace alone
 
-The clock is read after each step, so a round's times say what decoding costs, without what showing it costs.
+The clock is read after each step, and taken back after the last: times say what decoding costs, not what showing it
+costs.
 The loop knows neither how a drafter drafts nor who reads the rounds.
 """
 
@@ -83,6 +84,7 @@ def decode(
         lookahead.update(draft.depth, len(verdict.path), drafted_s - start_s, committed_s - drafted_s)
 
         # 4. Annotate. An accepted end of text is the last of its branch, and the target's own token is dropped then.
+        decoded_s = clock()
         accepted = [draft.ids[i] for i in verdict.path]
         ended = any(id_ in eos_ids for id_ in accepted)
         finished = ended or verdict.token in eos_ids
@@ -101,7 +103,7 @@ def decode(
             capped=capped,
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
-            annotate_s=clock() - committed_s,
+            annotate_s=clock.back_to(decoded_s),
         )
 
 

@@ -85,7 +85,7 @@ class Equation:
 
     `tokens_per_pass`: tokens per round of the lane, over those of the baseline (1 for standard decoding). `cost`: the
     mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline. `verify`, `draft`
-    and `other` (commit, annotation, the loop itself) add up to the cost; None if a round does not report its times. The
+    and `other` (commit, the loop itself) add up to the cost; None if a round does not report its times. The
     prefill is part of both lanes' first round.
     """
 

@@ -17,8 +17,9 @@ class Metrics:
     Attributes:
         tokens: new tokens in the output.
         ttft_s: time to first token, in seconds from handing over the prompt's token ids to the end of the first round.
-        total_s: seconds to the end of the last round.
-        tokens_per_s: tokens / total_s, prefill included.
+        total_s: seconds of decoding to the end of the last round, prefill included. What the trace alone needs
+            (`annotate_s`) is not in it, here or in any figure that is made of times.
+        tokens_per_s: tokens / total_s.
         verify_passes: rounds, each of which verifies a draft (of no tokens, in standard decoding) in one target pass.
         target_passes: forward passes of the target. More than verify_passes only if a recurrent target had to be fed
             again after a rejection.

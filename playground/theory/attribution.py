@@ -20,7 +20,7 @@ class Attribution:
 
     `ideal`: every round drafts, and a round costs one plain pass: tokens per drafting round. `all_rounds`: rounds
     without a draft count, too. `verified`: verify passes cost what they do. `drafted`: so does drafting. `decoding`: so
-    does everything else in a round (commit, annotation, the loop itself). `measured`: the first round counts, with the
+    does everything else in a round (commit, the loop itself). `measured`: the first round counts, with the
     prefill of both lanes.
 
     `verify`, `draft`, `other`: what the steps cost, in plain passes a round beyond the first plain pass. `idle`: the

@@ -209,7 +209,8 @@ def done(comparison: Comparison) -> str:
     """The status line of a finished comparison."""
     stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
     runs = (comparison.lanes, *comparison.repeats)
-    seconds = sum(metrics.measure(trace).total_s for traces in runs for trace in traces)
+    measured = [metrics.measure(trace) for traces in runs for trace in traces]
+    seconds = sum(m.total_s + (m.annotate_s or 0.0) for m in measured)  # as long as it took, showing it included
     where = comparison.others[0].environment.device_name or "an unknown device"
     return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
 
