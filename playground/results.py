@@ -11,7 +11,7 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, PositionAcceptance, Resampled, Timed, differs
+from playground.metrics import AcceptanceTest, LawTest, NearTie, Over, PositionAcceptance, Timed, differs
 from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
 
@@ -22,10 +22,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt (a turn of a question) through one lane. Of several runs, the one with the median time counts;
-    `runs_s` has the seconds of all, in the order in which they ran.
+    """One prompt (a turn of a question) through one lane. Of several runs, `seconds` is the median, and all else is of
+    the run with the median time; `runs_s` and `runs_tokens` have all, in the order in which they ran.
 
-    `speedup`: of its median time per token over the standard lane's, with its bootstrap `interval` over the runs where
+    `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
     they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
     the same tokens as every run of the standard lane. Files of earlier releases lack what is None or empty here.
     """
@@ -46,12 +46,19 @@ class Row:
     p50_s: float | None = None
     p95_s: float | None = None
     runs_s: tuple[float, ...] = ()
+    runs_tokens: tuple[int, ...] = ()
     interval: Interval | None = None
     positions: tuple[PositionAcceptance, ...] = ()
 
     @property
     def timed(self) -> Timed:
-        return Timed(self.tokens, self.runs_s or (self.seconds,))
+        seconds = self.runs_s or (self.seconds,)
+        return Timed(self.runs_tokens or (self.tokens,) * len(seconds), seconds)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """All tokens over all time."""
+        return sum(self.timed.tokens) / sum(self.timed.seconds)
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,8 @@ class Summary:
     """A lane over the prompts of a category, or over all.
 
     `speedup`: the median over prompts, `low` and `high` its quartiles. `macro`: the geometric mean over prompts, each
-    counting the same. `overall`: pooled, so that long answers count more, with its bootstrap `interval` over what
-    `over` says. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
+    counting the same. `overall`: pooled, so that long answers count more, with its `interval` over what `over`
+    says. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
     """
 
     lane: str
@@ -96,7 +103,7 @@ class Summary:
     interval: Interval | None
     identical: int
     macro: float | None = None
-    over: Resampled | None = None
+    over: Over | None = None
     tokens_per_s: float | None = None
     total_s: float | None = None
     ttft_s: float | None = None
@@ -106,15 +113,15 @@ class Summary:
 
     @property
     def gains(self) -> bool:
-        """Whether the lane was seen to be faster than standard decoding."""
-        return self.overall > 1 and (self.interval is None or differs(self.interval))
+        """Whether the lane was seen to be faster than standard decoding, which takes an interval."""
+        return self.overall > 1 and differs(self.interval)
 
 
 @dataclass(frozen=True)
 class SuiteResult:
     """`request`: the settings all prompts share; its prompt is the first. `runs`: how often each prompt went through
-    each lane; `counted`: which of the runs a row holds. `seed`: of the order of the lanes. `prompts`: the first turn of
-    every question. `traces`: every run, in the order of the rows; files leave them out."""
+    each lane; `counted`: which of the runs make the speed-ups. `seed`: of the order of the lanes. `prompts`: the first
+    turn of every question. `traces`: every run, in the order of the rows; files leave them out."""
 
     environment: Environment
     request: Request
@@ -126,7 +133,7 @@ class SuiteResult:
     failures: tuple[Failure, ...] = ()
     prompts: tuple[str, ...] = ()
     seed: int | None = None
-    counted: Literal["fastest", "median"] = "fastest"
+    counted: Literal["fastest", "median", "all"] = "fastest"
 
     def of(self, lane: str) -> Summary:
         """A lane over all prompts, by its label."""

@@ -2,7 +2,9 @@
 
 In three stages, so that time goes to what may win: all drafters of the pair are screened with short answers; the best
 few are refined over lookaheads, with repeats; what is chosen runs again. Only that last stage gives the speed-up that
-is reported: the best of many noisy figures is too high (the winner's curse), and fresh runs are not.
+is reported, and decides whether to draft at all: the best of many noisy figures is too high (the winner's curse), and
+fresh runs are not. Where lanes are chosen among many, their intervals hold together (Bonferroni), so that more
+candidates do not make more false gains.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.lane import Lane, assisted_lane, at_lookahead, label
 from playground.presets import Pair
-from playground.results import Recommendation, Row, SuiteResult
+from playground.results import STANDARD, Recommendation, SuiteResult
 
 LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
 KEPT = 2  # drafters that are refined
@@ -72,8 +74,8 @@ def run(
     refined = stage(1, deeper, questions, REFINING)
     if refined is None:
         return None
-    ties = within_noise(refined.rows)
-    able = [lane for lane in refined.lanes if label(lane) in ties and refined.of(label(lane)).gains]
+    ties = summaries.ties(refined.rows, [STANDARD, *map(label, refined.lanes)])
+    able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
     tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
     confirmed = stage(2, [tested], questions, CONFIRMING)
     if confirmed is None:
@@ -99,18 +101,10 @@ def costs(lanes: int) -> tuple[float, float, float]:
     return (1 + lanes) / 4, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
 
 
-def within_noise(rows: Sequence[Row]) -> list[str]:
-    """The lanes, standard decoding among them, over which the fastest one has no gain that was seen, the fastest first.
-    Lanes are compared on the same prompts and runs."""
-    names = list(dict.fromkeys(row.lane for row in rows))
-    over = {name: summaries.ratio(rows, name) for name in names}
-    best = max(names, key=lambda name: over[name].speedup)
-    ties = [best]
-    for name in names:
-        ratio = summaries.ratio(rows, best, over=name)
-        if name != best and not (metrics.differs(ratio.interval) if ratio.interval else ratio.speedup > 1):
-            ties.append(name)
-    return sorted(ties, key=lambda name: -over[name].speedup)
+def _gains(refined: SuiteResult, lane: Lane) -> bool:
+    """Whether a lane was seen to be faster than standard decoding, as one of all that were refined."""
+    found = summaries.ratio(refined.rows, label(lane), comparisons=len(refined.lanes))
+    return found.speedup > 1 and metrics.differs(found.interval)
 
 
 def _shorter(question: Question) -> Question:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from playground import metrics, theory
+from playground import theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
@@ -22,7 +22,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.lane import Lane, Request, at_lookahead, label
 from playground.presets import ROOT
-from playground.results import STANDARD, Axis, Point, Predicted, Row, SuiteResult, SweepResult
+from playground.results import STANDARD, Axis, Point, Predicted, SuiteResult, SweepResult
 
 OF_LANES = ("lookahead", "nodes", "confidence_threshold")
 DEFAULTS: dict[Axis, tuple[float, ...]] = {
@@ -102,12 +102,11 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         by_value = {value: next(names) if axis != "lookahead" or value else STANDARD for value in values}
         present = {row.lane for row in result.rows}
         of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
-        speed = {name: of(name)[-1].overall for name in by_value.values() if name in present}
-        best = max(speed, key=speed.__getitem__, default="")
+        run = [name for name in by_value.values() if name in present]
+        best, *ties = summaries.ties(result.rows, run) if run else [""]
         predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():
-            ties = name == best or (name in speed and not _faster(result.rows, best, name))
-            yield Point(value, name, of(name), name == best, ties, predicted.get(value))
+            yield Point(value, name, of(name), name == best, name in (best, *ties), predicted.get(value))
         return
     each = len(result.prompts) // len(values)
     for i, value in enumerate(values):
@@ -138,12 +137,6 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
         cost = found.drafting * at.tokens_per_pass / at.speedup + 1 - found.drafting
         predicted[value] = Predicted(tokens, 1 / (share + (1 - share) * cost / tokens))
     return predicted
-
-
-def _faster(rows: Sequence[Row], lane: str, other: str) -> bool:
-    """Whether one lane is faster than another beyond the noise; without an interval, whether it is faster at all."""
-    ratio = summaries.ratio(rows, lane, over=other)
-    return metrics.differs(ratio.interval) if ratio.interval else ratio.speedup > 1
 
 
 def _at_temperature(question: Question, value: float) -> Question:

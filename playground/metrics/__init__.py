@@ -29,7 +29,7 @@ from playground.metrics.lane import (
     measure_rounds,
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
-from playground.metrics.pooled import Pooled, Resampled, Spread, Timed, differs, macro, pooled, spread
+from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.times import (
     UNSTEADY,
     Gaps,
@@ -51,12 +51,12 @@ __all__ = [
     "LawTest",
     "Metrics",
     "NearTie",
+    "Over",
     "Placed",
     "Pooled",
     "PositionAcceptance",
     "Ranks",
     "Repeated",
-    "Resampled",
     "Spread",
     "Timed",
     "acceptance_by_position",

@@ -190,8 +190,7 @@ def percentiles(values: Iterable[float | None]) -> Percentiles | None:
 @dataclass(frozen=True)
 class Gain:
     """A lane against the baseline at a level. `speedup`: the ratio of the pooled latency per token over the requests
-    that both answered as a whole; `interval`: its 95 % bootstrap interval over requests, None for too few (see
-    `pooled`)."""
+    that both answered as a whole; `interval`: its 95 % interval over requests, None for too few (see `pooled`)."""
 
     level: Level
     lane: str
@@ -222,7 +221,7 @@ def pays(gain: Gain) -> bool:
 
 
 def _timed(row: Answered) -> Timed:
-    return Timed(row.tokens, (row.latency_s,))
+    return Timed((row.tokens,), (row.latency_s,))
 
 
 def crossing(gains: Sequence[Gain]) -> float | None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
-RESAMPLES = 2000
+LEVEL = 0.95
 LEAST_PROMPTS = 8  # that an interval over prompts takes
-LEAST_FREEDOM = 4  # prompts × (runs - 1), that an interval over runs takes
+LEAST_FREEDOM = 2  # prompts × (runs - 1), that an interval over runs takes
 
 
 @dataclass(frozen=True)
@@ -32,37 +33,55 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True)
 class Timed:
-    """One prompt through one lane: the tokens it gave, and the seconds of each run."""
+    """One prompt through one lane: the tokens and the seconds of each run."""
 
-    tokens: int
+    tokens: tuple[int, ...]
     seconds: tuple[float, ...]
 
 
-Resampled = Literal["prompts", "runs"]
+Over = Literal["prompts", "runs"]
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """Prompts through two lanes, taken together. `speedup`: the ratio of the pooled time per token, so that long
-    answers count more; of several runs of a prompt the median time counts. `interval`: its 95 % bootstrap interval.
-    `over` says what was resampled: prompts (what other prompts of the kind would give) or, where they are too few, the
-    runs of each (what the same prompts would give again). Both None where there is too little of either."""
+    """Prompts through two lanes, taken together. `speedup`: the ratio of their times per token, all time over all
+    tokens, so that long answers count more. `interval`: its Student interval. `over` says what varies: prompts (what
+    other prompts of the kind would give) or, where they are too few, the runs of each (what the same prompts would give
+    again). Both None where there is too little of either."""
 
     speedup: float
     interval: tuple[float, float] | None = None
-    over: Resampled | None = None
+    over: Over | None = None
 
 
-def pooled(base: Sequence[Timed], other: Sequence[Timed]) -> Pooled:
-    """`base[i]` and `other[i]` are prompt i, with the same number of runs; run j of both belong together, and are drawn
-    together."""
-    prompts, runs = len(base), len(base[0].seconds)
-    overall = float(_ratio(_medians(base), _tokens(base), _medians(other), _tokens(other)))
+def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) -> Pooled:
+    """`base[i]` and `other[i]` are prompt i, with the same number of runs; run j of both belong together.
+
+    The interval is that of the logarithm of the ratio, which the delta method makes a mean: each part deviates from it
+    by its shares of the times and tokens of both lanes (Cochran 1977, 6.4).
+
+    Args:
+        comparisons: among how many this one is chosen or named; the interval holds for all of them together
+            (Bonferroni).
+    """
+    base_s, base_tokens, seconds, tokens = (
+        np.array(rows, dtype=float)
+        for lane in (base, other)
+        for rows in ([timed.seconds for timed in lane], [timed.tokens for timed in lane])
+    )
+    ratio = float(base_s.sum() / base_tokens.sum() / (seconds.sum() / tokens.sum()))
+    base_share, share = base_s / base_s.sum(), seconds / seconds.sum()  # of the time: (prompts, runs)
+    parts = base_share - base_tokens / base_tokens.sum() - share + tokens / tokens.sum()
+    prompts, runs = parts.shape
+    over: Over
     if prompts >= LEAST_PROMPTS:
-        return Pooled(overall, _interval(_by_prompts(base, other)), "prompts")
-    if prompts * (runs - 1) >= LEAST_FREEDOM:
-        return Pooled(overall, _interval(_by_runs(base, other)), "runs")
-    return Pooled(overall)
+        over, (error, freedom) = "prompts", _of_prompts(parts.sum(1), (base_share + share).sum(1) / 2)
+    elif prompts * (runs - 1) >= LEAST_FREEDOM:
+        over, (error, freedom) = "runs", _of_runs(parts, np.hypot(base_share.sum(1), share.sum(1)))
+    else:
+        return Pooled(ratio)
+    margin = error * float(stats.t.ppf(1 - (1 - LEVEL) / comparisons / 2, freedom))
+    return Pooled(ratio, (ratio * math.exp(-margin), ratio * math.exp(margin)), over)
 
 
 def macro(speedups: Sequence[float]) -> float:
@@ -75,37 +94,28 @@ def differs(interval: tuple[float, float] | None) -> bool:
     return interval is not None and not interval[0] <= 1 <= interval[1]
 
 
-def _by_prompts(base: Sequence[Timed], other: Sequence[Timed]) -> np.ndarray:
-    drawn = np.random.default_rng(0).integers(0, len(base), (RESAMPLES, len(base)))
-    return _ratio(*(column[drawn] for column in (_medians(base), _tokens(base), _medians(other), _tokens(other))))
+def _of_prompts(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """The standard error over prompts, and its degrees of freedom: Student's, n - 1, if all weigh the same. Prompts
+    that take longer decide more and pull the ratio towards themselves, so their parts count as larger (HC2), and there
+    are fewer degrees of freedom, by Satterthwaite's formula (Bell and McCaffrey 2002).
+
+    Args:
+        parts: (prompts,); their sum is 0.
+        weights: (prompts,); how much each decides; their sum is 1.
+    """
+    freedom = (weights**2).sum() ** 2 / (weights**4).sum() * (1 - 1 / len(parts))
+    return math.sqrt((parts**2 / (1 - weights)).sum()), max(1.0, float(freedom))
 
 
-def _by_runs(base: Sequence[Timed], other: Sequence[Timed]) -> np.ndarray:
-    """Draws one run fewer than there are, of each prompt: with few runs, drawing all would understate the variance by
-    (runs - 1) / runs (McCarthy and Snowden 1985)."""
-    runs = len(base[0].seconds)
-    drawn = np.random.default_rng(0).integers(0, runs, (RESAMPLES, len(base), runs - 1))
-    medians = (
-        np.median(np.take_along_axis(np.array([[timed.seconds for timed in lane]]), drawn, axis=2), axis=2)
-        for lane in (base, other)
-    )
-    base_s, seconds = medians
-    return _ratio(base_s, _tokens(base), seconds, _tokens(other))
+def _of_runs(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """The standard error over the runs of each prompt, and its degrees of freedom. What a run deviates from the mean of
+    its prompt, in proportion to the prompt's weight, is noise of the machine and taken to be alike for all prompts.
 
-
-def _ratio(base_s: np.ndarray, base_tokens: np.ndarray, seconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """The ratio of times per token, pooled over the last axis."""
-    return (base_s.sum(-1) / base_tokens.sum(-1)) / (seconds.sum(-1) / tokens.sum(-1))
-
-
-def _medians(lane: Sequence[Timed]) -> np.ndarray:
-    return np.median(np.array([timed.seconds for timed in lane], dtype=float), axis=1)
-
-
-def _tokens(lane: Sequence[Timed]) -> np.ndarray:
-    return np.array([timed.tokens for timed in lane], dtype=float)
-
-
-def _interval(ratios: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return float(low), float(high)
+    Args:
+        parts: (prompts, runs).
+        weights: (prompts,).
+    """
+    prompts, runs = parts.shape
+    freedom = prompts * (runs - 1)
+    noise = (parts - parts.mean(1, keepdims=True)) * runs / weights[:, None]
+    return math.sqrt((noise**2).sum() / freedom * (weights**2).sum() / runs), freedom

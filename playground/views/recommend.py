@@ -34,7 +34,7 @@ def reasons(result: Recommendation) -> list[str]:
         f"Screened: {count(len(screened.lanes), 'drafter')} over {count(len(screened.prompts), 'prompt')}. "
         f"Refined: {count(len(refined.lanes), 'setting')} of the fastest.",
         f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
-        "was seen.",
+        f"was seen, by intervals that hold for all {len(refined.lanes)} together; the table has those of each alone.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
     ]
     return [*said, *left_out(screened.failures + confirmed.failures)]

@@ -15,7 +15,7 @@ from playground.results import LoadResult, LosslessResult, Recommendation, Resul
 from playground.trace import Comparison, Trace
 from playground.views import lossless
 
-LEFT_OUT = ("runs_s", "positions", "interval")
+LEFT_OUT = ("runs_s", "runs_tokens", "positions", "interval")
 
 
 def build(result: Result | Comparison) -> str:

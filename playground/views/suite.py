@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground import metrics
+from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Interval, Row, SuiteResult, Summary
 from playground.views.report import count
 
@@ -43,15 +44,24 @@ def setting(result: SuiteResult, swept: str = "") -> str:
         if name in where.versions
     )
     known = ", ".join(str(fact) for fact in (where.device_name, where.device, where.dtype) if fact)
-    runs = f"the {result.counted} of {result.runs} runs; " if result.runs > 1 else ""
+    counted = "all" if result.counted == "all" else f"the {result.counted}"
+    runs = f"{counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
     temperature = "as swept" if swept == "temperature" else f"{asked.temperature:g}"
-    over = next((summary.over for summary in result.summaries if summary.over), "prompts")
     return (
         f"{known}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
         f"temperature {temperature}; {runs}median: over prompts (quartiles); macro: geometric mean over "
-        f"prompts; pooled: all prompts together (95 % bootstrap interval over {over})"
+        f"prompts; pooled: all tokens over all time{_intervals(result)}"
     )
+
+
+def _intervals(result: SuiteResult) -> str:
+    """What the intervals of `by_category` are over."""
+    over = {summary.over for summary in result.summaries if summary.over}
+    if not over:
+        return ""
+    where = f"prompts where a row has {LEAST_PROMPTS} or more, else over runs" if len(over) > 1 else over.pop()
+    return f" (95 % interval over {where})"
 
 
 def by_category(result: SuiteResult) -> Table:
@@ -142,7 +152,7 @@ def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
         row.lane,
         _ms(row.ttft_s),
         _seconds(row.seconds),
-        _number(row.tokens / row.seconds, 1),
+        _number(row.tokens_per_s, 1),
         _ms(row.p50_s),
         _ms(row.p95_s),
         _number(metrics.mean_accepted_length(row.tokens, row.passes), 2),

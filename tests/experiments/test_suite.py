@@ -20,7 +20,7 @@ from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Failure, Row
-from playground.views.suite import by_prompt, findings, table
+from playground.views.suite import by_prompt, findings, setting, table
 
 GREEDY = {"max_new_tokens": 12}
 RESULTS = Path(__file__).parents[2] / "assets" / "results"
@@ -189,12 +189,50 @@ def test_a_run_that_gives_other_tokens_is_reported_though_another_counts(tiny_fo
     assert [(row.seconds, row.identical) for row in result.rows] == [(4.0, True), (2.5, False)]
 
 
-def test_of_several_runs_of_a_prompt_the_median_counts(tiny_folder, tmp_path, monkeypatch):
+def test_of_several_runs_of_a_prompt_all_count(tiny_folder, tmp_path, monkeypatch):
     result = timed_run(tiny_folder, tmp_path, monkeypatch, [6.0, 4.0, 5.0], [2.0, 2.5, 8.0], 3)
-    assert [row.seconds for row in result.rows] == [5.0, 2.5]
-    assert result.rows[1].speedup == 2.0
+    assert [row.seconds for row in result.rows] == [5.0, 2.5], "a median answer takes as long"
+    assert result.rows[1].speedup == pytest.approx(15 / 12.5)
     assert result.rows[1].runs_s == (2.0, 2.5, 8.0)
-    assert "the median of 3 runs" in table(result)
+    assert "all of 3 runs" in table(result)
+
+
+def test_runs_of_other_lengths_are_all_tokens_over_all_time(tiny_folder, tmp_path, monkeypatch):
+    """A run that ends early takes less time: its tokens must not be divided by the time of another."""
+    plain, assisted = [4.0, 4.0, 4.0], [1.0, 5.0, 5.0]
+    result = timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, 3, cut_short=[1.0])
+    tokens = {row.lane: row.runs_tokens for row in result.rows}
+    assert len({*tokens["ngram 2"]}) == 2
+    expected = (sum(tokens["ngram 2"]) / 11) / (sum(tokens[STANDARD]) / 12)
+    assert result.rows[1].speedup == result.of("ngram 2").overall == pytest.approx(expected)
+    speeds = {name: result.of(name).tokens_per_s for name in (STANDARD, "ngram 2")}
+    assert speeds["ngram 2"] / speeds[STANDARD] == pytest.approx(expected)
+    assert by_prompt(result).rows[1][5] == f"{result.rows[1].tokens_per_s:.1f}"
+
+
+def test_a_category_that_is_named_all_is_one_of_them():
+    rows = [row(0, STANDARD, 2.0, category="all"), row(0, "x 5", 1.0, category="all")]
+    rows += [row(1, STANDARD, 2.0), row(1, "x 5", 2.0)]
+    found = {s.category: (s.prompts, s.overall) for s in summarise(rows) if s.lane == "x 5"}
+    assert found == {"all (category)": (1, 2.0), "qa": (1, 1.0), "all": (2, pytest.approx(4 / 3))}
+
+
+def test_the_caption_says_what_the_intervals_are_over(tiny_folder, tmp_path):
+    def caption(*categories):
+        runs = 2
+        rows = [
+            replace(row(i, lane, s, category=category), runs_s=(s, s), runs_tokens=(10, 10))
+            for i, category in enumerate(categories)
+            for lane, s in ((STANDARD, 2.0), ("x 5", 1.0))
+        ]
+        asked = [Question("qa", Request("waves", max_new_tokens=2))]
+        result = run(custom_pair(str(tiny_folder), None), [assisted_lane(custom_pair("t", None), "ngram", 5)], asked)
+        return setting(replace(result, runs=runs, rows=tuple(rows), summaries=tuple(summarise(rows))))
+
+    assert "(95 % interval over prompts)" in caption(*["qa"] * 8)
+    assert "(95 % interval over runs)" in caption(*["qa"] * 5)
+    assert "over prompts where a row has 8 or more, else over runs" in caption(*["qa"] * 5, *["rag"] * 4)
+    assert "interval" not in caption("qa")
 
 
 def test_few_prompts_have_an_interval_over_their_runs_and_one_that_spans_1_is_no_difference():
