@@ -8,10 +8,13 @@ everywhere. Plotly reads tags in any text, and a trace may come from anywhere, s
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from scipy import stats
 
 from playground import metrics, theory
 from playground.trace import Comparison, Trace
@@ -76,7 +79,8 @@ def race(comparison: Comparison) -> go.Figure:
 
 def acceptance(trace: Trace) -> go.Figure:
     """Acceptance by position in the draft, conditional and unconditional."""
-    figure = blank("Acceptance by position", "draft tokens of the assisted lane", "position in the draft", "% accepted")
+    subtitle = "draft tokens of the assisted lane, with 95 % intervals"
+    figure = blank("Acceptance by position", subtitle, "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
     if not positions:
         return empty(figure, "Nothing was drafted.")
@@ -87,6 +91,7 @@ def acceptance(trace: Trace) -> go.Figure:
         figure.add_bar(
             x=[p.position for p in positions],
             y=[100 * p.accepted / total if total else None for p, total in zip(positions, totals, strict=True)],
+            error_y=_wilson([p.accepted for p in positions], totals),
             name=name,
             marker={"color": ASSISTED, "opacity": opacity, "pattern": {"shape": shape, "size": 5}},
             customdata=[[p.accepted, total] for p, total in zip(positions, totals, strict=True)],
@@ -100,6 +105,25 @@ def acceptance(trace: Trace) -> go.Figure:
     figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.06)
     figure.update_layout(meta=" ".join(["Draft tokens accepted by position in the draft.", *lines]))
     return figure.update_yaxes(range=[0, 100]).update_xaxes(dtick=1 if len(positions) <= 16 else None)
+
+
+def _wilson(accepted: Sequence[int], totals: Sequence[int]) -> dict[str, Any]:
+    """Wilson's 95 % intervals as error bars, in percent: long where few drafts were as long."""
+    found = [
+        stats.binomtest(k, n).proportion_ci(method="wilson") if n else None
+        for k, n in zip(accepted, totals, strict=True)
+    ]
+    shares = [k / n if n else 0.0 for k, n in zip(accepted, totals, strict=True)]
+    # As numpy's: Plotly takes None for an interval without width.
+    return {
+        "array": np.array([100 * (it.high - share) if it else np.nan for it, share in zip(found, shares, strict=True)]),
+        "arrayminus": np.array(
+            [100 * (share - it.low) if it else np.nan for it, share in zip(found, shares, strict=True)]
+        ),
+        "color": INK,
+        "thickness": 1,
+        "width": 2,
+    }
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isclose, log
 
 from playground import metrics
+from playground.metrics import PositionAcceptance
 from playground.results import Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
 from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio, setting
@@ -49,12 +50,16 @@ def by_position(result: SweepResult) -> Table:
     rows = []
     for point in result.points:
         at = {p.position: p for p in point.overall.positions} if point.overall else {}
-        cells = [
-            f"{at[i].accepted / at[i].reached:.0%}" if i in at and at[i].reached else "" for i in range(1, depth + 1)
-        ]
-        rows.append((f"{point.value:g}", *cells))
+        rows.append((f"{point.value:g}", *(_share(at[i]) if i in at else "" for i in range(1, depth + 1))))
     columns = (NAMES[result.axis], *map(str, range(1, depth + 1)))
     return Table("Acceptance by position in the draft, if reached", columns, tuple(rows), numbers=depth)
+
+
+def _share(found: PositionAcceptance) -> str:
+    """Of few drafts the counts, since 1 of 1 is no 100 %."""
+    if found.reached < ENOUGH:
+        return f"{found.accepted} of {found.reached}" if found.reached else ""
+    return f"{found.accepted / found.reached:.0%}"
 
 
 def by_category(result: SweepResult) -> Table:

@@ -49,6 +49,9 @@ def test_acceptance_is_given_once_reached_and_of_all_drafts(comparison):
     assert reached.y == pytest.approx((100 * 2 / 3, 100))
     assert all_drafts.y == pytest.approx((100 * 2 / 3, 50))
     assert [list(n) for n in reached.customdata] == [[2, 3], [1, 1]]
+    below = reached.error_y.arrayminus
+    assert 100 - below[1] == pytest.approx(20.7, abs=0.1), "one of one is somewhere from a fifth to all"
+    assert reached.error_y.array[1] == pytest.approx(0)
 
 
 def test_a_lane_that_drafted_nothing_says_so(comparison):
