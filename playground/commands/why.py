@@ -59,10 +59,10 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         raise PlaygroundError(f"{other.lane.name} has too few rounds with a draft to explain.")
     lines = [other.lane.name, why.paragraph(comparison, other)]
     result: dict = {"lane": other.lane.name, "attribution": asdict(found)}
-    if options.published:
-        beside = theory.published(found, options.published, options.published_length)
+    if options.published and (decoding := theory.decoding(comparison.standard, other)):
+        beside = theory.published(decoding, options.published, options.published_length)
         result["published"] = asdict(beside)
-        lines.append(why.against(found, beside))
+        lines.append(why.against(decoding, beside))
     if whatif := theory.what_if(comparison.standard, other):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif)]

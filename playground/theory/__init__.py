@@ -6,18 +6,30 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 
 from __future__ import annotations
 
-from playground.theory.attribution import Against, Attribution, attribute, published
+from playground.theory.attribution import Against, Attribution, Decoding, attribute, decoding, published
 from playground.theory.batch import BatchPoint, batches_of, by_batch
 from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
 from playground.theory.limits import bandwidth_limit, limit_of
 from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs
-from playground.theory.queueing import LoadPoint, Service, loads_of, rates, services, under_load
+from playground.theory.queueing import (
+    Band,
+    LoadPoint,
+    Service,
+    crossing,
+    loads_of,
+    rates,
+    seconds,
+    services,
+    under_load,
+)
 
 __all__ = [
     "Against",
     "Attribution",
+    "Band",
     "BatchPoint",
+    "Decoding",
     "LoadPoint",
     "Prediction",
     "Service",
@@ -27,6 +39,8 @@ __all__ = [
     "batches_of",
     "best_lookahead",
     "by_batch",
+    "crossing",
+    "decoding",
     "expected_tokens",
     "expected_tokens_by_position",
     "joules_per_token",
@@ -36,6 +50,7 @@ __all__ = [
     "price_per_million",
     "published",
     "rates",
+    "seconds",
     "services",
     "speedup",
     "under_load",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from playground.theory.attribution import attribute
+from playground.theory.attribution import decoding
 from playground.trace import PassTime, Trace
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -30,11 +30,11 @@ class BatchPoint:
 
 def batches_of(baseline: Trace, other: Trace) -> list[BatchPoint]:
     """Of a finished run, from its own acceptance, drafting and measured passes; empty where those are unknown."""
-    found, times = attribute(baseline, other), other.environment.pass_times
+    found, times = decoding(baseline, other), other.environment.pass_times
     if found is None or not found.split or len(times) < 2:
         return []
     used = sum(len(round_.drafted) for round_ in other.rounds[1:]) / (len(other.rounds) - 1)
-    return by_batch(times, found.all_rounds, used, found.draft / used)
+    return by_batch(times, found.tokens_per_pass, used, found.draft / used)
 
 
 def pass_seconds(times: Sequence[PassTime]) -> Callable[[float], float]:

@@ -1,24 +1,30 @@
 """A simulated service under load: Poisson arrivals, several replicas, each decoding all its requests in one batch.
 
-A prediction. It knows the cost of a pass by its width and how many tokens a round gives, and nothing of memory limits,
-scheduling of prefills or the network.
+A prediction. It knows the cost of a pass by its width and how many tokens a round gives, and nothing of memory limits
+or the network. One request is prefilled between two rounds, as servers that interleave prefills do. Where closed forms
+exist (M/D/1, processor sharing, a server without end), the simulation gives what they do.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from playground import metrics
-from playground.theory.attribution import attribute
+from playground.theory.attribution import decoding
 from playground.theory.batch import pass_seconds
 from playground.trace import Trace
 
-REQUESTS, WARM = 400, 100  # simulated at each rate; the first of them find an empty service and are not counted
+REQUESTS, WARM = 300, 100  # of a simulation; the first of them find an empty service and are not counted
+SEEDS = 5  # simulations at each rate
 
 
 @dataclass(frozen=True)
@@ -26,34 +32,47 @@ class Service:
     """How one replica decodes.
 
     `round_s`: seconds of a round by the number of requests in the batch. `tokens`: what a round gives a request; one of
-    them is chosen at random each time. `prefill_s`: seconds before a request's first round.
+    them is chosen at random each time. `prefill_s`: seconds of a request's first round. `first`: the tokens that it
+    gives.
     """
 
     round_s: Callable[[float], float]
     tokens: Sequence[int]
     prefill_s: float
+    first: int = 1
+
+
+@dataclass(frozen=True)
+class Band:
+    """A mean over simulations, and its 95 % interval over their seeds (Student's)."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """At a rate of requests per second over all replicas: the mean and 95th percentile of seconds from arrival to the
-    last token, of each way of decoding. `pays`: speculation has the lower mean."""
+    """At a rate of requests per second over all replicas: the mean seconds from arrival to the last token, and the 95th
+    percentile, of each way of decoding. `ratio`: standard over assisted, of the same arrivals."""
 
     rate: float
-    standard_s: float
-    assisted_s: float
+    standard: Band
+    assisted: Band
     standard_p95_s: float
     assisted_p95_s: float
+    ratio: Band
 
     @property
     def pays(self) -> bool:
-        return self.assisted_s < self.standard_s
+        """Whether speculation has the lower mean."""
+        return self.ratio.mean > 1
 
 
 def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
     """Standard and assisted decoding as one replica each, from a finished run; None without measured pass times of two
     widths, drafts, or the split of rounds."""
-    found, times = attribute(baseline, other), other.environment.pass_times
+    found, times = decoding(baseline, other), other.environment.pass_times
     if found is None or not found.split or len(times) < 2:
         return None
     base, ours = metrics.compared_rounds(baseline, other)
@@ -63,11 +82,12 @@ def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
     growth = lambda tokens: cost(tokens) / cost(1)  # noqa: E731
     # The run's own rounds fix the level at a batch of 1, the measured pass times how it grows with the batch.
     verify_s = plain_s * (1 + found.verify + found.other) / growth(width)
-    standard = Service(lambda batch: plain_s * growth(batch), [1], base[0].end_s)
+    standard = Service(lambda batch: plain_s * growth(batch), [1], base[0].end_s, len(base[0].tokens))
     assisted = Service(
         lambda batch: verify_s * growth(batch * width) + plain_s * found.draft * growth(batch),
         [len(round_.tokens) for round_ in ours[1:]],
         ours[0].end_s,
+        len(ours[0].tokens),
     )
     return standard, assisted
 
@@ -86,39 +106,67 @@ def rates(standard: Service, length: int) -> list[float]:
 
 
 def under_load(
-    standard: Service, assisted: Service, rates: Sequence[float], length: int, replicas: int = 1, seed: int = 0
+    standard: Service, assisted: Service, rates: Sequence[float], length: int, replicas: int = 1, seeds: int = SEEDS
 ) -> list[LoadPoint]:
-    """The same arrivals through both. `length`: tokens of an answer."""
+    """The same arrivals through both, at each rate `seeds` times. `length`: tokens of an answer."""
     points = []
     for rate in rates:
-        mean = {}
-        for name, service in (("standard", standard), ("assisted", assisted)):
-            waits = _waits(service, rate / replicas, length, random.Random(seed))
-            mean[name] = float(np.mean(waits)), float(np.percentile(waits, 95))
-        (plain, plain_p95), (ours, ours_p95) = mean["standard"], mean["assisted"]
-        points.append(LoadPoint(rate, plain, ours, plain_p95, ours_p95))
+        waits = [
+            [seconds(service, rate / replicas, length, random.Random(seed)) for seed in range(seeds)]
+            for service in (standard, assisted)
+        ]
+        means = np.mean(waits, axis=2)  # (ways, seeds)
+        plain_p95, ours_p95 = map(float, np.percentile(waits, 95, axis=2).mean(axis=1))
+        plain, ours, ratio = _band(means[0]), _band(means[1]), _band(means[0] / means[1])
+        points.append(LoadPoint(rate, plain, ours, plain_p95, ours_p95, ratio))
     return points
 
 
-def _waits(service: Service, rate: float, length: int, rng: random.Random) -> list[float]:
+def crossing(points: Sequence[LoadPoint]) -> float | None:
+    """The rate at which speculation stops paying: where the ratio falls through 1, on a line between the two rates
+    around it, both logarithmic, as the chart draws them. None if it does not."""
+    for a, b in itertools.pairwise(points):
+        if a.pays and not b.pays:
+            high, low = math.log(a.ratio.mean), math.log(b.ratio.mean)
+            return a.rate * (b.rate / a.rate) ** (high / (high - low))
+    return None
+
+
+def seconds(service: Service, rate: float, length: int, rng: random.Random) -> list[float]:
     """Of one replica, at which arrivals that are spread evenly over all of them are Poisson, too: the seconds from
     arrival to the last token of each request, in the order in which they came."""
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(REQUESTS)]).tolist()
+    waiting = deque(range(REQUESTS))
     left: dict[int, int] = {}  # tokens that each request in the batch still needs
     ended = [0.0] * REQUESTS
     round_s = functools.cache(service.round_s)
-    now, came = 0.0, 0
-    while came < REQUESTS or left:
+    now = 0.0
+
+    while waiting or left:
         if not left:
-            now = max(now, arrivals[came])
-        while came < REQUESTS and arrivals[came] <= now:
-            left[came] = length
+            now = max(now, arrivals[waiting[0]])
+        if waiting and arrivals[waiting[0]] <= now:
+            request = waiting.popleft()
             now += service.prefill_s  # the others wait for it
-            came += 1
-        now += round_s(len(left))
-        for request in list(left):
-            left[request] -= rng.choice(service.tokens)
+            left[request] = length - service.first
             if left[request] <= 0:
                 del left[request]
                 ended[request] = now
+        if left:
+            now += round_s(len(left))
+            given = rng.choices(service.tokens, k=len(left))
+            left = {request: needs - tokens for (request, needs), tokens in zip(left.items(), given, strict=True)}
+            if min(left.values()) <= 0:
+                for request in [request for request, needs in left.items() if needs <= 0]:
+                    del left[request]
+                    ended[request] = now
     return [end - arrival for end, arrival in zip(ended, arrivals, strict=True)][WARM:]
+
+
+def _band(values: np.ndarray) -> Band:
+    """Over seeds."""
+    mean = float(values.mean())
+    if len(values) < 2 or not values.std():
+        return Band(mean, mean, mean)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
+    return Band(mean, float(low), float(high))

@@ -24,8 +24,8 @@ PREDICTED = (
     "verify pass of a batch is as many times wider as the batch has sequences."
 )
 SIMULATED = (
-    "Under load, simulated: Poisson arrivals at one replica that decodes all its requests in one batch. Memory limits, "
-    "scheduling and the network are not in it."
+    "Under load, simulated: Poisson arrivals at one replica that decodes all its requests in one batch, and prefills "
+    "one more between two rounds. Memory limits and the network are not in it."
 )
 
 

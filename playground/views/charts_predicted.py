@@ -30,24 +30,33 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
 
 
 def load(points: Sequence[LoadPoint]) -> go.Figure:
-    """The mean time of an answer by the rate of requests, of both ways of decoding. No points: not simulated yet."""
-    figure = charts.blank("Load, simulated", "mean time of an answer, logarithmic", "requests/s", "seconds")
+    """The mean time of an answer by the rate of requests, of both ways of decoding, with its interval over the seeds of
+    the simulation. No points: not simulated yet."""
+    subtitle = "mean time of an answer with its 95 % interval, logarithmic"
+    figure = charts.blank("Load, simulated", subtitle, "requests/s", "seconds")
     if not points:
         return charts.empty(figure, "Simulating …")
     rates = [point.rate for point in points]
-    for name, seconds, color in (
-        ("standard", [point.standard_s for point in points], STANDARD),
-        ("assisted", [point.assisted_s for point in points], ASSISTED),
+    for name, bands, color in (
+        ("standard", [point.standard for point in points], STANDARD),
+        ("assisted", [point.assisted for point in points], ASSISTED),
     ):
         figure.add_scatter(
             x=rates,
-            y=seconds,
+            y=[it.mean for it in bands],
+            error_y={
+                "array": [it.high - it.mean for it in bands],
+                "arrayminus": [it.mean - it.low for it in bands],
+                "color": color,
+                "thickness": 1.2,
+                "width": 3,
+            },
             name=name,
             mode="lines+markers",
             line={"color": color, "width": 2, "dash": "dash"},
             hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
         )
-    told = [f"{it.rate:.2g}/s: {it.standard_s:.1f} and {it.assisted_s:.1f} s." for it in points]
+    told = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]
     figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *told]))
     ticks = {"type": "log", "dtick": "D2", "tickformat": "~g"}
     return figure.update_xaxes(**ticks).update_yaxes(**ticks)

@@ -9,7 +9,8 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
-from playground.theory import Against, Attribution, BatchPoint, LoadPoint, WhatIf
+from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, LoadPoint, WhatIf
+from playground.theory.queueing import SEEDS
 from playground.trace import Comparison, Trace
 from playground.views import charts
 
@@ -28,7 +29,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         "speed-up",
     )
     figure.add_waterfall(
-        x=[*labels, "measured"],
+        x=[*labels, "first run" if comparison.repeats else "measured"],
         y=changes,
         measure=["absolute", *["relative"] * (len(values) - 1), "total"],
         text=[f"{values[0]:.2f}", *(f"{change:+.2f}" for change in changes[1:-1]), f"{values[-1]:.2f}×"],
@@ -60,14 +61,20 @@ def paragraph(comparison: Comparison, other: Trace) -> str:
     found = theory.attribute(comparison.standard, other)
     if found is None:
         return ""
-    idle = f", {found.all_rounds:.2f} with the {found.idle:.0%} of rounds that drafted nothing" if found.idle else ""
+    idle = (
+        f"{found.ideal:.2f} tokens where something was drafted, {found.all_rounds:.2f} with the {found.idle:.0%} of "
+        "rounds that drafted nothing"
+    )
+    gave = idle if found.idle else f"{found.all_rounds:.2f} tokens"
     sentences = [
-        f"A verify pass gave {found.ideal:.2f} tokens{idle}: the speed-up if a round cost one plain pass.",
+        f"A pass gave {gave}: the speed-up if a round cost one plain pass.",
         _cost(found),
-        f"That leaves {found.decoding:.2f}x while decoding, and {found.measured:.2f}x with the prefill of both lanes.",
+        f"{found.all_rounds:.2f} ÷ {found.cost:.2f} is the speed-up of {found.measured:.2f}x.",
     ]
-    if found.split and found.decoding < found.all_rounds:
-        sentences.append(f"What costs most is {_largest(found)}.")
+    if largest := _largest(found):
+        sentences.append(f"What costs most is {largest}.")
+    if repeats := metrics.repeated(comparison, other):
+        sentences.append(f"All this is of the first run; the median of {repeats.runs} runs is {repeats.median:.2f}x.")
     return " ".join(sentences)
 
 
@@ -75,33 +82,50 @@ def _cost(found: Attribution) -> str:
     if not found.split:
         return f"A round cost {found.cost:.2f} plain passes; the server does not report how it is split."
     return (
-        f"A round cost {found.cost:.2f} plain passes: 1, {found.verify:+.2f} because a verify pass is wider, "
-        f"{found.draft:+.2f} for drafting and {found.other:+.2f} for the rest of the loop."
+        f"A round cost {found.cost:.2f} plain passes: 1, {_wider(found)}, {found.draft:+.2f} for drafting, "
+        f"{found.other:+.2f} for the rest of the loop and {found.prefill:+.2f} for the prefill, shared by fewer rounds."
     )
 
 
+def _wider(found: Attribution) -> str:
+    """What verifying several tokens cost, where it is more than noise. A wider pass does not take less."""
+    if _seen(found):
+        return f"{found.verify:+.2f} because a verify pass is wider"
+    if found.wider and found.wider[1] < 0:
+        return f"{found.verify:+.2f} because the machine was faster in this lane (a wider pass does not take less)"
+    return f"{found.verify:+.2f} for verify passes, within the noise of the timing"
+
+
+def _seen(found: Attribution) -> bool:
+    return found.wider is not None and found.wider[0] > 0
+
+
 def _largest(found: Attribution) -> str:
+    """The step that takes most, of those that are more than noise; "" where there is none, or it is not reported."""
     drops = {
         "rounds without a draft": found.ideal - found.all_rounds,
-        "verifying several tokens in one pass": found.all_rounds - found.verified,
         "drafting": found.verified - found.drafted,
         "the work between passes": found.drafted - found.decoding,
+        "the prefill": found.decoding - found.measured,
     }
-    return max(drops, key=drops.__getitem__)
+    if _seen(found):
+        drops["verifying several tokens in one pass"] = found.all_rounds - found.verified
+    largest = max(drops, key=drops.__getitem__)
+    return largest if found.split and drops[largest] > 0 else ""
 
 
-def against(found: Attribution, other: Against) -> str:
+def against(found: Decoding, other: Against) -> str:
     """A measured speed-up beside a published one."""
-    text = f"Published: {other.published:.2f}x; measured here: {found.decoding:.2f}x while decoding."
+    text = f"Published: {other.published:.2f}x; measured here, prefill left out: {found.speedup:.2f}x."
     shares = (
         f"Of what a round costs here beyond a plain pass, drafting is {other.draft_share:.0%}, wider verify passes "
         f"{other.verify_share:.0%} and the rest of the loop {other.other_share:.0%}."
     )
     if other.acceptance is None or other.cost is None:
-        needed = found.all_rounds / other.published
+        needed = found.tokens_per_pass / other.published
         return (
-            f"{text} With your {found.all_rounds:.2f} tokens per pass, {other.published:.2f}x would take rounds that "
-            f"cost {needed:.2f} plain passes; yours cost {found.cost:.2f}. {shares}"
+            f"{text} With your {found.tokens_per_pass:.2f} tokens per pass, {other.published:.2f}x would take rounds "
+            f"that cost {needed:.2f} plain passes; yours cost {found.cost:.2f}. {shares}"
         )
     return (
         f"{text} Tokens per pass explain a factor of {other.acceptance:.2f} (acceptance: the drafter, the prompts, the "
@@ -113,7 +137,7 @@ def lookahead(found: WhatIf, other: Trace) -> str:
     """What another lookahead would have given, and whether the model can be trusted with this run."""
     best, at = found.best, other.lane.lookahead
     which = "no drafting" if best.lookahead == 0 else f"a lookahead of {best.lookahead}"
-    text = f"Predicted best: {which}, about {best.speedup:.1f}x while decoding."
+    text = f"Another lookahead, prefill left out of all figures: predicted best is {which}, about {best.speedup:.1f}x."
     model = f"For the run's own drafts ({found.used:.1f} tokens) the model says {found.predicted:.2f}x, measured is "
     text = f"{text} {model}{found.measured:.2f}x."
     if found.agrees:
@@ -145,24 +169,34 @@ def batches(points: Sequence[BatchPoint]) -> str:
 
 
 def batch_end(points: Sequence[BatchPoint]) -> str:
-    """The batch size at which speculation stops paying."""
-    stops = next((it.batch for it in points if it.speedup < 1), None)
-    return f"It stops paying at a batch of {stops}." if stops else "It pays at every batch size shown."
+    """The batch sizes between which speculation stops paying."""
+    stops = next((i for i, it in enumerate(points) if it.speedup < 1), None)
+    if stops is None:
+        return "It pays at every batch size shown."
+    if not stops:
+        return "It pays at no batch size."
+    return f"It stops paying between a batch of {points[stops - 1].batch} and one of {points[stops].batch}."
 
 
 def load(points: Sequence[LoadPoint]) -> str:
     """Simulated times under load, for a terminal, and where speculation stops paying."""
-    line = ", ".join(f"{it.rate:.2g}/s: {it.standard_s:.1f} and {it.assisted_s:.1f} s" for it in points)
+    line = ", ".join(f"{it.rate:.2g}/s: {band(it.standard)} and {band(it.assisted)} s" for it in points)
     return (
-        f"Simulated load (Poisson arrivals, one replica), mean time of an answer, standard and assisted: {line}. "
-        f"{load_end(points)}"
+        "Simulated load (Poisson arrivals, one replica), mean time of an answer with its 95 % interval over "
+        f"{SEEDS} simulations, standard and assisted: {line}. {load_end(points)}"
     )
 
 
 def load_end(points: Sequence[LoadPoint]) -> str:
-    """The load at which speculation stops paying."""
-    stops = next((it.rate for it in points if not it.pays), None)
-    return f"Speculation stops paying at {stops:.2g} requests/s." if stops else "Speculation pays at every rate shown."
+    """The load at which speculation stops paying: where the lines of the chart cross."""
+    if at := theory.crossing(points):
+        return f"Speculation stops paying at about {at:.2g} requests/s."
+    return "Speculation pays at every rate shown." if points[0].pays else "Speculation pays at none of these rates."
+
+
+def band(found: Band) -> str:
+    """A mean with its interval, such as "1.2 (1.0 to 1.4)"."""
+    return f"{found.mean:.1f} ({found.low:.1f} to {found.high:.1f})"
 
 
 def limit(trace: Trace) -> str:
