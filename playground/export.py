@@ -115,6 +115,14 @@ def _read_lane(data: Any, where: str) -> Trace:
         all(time.seconds > 0 for time in trace.environment.pass_times),
         f"{where}.environment.pass_times has a pass that took no time.",
     )
+    held = trace.memory
+    sizes = [held.target_weights, held.target_cache, held.drafter_weights, held.drafter_cache] if held else [0]
+    check(min(sizes) >= 0, f"{where}.memory has a negative size.")
+    if held and held.experts:
+        check(
+            1 <= held.experts.per_token <= held.experts.count and 0 <= held.experts.weights < held.target_weights,
+            f"{where}.memory.experts are not experts of the target.",
+        )
     numbers = [*times, *durations, *(time.seconds for time in trace.environment.pass_times)]
     check(max(numbers) < MOST_SECONDS, f"{where} has a time of over 1e15 seconds.")
     ids = [*(trace.prompt_ids or ()), *(t.id or 0 for r in trace.rounds for t in (*r.drafted, *r.tokens))]

@@ -155,14 +155,25 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """The routed experts of a mixture: each of its layers has `count`, of which a token passes through `per_token`.
+    `weights`: bytes of all of them, in all layers; shared experts are not among them."""
+
+    count: int
+    per_token: int
+    weights: int
+
+
+@dataclass(frozen=True)
 class Memory:
     """Bytes that a lane held on the device when it ended. Weights that drafter and target share count as the target's;
-    a pass's activations and a lookup's index are not counted."""
+    a pass's activations and a lookup's index are not counted. `experts`: those of the target, if it is a mixture."""
 
     target_weights: int
     target_cache: int
     drafter_weights: int
     drafter_cache: int
+    experts: Experts | None = None
 
     @property
     def total(self) -> int:

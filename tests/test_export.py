@@ -16,7 +16,7 @@ from playground import metrics
 from playground.errors import PlaygroundError
 from playground.export import from_json, load, to_json
 from playground.lane import Lane, Request
-from playground.trace import Comparison, DraftToken, Environment, Memory, PassTime, Round, TargetToken
+from playground.trace import Comparison, DraftToken, Environment, Experts, Memory, PassTime, Round, TargetToken
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace, tree_round
 
 FILES = Path(__file__).parent / "files"
@@ -108,8 +108,14 @@ def test_lanes_of_one_name_in_a_file_of_schema_1_are_told_apart():
 
 
 def test_what_a_lane_held_in_memory_survives():
-    lanes = tuple(dataclasses.replace(lane, memory=Memory(4, 3, 2, 1)) for lane in COMPARISON.lanes)
-    assert load(json.dumps(to_json(Comparison(lanes)))) == Comparison(lanes)
+    def held(memory):
+        return Comparison(tuple(dataclasses.replace(lane, memory=memory) for lane in COMPARISON.lanes))
+
+    for memory in (Memory(4, 3, 2, 1), Memory(4, 3, 2, 1, Experts(8, 2, 3))):
+        assert load(json.dumps(to_json(held(memory)))) == held(memory)
+    for memory in (Memory(-4, 3, 2, 1), *(Memory(4, 3, 2, 1, Experts(*e)) for e in [(0, 0, 1), (2, 3, 1), (2, 1, 9)])):
+        with pytest.raises(PlaygroundError, match="memory"):
+            load(json.dumps(to_json(held(memory))))
 
 
 def test_what_passes_take_survives_and_a_pass_takes_time():

@@ -34,7 +34,7 @@ from playground.lane import Lane, Request
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name, ran_out_of_memory
-from playground.models.footprint import weights_bytes
+from playground.models.footprint import experts, weights_bytes
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
 from playground.models.store import LoadedPair
@@ -191,6 +191,7 @@ class LocalRun:
             target_cache=self._target.cache_bytes,
             drafter_weights=weights_bytes(drafting.module, beside=target) if drafting else 0,
             drafter_cache=self._drafter.cache_bytes,
+            experts=experts(target),
         )
 
     def joules(self) -> float | None:

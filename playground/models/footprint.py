@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
-from transformers import Cache
+from transformers import Cache, PreTrainedModel
 
 from playground.models.cpu.packed import PackedLinear
+from playground.trace import Experts
 
 
 def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
     """Bytes of a model's weights. Memory shared with the model `beside` is left out; nothing is counted twice."""
     shared = set() if beside is None else _held(beside).keys()
     return sum(size for at, size in _held(model).items() if at not in shared)
+
+
+def experts(model: PreTrainedModel) -> Experts | None:
+    """The routed experts of a model, which transformers keeps stacked in a module a layer; None if it has none."""
+    layers = [
+        module
+        for name, module in model.named_modules()
+        if name.endswith(".experts") and any(True for _ in module.parameters(recurse=False))
+    ]
+    config = model.config.get_text_config()
+    per_token = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None)
+    if not layers or not isinstance(per_token, int):
+        return None
+    count = len(next(layers[0].parameters()))
+    return Experts(count, per_token, sum(map(weights_bytes, layers)))
 
 
 def cache_bytes(cache: Cache) -> int:

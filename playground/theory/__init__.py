@@ -10,7 +10,7 @@ from playground.theory.attribution import Against, Attribution, Decoding, attrib
 from playground.theory.batch import BatchPoint, batches_of, by_batch
 from playground.theory.cost import joules_per_token, price_of, price_per_million
 from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
-from playground.theory.limits import bandwidth_limit, limit_of
+from playground.theory.limits import Limit, bandwidth_limit, experts_read, limit_of
 from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs
 from playground.theory.queueing import (
     Band,
@@ -30,6 +30,7 @@ __all__ = [
     "Band",
     "BatchPoint",
     "Decoding",
+    "Limit",
     "LoadPoint",
     "Prediction",
     "Service",
@@ -43,6 +44,7 @@ __all__ = [
     "decoding",
     "expected_tokens",
     "expected_tokens_by_position",
+    "experts_read",
     "joules_per_token",
     "limit_of",
     "loads_of",

@@ -62,11 +62,12 @@ def race(comparison: Comparison) -> go.Figure:
         )
         if (most := theory.limit_of(trace)) and trace.rounds:
             first, last = trace.rounds[0].end_s, trace.rounds[-1].end_s
-            end = min(last, first + len(trace.tokens) / most)
+            end = min(last, first + len(trace.tokens) / most.tokens_per_s)
+            experts = f", reading {most.experts:.0f} experts a layer" if most.experts else ""
             figure.add_scatter(
                 x=[first, end],
-                y=[1, 1 + (end - first) * most],
-                name=f"memory limit, {most:.0f} tok/s",
+                y=[1, 1 + (end - first) * most.tokens_per_s],
+                name=f"memory limit, {most.tokens_per_s:.0f} tok/s{experts}",
                 mode="lines",
                 line={"color": color, "width": 1, "dash": "dot"},
                 hoverinfo="name",

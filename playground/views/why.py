@@ -9,7 +9,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
-from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, LoadPoint, WhatIf
+from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
 from playground.trace import Comparison, Trace
 from playground.views import charts
@@ -201,15 +201,30 @@ def band(found: Band) -> str:
 
 def limit(trace: Trace) -> str:
     """How near a lane comes to what the memory's bandwidth allows; "" where that is unknown."""
-    most, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
-    if most is None or reached is None:
+    found, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
+    if found is None or reached is None:
         return ""
-    if reached > most:
-        return f"{trace.lane.name}: faster than the memory's bandwidth allows, so its weights come from caches."
+    experts = f" {experts_read(trace, found)}." if found.experts else ""
+    if reached > found.tokens_per_s:
+        alike = " or its tokens share experts" if found.experts else ""
+        return (
+            f"{trace.lane.name}: faster than the memory's bandwidth allows, so its weights come from caches{alike}."
+            f"{experts}"
+        )
     return (
-        f"{trace.lane.name}: {reached:.0f} of at most {most:.0f} tok/s, at which the memory's bandwidth "
+        f"{trace.lane.name}: {reached:.0f} of at most {found.tokens_per_s:.0f} tok/s, at which the memory's bandwidth "
         f"({(trace.environment.bandwidth or 0) / 1e9:.0f} GB/s, measured by a copy) would limit reading the weights."
+        f"{experts}"
     )
+
+
+def experts_read(trace: Trace, limit: Limit) -> str:
+    """Such as "A pass is expected to read 20.3 of each layer's 64 experts, a pass over one token 8"."""
+    of = trace.memory.experts if trace.memory else None
+    if of is None or limit.experts is None:
+        return ""
+    more = f", a pass over one token {of.per_token}" if limit.experts > of.per_token else ""
+    return f"A pass is expected to read {limit.experts:.1f} of each layer's {of.count} experts{more}"
 
 
 def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, MixtralConfig, MixtralForCausalLM
 
-from playground.models.footprint import cache_bytes, weights_bytes
+from playground.models.footprint import cache_bytes, experts, weights_bytes
 from playground.models.networks.heads import ParallelHeads
+from playground.trace import Experts
+from tests.decoding.gemma4 import gemma4_target
 
 
 def test_a_model_is_counted_once_however_often_a_weight_is_named(tiny_llama):
@@ -29,3 +31,14 @@ def test_a_cache_grows_with_its_text(tiny_llama):
     config = tiny_llama.config
     head = config.hidden_size // config.num_attention_heads
     assert cache_bytes(cache) == 2 * config.num_hidden_layers * config.num_key_value_heads * 7 * head * 4
+
+
+def test_the_experts_of_a_mixture_are_known_however_its_config_names_them(tiny_llama):
+    config = MixtralConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, num_local_experts=6, num_experts_per_tok=2,
+    )  # fmt: skip
+    assert experts(MixtralForCausalLM(config)) == Experts(6, 2, 2 * 6 * 3 * 16 * 8 * 4)
+    found = experts(gemma4_target("moe", 32))
+    assert (found.count, found.per_token) == (4, 2) and found.weights > 0
+    assert experts(tiny_llama) is None

@@ -13,7 +13,7 @@ from playground import metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory.batch import pass_seconds
-from playground.trace import Comparison, Memory, PassTime, Round, Trace
+from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
 from playground.views import charts_predicted, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
@@ -239,12 +239,36 @@ def test_services_agree_with_the_run_at_a_batch_of_one():
 
 def test_price_and_bandwidth():
     assert theory.price_per_million(3.6, 100) == pytest.approx(10)
-    assert theory.bandwidth_limit(1_000_000, 0, 50e6, tokens_per_pass=2) == 100
+    assert theory.bandwidth_limit(1_000_000, 50e6, tokens_per_pass=2) == 100
     lane = assisted(0.7, 3)
     assert theory.limit_of(lane) is None and why.limit(lane) == ""
     known = replace(lane, environment=replace(ENVIRONMENT, bandwidth=50e9), memory=Memory(10**9, 0, 10**6, 0))
-    assert theory.limit_of(known) == pytest.approx(50 * metrics.measure(lane).mean_accepted_length)
-    assert "50 GB/s" in why.limit(known)
+    limit = theory.limit_of(known)
+    assert limit.tokens_per_s == pytest.approx(50 * metrics.measure(lane).mean_accepted_length)
+    assert limit.experts is None and "50 GB/s" in why.limit(known)
+
+
+def test_a_pass_reads_the_experts_that_its_tokens_choose():
+    rng = random.Random(0)
+    for tokens in (1, 5, 33):
+        read = [len({e for _ in range(tokens) for e in rng.sample(range(64), 8)}) for _ in range(2000)]
+        assert theory.experts_read(64, 8, tokens) == pytest.approx(statistics.fmean(read), rel=0.02)
+
+
+def test_the_limit_of_a_mixture_counts_the_experts_that_a_pass_reads():
+    """Eight of 64 experts a token; the experts are nine tenths of the weights."""
+    memory = Memory(10**9, 0, 0, 0, Experts(count=64, per_token=8, weights=9 * 10**8))
+    plain, drafting = (
+        replace(lane, environment=replace(ENVIRONMENT, bandwidth=50e9), memory=memory)
+        for lane in (standard(50), assisted(0.7, 4, rounds=50))
+    )
+    assert theory.limit_of(plain).tokens_per_s == pytest.approx(50e9 / (1e8 + 9e8 * 8 / 64))
+    wide = theory.limit_of(drafting)
+    assert wide.experts == pytest.approx(64 * (1 - (1 - 8 / 64) ** 5))
+    read = 1e8 + 9e8 * wide.experts / 64
+    assert wide.tokens_per_s == pytest.approx(50e9 / read * metrics.measure(drafting).mean_accepted_length)
+    assert "expected to read 31.2 of each layer's 64 experts, a pass over one token 8" in why.limit(drafting)
+    assert "expected to read 8.0 of each layer's 64 experts." in why.limit(plain)
 
 
 def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
