@@ -169,9 +169,10 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
     """In the history; a folder that cannot be written costs the comparison nothing."""
     from playground.experiments.history import COMPARE, open_history
-    from playground.views import report
+    from playground.views import drafters, report
 
+    best = drafters.of(comparison)[0].lane
     try:
-        open_history().keep(COMPARE, report.title(comparison), data)
+        open_history().keep(COMPARE, report.title(comparison, best), data)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)

@@ -15,6 +15,7 @@ from playground.metrics.comparison import (
     differences,
     equation,
     first_difference,
+    headline,
     repeated,
     speedup,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "expected_length",
     "first_difference",
     "gaps",
+    "headline",
     "inter_token_latencies",
     "judged",
     "law_test",

@@ -79,6 +79,12 @@ def repeated(comparison: Comparison, other: Trace) -> Repeated | None:
     return Repeated(len(pairs), statistics.median(speedups), min(speedups), max(speedups))
 
 
+def headline(comparison: Comparison, other: Trace) -> float | None:
+    """The speed-up that is shown of a lane: the median of its runs, where the comparison was repeated."""
+    repeats = repeated(comparison, other)
+    return repeats.median if repeats else compare(comparison.standard, other).speedup
+
+
 @dataclass(frozen=True)
 class Equation:
     """A speed-up taken apart: speedup = tokens_per_pass / cost.

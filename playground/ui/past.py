@@ -46,7 +46,9 @@ class Past:
             return
         comparison = shown.comparison
         try:
-            self._history.keep(COMPARE, report.title(comparison), export.to_json(comparison), owner, shown.id)
+            self._history.keep(
+                COMPARE, report.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
+            )
         except sqlite3.Error as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
 

@@ -151,8 +151,7 @@ def _of(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, i
     """Name, value and digits of each figure."""
     found = metrics.measure(trace)
     plain = trace is comparison.standard
-    repeats = metrics.repeated(comparison, trace)
-    speedup = repeats.median if repeats else metrics.compare(comparison.standard, trace).speedup
+    speedup = metrics.headline(comparison, trace)
     return [
         ("speed-up", None if plain else speedup, 2),
         ("tokens/s", found.tokens_per_s, 1),

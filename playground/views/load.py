@@ -56,7 +56,11 @@ def definitions(limits: Limits) -> Table:
         ("TPOT", "(last token − first token) ÷ (tokens − 1), median / 99th percentile: AIPerf's inter-token latency"),
         ("chunk gap", "between two chunks of one or more tokens, median / 99th percentile: vLLM's inter-token latency"),
         ("goodput", f"requests a second with {good}"),
-        ("speed-up", "pooled latency per token of the baseline ÷ the lane's, over requests that both answered"),
+        (
+            "speed-up",
+            "what one request gains: pooled latency per token of the baseline ÷ the lane's, over requests that both "
+            "answered. Not the ratio of their tok/s in all, which the last answers of a level weigh on",
+        ),
     )
     return Table("What the figures mean", ("figure", "definition"), rows, numbers=0)
 
@@ -67,7 +71,7 @@ def findings(result: LoadResult) -> list[str]:
     for lane, group in itertools.groupby(sorted(result.gains, key=lambda gain: gain.lane), key=lambda gain: gain.lane):
         gains = sorted(group, key=lambda gain: gain.level.size)
         curve = ", ".join(f"{gain.speedup:.2f}× at {gain.level}{_interval(gain)}" for gain in gains)
-        said += [_verdict(gains), f"{lane} against {baseline}: {curve}."]
+        said += [_verdict(gains), f"{lane} against {baseline}, by the time per token of a request: {curve}."]
     if not said:
         said.append("Only one server has answered. A speed-up takes both.")
     finished = {(point.level, point.lane) for point in result.points}
@@ -119,7 +123,9 @@ def pareto(result: LoadResult) -> go.Figure:
 def speedup(result: LoadResult) -> go.Figure:
     """The speed-up of each other lane over the level, with its interval and where it falls through 1."""
     unit = "requests a second" if result.levels[0].rate else "users at the same time"
-    figure = charts.blank("Speed-up under load", "by time per token, with 95 % intervals", unit, "speed-up")
+    figure = charts.blank(
+        "Speed-up under load", "by the time per token of a request, with 95 % intervals", unit, "speed-up"
+    )
     if not result.gains:
         return charts.empty(figure, "A speed-up takes two servers.")
     told = []

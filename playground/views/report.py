@@ -37,7 +37,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
         Figure("TTFT", *_ms(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
         Figure("Speed", _number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
         Figure("Tokens", f"{m.tokens:,}", "", "new tokens in the output"),
-        Figure("Total", _number(m.total_s, 2), "s", "prompt handed over to last round done"),
+        Figure("Total", _number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
     ]
     if drafting:
         line += [
@@ -59,17 +59,15 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
 
 
 def speedup(comparison: Comparison) -> str:
-    """The headline, such as "1.87×": the first lane beside the baseline, the median if repeated; a dash if a lane has
-    no speed."""
-    repeats = metrics.repeated(comparison, comparison.others[0])
-    return ratio(repeats.median if repeats else metrics.compare(comparison.standard, comparison.others[0]).speedup)
+    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
+    return ratio(metrics.headline(comparison, comparison.others[0]))
 
 
-def title(comparison: Comparison) -> str:
-    """What was compared, with its headline and the beginning of its prompt, on one line."""
-    lane, prompt = comparison.others[0].lane, comparison.standard.request.prompt
+def title(comparison: Comparison, chosen: str) -> str:
+    """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
+    shown, prompt = comparison.beside(chosen), comparison.standard.request.prompt
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(f"{lane.name}{more} on {lane.target}, {speedup(comparison)}: {prompt[:60]}".split())
+    return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
 
 
 def speedup_meaning(comparison: Comparison) -> str:
@@ -147,11 +145,23 @@ def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> li
             f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
         )
-    found += filter(None, [caveat(baseline, other) if not repeats else ""])
+    found += filter(None, [caveat(baseline, other) if not repeats else "", cut(baseline, other)])
     difference = metrics.first_difference(baseline, other)
     if difference and "stopped" not in (baseline.finish, other.finish):
         found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
     return found
+
+
+def cut(baseline: Trace, other: Trace) -> str:
+    """Over which tokens the speed-up is, where a lane was stopped; "" where none was, or none has tokens."""
+    compared = [len(rounds) for rounds in metrics.compared_rounds(baseline, other)]
+    if compared == [len(baseline.rounds), len(other.rounds)] or not min(compared):
+        return ""
+    n = min(len(baseline.tokens), len(other.tokens))
+    return (
+        f"Stopped: the speed-up is over the first {count(n, 'token')}, as far as both lanes got; each lane's tok/s is "
+        "over all that it decoded."
+    )
 
 
 def same_program(baseline: Trace, other: Trace) -> bool:

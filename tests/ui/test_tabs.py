@@ -72,7 +72,11 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
         last = followed(found, name)[-1]
     assert last.entry.status == "finished" and len(last.done) == 4
     _, head, speedup, pareto, tables, *_, save = experiment._shown(load.KIND, last)
-    assert "vLLM: speculative against llama-server: " in head and "at 2 (" in head and save["visible"]
+    assert (
+        "vLLM: speculative against llama-server: ngram-map-k, by the time per token of a request: " in head
+        and "at 2 (" in head
+        and save["visible"]
+    )
     assert speedup["visible"] and pareto["visible"] and "goodput" in tables
     assert "llama-server: " in experiment._progress(load.KIND, last)[1], "the levels so far"
     assert f'href="load?id={name}"' in markup.history(found.entries(), searched=False)

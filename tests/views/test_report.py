@@ -147,3 +147,31 @@ def test_a_speedup_that_its_parts_cannot_explain_is_doubted():
     assert report.doubts(quick, quick) == []
     other = trace([plain_round(9 - i, start_s=0.2 * i, verify_s=0.2) for i in range(4)], drafter="ngram")
     assert report.doubts(slow, other) == ["The lanes wrote different text from token 1 on."]
+
+
+def test_a_run_that_was_stopped_says_over_which_tokens_its_speedup_is():
+    plain = trace([plain_round(i, start_s=0.1 * i) for i in range(12)])
+    assisted = trace([drafted_round([0, 1], accepted=2, own=2, start_s=0.0)], drafter="ngram")
+    stopped = dataclasses.replace(assisted, finish="stopped")
+    assert any("over the first 3 tokens" in doubt for doubt in report.doubts(plain, stopped))
+    assert not any("over the first" in doubt for doubt in report.doubts(plain, assisted))
+    assert report.cut(plain, dataclasses.replace(stopped, rounds=())) == ""
+
+
+def test_a_title_has_the_speedup_of_the_lane_that_is_shown():
+    plain = trace([plain_round(i, start_s=0.1 * i) for i in range(6)])
+    slow, fast = (
+        trace(
+            [drafted_round([1, 2], accepted=2, own=3, start_s=s * i, verify_s=s - 0.1) for i in range(2)], "ngram", name
+        )
+        for s, name in ((0.3, "Slow"), (0.2, "Fast"))
+    )
+    comparison = Comparison((plain, slow, fast))
+    assert report.title(comparison, "Fast") == "Fast and 1 more on t, 1.50×: a prompt"
+    assert report.title(comparison, "Slow") == "Slow and 1 more on t, 1.00×: a prompt"
+    again = dataclasses.replace(comparison, repeats=((plain, fast_as(slow, fast), fast),) * 2)
+    assert report.title(again, "Slow") == "Slow and 1 more on t, 1.50×: a prompt", "the median, as on the page"
+
+
+def fast_as(lane, other):
+    return dataclasses.replace(lane, rounds=other.rounds)
