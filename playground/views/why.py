@@ -32,7 +32,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         x=[*labels, "first run" if comparison.repeats else "measured"],
         y=changes,
         measure=["absolute", *["relative"] * (len(values) - 1), "total"],
-        text=[f"{values[0]:.2f}", *(f"{change:+.2f}" for change in changes[1:-1]), f"{values[-1]:.2f}×"],
+        text=[f"{values[0]:.2f}", *map(_signed, changes[1:-1]), f"{values[-1]:.2f}×"],
         textposition="outside",
         connector={"line": {"color": charts.GRID}},
         increasing={"marker": {"color": charts.OTHERS[1]}},
@@ -82,18 +82,24 @@ def _cost(found: Attribution) -> str:
     if not found.split:
         return f"A round cost {found.cost:.2f} plain passes; the server does not report how it is split."
     return (
-        f"A round cost {found.cost:.2f} plain passes: 1, {_wider(found)}, {found.draft:+.2f} for drafting, "
-        f"{found.other:+.2f} for the rest of the loop and {found.prefill:+.2f} for the prefill, shared by fewer rounds."
+        f"A round cost {found.cost:.2f} plain passes: 1, {_signed(found.verify)} {_wider(found)}, "
+        f"{_signed(found.draft)} for drafting, {_signed(found.other)} for the rest of the loop and "
+        f"{_signed(found.prefill)} for the prefill, shared by fewer rounds."
     )
 
 
 def _wider(found: Attribution) -> str:
     """What verifying several tokens cost, where it is more than noise. A wider pass does not take less."""
     if _seen(found):
-        return f"{found.verify:+.2f} because a verify pass is wider"
+        return "because a verify pass is wider"
     if found.wider and found.wider[1] < 0:
-        return f"{found.verify:+.2f} because the machine was faster in this lane (a wider pass does not take less)"
-    return f"{found.verify:+.2f} for verify passes, within the noise of the timing"
+        return "because the machine was faster in this lane (a wider pass does not take less)"
+    return "for verify passes, within the noise of the timing"
+
+
+def _signed(value: float) -> str:
+    """With its sign; what rounds to nothing is no "-0.00"."""
+    return f"{round(value, 2) + 0.0:+.2f}"
 
 
 def _seen(found: Attribution) -> bool:

@@ -91,7 +91,7 @@ def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Ro
         )
         reason = "plain" if not asked else "bonus" if good == asked else "correction"
         target = TargetToken(_id(text[at + good]), text[at + good], False, 0.8, 1.25, reason)
-        start, draft_s = now, DRAFT_S * asked
+        start, draft_s = now, DRAFT_S * asked * (0.5 if lane.drafter == "assistant" else 1)
         now += draft_s + PASS_S * (2 if number == 1 else 1)
         yield Round(asked, drafted, target, start, draft_s, now - start - draft_s, now)
         at += good + 1
