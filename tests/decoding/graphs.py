@@ -6,14 +6,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from playground.bench.waits import Waits
 from playground.decoding.runners.graphs import WARM_UP, Work
-
-WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::masked_select", "aten::bincount")
 
 
 class Recording(TorchDispatchMode):
-    """Collects what runs within it. As in a capture on CUDA, nothing there may wait for the device, and nothing takes
-    effect: what was there before has its old values afterwards, and what was made has none."""
+    """Collects what runs within it. As in a capture on CUDA nothing takes effect: what was there before has its old
+    values afterwards, and what was made has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,8 +22,6 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func._schema.name in WAITS:
-            raise RuntimeError("operation not permitted when stream is capturing")
         given = {_address(tensor) for tensor in _tensors((args, kwargs))}
         for tensor in _written(func, args, kwargs):
             storage = tensor.untyped_storage()
@@ -59,6 +56,11 @@ class Recording(TorchDispatchMode):
                     tensor.fill_(float("nan"))
 
 
+def refuse(wait: str) -> None:
+    """As in a capture on CUDA, nothing there may wait for the device."""
+    raise RuntimeError(f"operation not permitted when stream is capturing: {wait}")
+
+
 class Recorder:
     """Takes the place of `cuda_capture`. `captures`, `replays`: how many there were."""
 
@@ -68,7 +70,7 @@ class Recorder:
     def __call__(self, work: Work) -> Work:
         for _ in range(WARM_UP):
             work()
-        with Recording() as recording:
+        with Waits(refuse), Recording() as recording:
             work()
         self.captures += 1
 
