@@ -13,12 +13,10 @@ from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from playground.backends.local import LocalRun
+from playground.bench.waits import Waits
 from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.graphs import Graphs, Work
 from playground.decoding.runners.static_cache import why_eager
@@ -30,8 +28,6 @@ from playground.trace import Round
 
 BEFORE = 2  # rounds that are not counted: the prefill, and what drafters do once
 NO_KERNEL = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"}
-READS = {Tensor.tolist, Tensor.item, Tensor.cpu, Tensor.nonzero, torch.nonzero}
-READS |= {Tensor.__int__, Tensor.__float__, Tensor.__bool__, Tensor.__index__}
 
 
 class Counts(NamedTuple):
@@ -48,20 +44,24 @@ class Counter(TorchDispatchMode):
         super().__init__()
         self.launches = 0
         self._inside = False
-        self._waits = _Waits()
+        self.waits = 0
+        self._watch = Waits(self._waited)
 
     @property
     def counts(self) -> Counts:
-        return Counts(self.launches, self._waits.waits)
+        return Counts(self.launches, self.waits)
+
+    def _waited(self, name: str) -> None:
+        self.waits += 1
 
     def __enter__(self) -> Counter:
-        self._waits.__enter__()
+        self._watch.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self._waits.__exit__(*error)
+        self._watch.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.launches += not (self._inside or func.is_view or func._schema.name in NO_KERNEL)
@@ -78,25 +78,6 @@ class Counter(TorchDispatchMode):
             work()
         finally:
             self._inside = False
-
-
-class _Waits(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        sends = func is torch.tensor and "device" in kwargs
-        lists = func is Tensor.__getitem__ and any(isinstance(part, list) for part in _parts(args[1]))
-        moves = func is Tensor.to and out.device != args[0].device and not kwargs.get("non_blocking")
-        self.waits += func in READS or sends or lists or moves
-        return out
-
-
-def _parts(index: Any) -> tuple[Any, ...]:
-    return index if isinstance(index, tuple) else (index,)
 
 
 def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bool) -> Counts | None:

@@ -43,7 +43,7 @@ def call_waits(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def operation_waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
-    """Whether an operation waits. `func`, `args`, `kwargs`: as `__torch_dispatch__` is given them. `out`: its result."""
+    """Whether an operation waits that returned `out`. The other arguments are those of `__torch_dispatch__`."""
     name = func._schema.name.removeprefix("aten::")
     if name in INDEXING:
         return _counts(args)

@@ -72,7 +72,7 @@ def decode(
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
         scores = sampler.scores(logits, partial(_context, ids, draft))
         try:
-            verdict = rule(draft, scores, sampler)
+            verdict = rule(draft, scores, sampler, len(ids))
         except FloatingPointError:
             raise target.not_numbers() from None
         end_s = clock()

@@ -18,11 +18,11 @@ from playground.lane import Lane
 EPSILON, DELTA = 0.09, 0.3  # Medusa's own defaults; δ = √ε
 
 
-def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
+def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
     """Takes q for half of what it is. transformers' Gemma 4 path does the like: it drafts by argmax, where q is 1, and
     reports a softmax. Greedy decoding does not use q and stays exact."""
     if sampler.greedy:
-        return decide(draft, scores, sampler)
+        return decide(draft, scores, sampler, length)
     p = sampler.probabilities(scores)
     q = p.new_zeros(len(draft.ids), p.shape[1])  # as reported
     q[range(len(draft.ids)), draft.ids] = 1.0
@@ -42,14 +42,14 @@ def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
     return Verdict(path, token, decisions(draft, path))
 
 
-def top_2(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
+def top_2(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
     """Accepts a draft token that is one of the target's two likeliest."""
     best = scores.topk(2, dim=-1).indices.tolist()
     path = _walk(draft, lambda row, i: draft.ids[i] in best[row])
     return _ended(draft, path, scores, sampler)
 
 
-def typical(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
+def typical(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
     """Medusa's typical acceptance (Cai et al. 2024, section 2.3.1): accepts a draft token x where p(x) is above
     min(ε, δ exp(-H(p))). In greedy decoding p is the softmax of the scores."""
     p = scores.softmax(dim=-1) if sampler.greedy else sampler.probabilities(scores)

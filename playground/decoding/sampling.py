@@ -1,8 +1,13 @@
-"""Logits to scores, probabilities and sampled tokens, by transformers' own logits processors."""
+"""Logits to scores, probabilities and sampled tokens, by transformers' own logits processors.
+
+Sorting a whole vocabulary for top-p costs more than all else together, so a distribution is first made over the
+likeliest tokens. Where the limits fall beyond them, it is made again in full.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from transformers import (
@@ -13,8 +18,33 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from playground.decoding.noise import exponential
 from playground.decoding.transfer import to_device
 from playground.lane import Request
+
+CANDIDATES = 1024  # tokens of a row that are looked at first
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """n distributions over token ids.
+
+    Attributes:
+        p: (n, candidates), their probabilities.
+        ids: (n, candidates) or (1, candidates), their token ids. All others have probability 0.
+        complete: (n,), whether the row is what the sampling settings ask for. Where it is not, they ask for more
+            candidates. None if all rows are.
+    """
+
+    p: torch.Tensor
+    ids: torch.Tensor
+    complete: torch.Tensor | None = None
+
+    def spread(self, vocab_size: int) -> torch.Tensor:
+        """(n, vocabulary) probabilities."""
+        if self.ids.shape[0] != len(self.p):
+            return self.p
+        return self.p.new_zeros(len(self.p), vocab_size).scatter_(-1, self.ids, self.p)
 
 
 class Sampler:
@@ -22,7 +52,7 @@ class Sampler:
 
     Scores are logits after the processors that depend on the text (repetition penalty). Probabilities are the softmax
     of the scores after the warpers that depend on one row only (temperature, top-k, top-p, in transformers' order).
-    All sampling uses one generator, seeded by the request, so runs are reproducible.
+    The request's seed decides all samples: the target's own by their position in the text, others by their order.
 
     `greedy`: whether tokens are chosen by argmax.
     """
@@ -30,18 +60,22 @@ class Sampler:
     def __init__(self, request: Request, device: torch.device) -> None:
         self.greedy = request.greedy
         self.generator = torch.Generator(device).manual_seed(request.seed)
+        self._seed = request.seed
+        self._drawn = 0  # samples without a position
+        self._top_k, self._top_p = request.top_k, request.top_p
         # Plain lists: transformers' own list inspects each processor's signature at each call, for every draft token.
         self._processors: list[LogitsProcessor] = []
-        self._warpers: list[LogitsProcessor] = []
+        self._heat: list[LogitsProcessor] = []
+        self._limits: list[LogitsProcessor] = []
         if request.repetition_penalty != 1:
             self._processors.append(RepetitionPenaltyLogitsProcessor(request.repetition_penalty))
         if not self.greedy:
             if request.temperature != 1:
-                self._warpers.append(TemperatureLogitsWarper(request.temperature))
+                self._heat.append(TemperatureLogitsWarper(request.temperature))
             if request.top_k:
-                self._warpers.append(TopKLogitsWarper(request.top_k))
+                self._limits.append(TopKLogitsWarper(request.top_k))
             if request.top_p < 1:
-                self._warpers.append(TopPLogitsWarper(request.top_p))
+                self._limits.append(TopPLogitsWarper(request.top_p))
 
     @property
     def reads_text(self) -> bool:
@@ -68,24 +102,92 @@ class Sampler:
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
         """(n, vocabulary) scores to the distributions that tokens are sampled from."""
-        for warper in self._warpers:
+        for warper in (*self._heat, *self._limits):
             scores = warper(None, scores)
         return scores.softmax(dim=-1)
 
-    def choose(self, probabilities: torch.Tensor) -> torch.Tensor:
-        """Samples a token id from a (vocabulary,) distribution, which need not be normalised, and leaves it on the
-        device. As `torch.multinomial` does it, without its checks, which end a GPU's work where they fail."""
-        noise = torch.empty_like(probabilities).exponential_(1, generator=self.generator)
-        return (probabilities / noise).argmax()
+    def distributions(self, scores: torch.Tensor) -> Distributions:
+        """The same over candidates alone, without sorting the vocabulary, and not always complete."""
+        vocab_size = scores.shape[1]
+        if not self._limits:
+            return whole(self.probabilities(scores))
+        for warper in self._heat:
+            scores = warper(None, scores)
+        best, ids = _ordered(*scores.topk(min(vocab_size, max(CANDIDATES, 2 * self._top_k)), dim=-1))
+        last = best[:, -1]
+        kept = torch.ones_like(best, dtype=torch.bool)
+        everything = scores
+        if 0 < self._top_k < vocab_size:  # whatever equals the last of them is kept as well
+            kept = best >= best[:, self._top_k - 1 : self._top_k]
+            everything = best.masked_fill(~kept, float("-inf"))
+        if self._top_p < 1:
+            p = (best - everything.logsumexp(dim=-1, keepdim=True)).exp()
+            kept = kept & (p.cumsum(dim=-1) - p < self._top_p)
+        best = best.masked_fill(~kept, float("-inf"))
+        complete = None
+        if best.shape[1] < vocab_size:  # equal scores on both sides of the last candidate could be kept as well
+            complete = last < best.masked_fill(~kept, float("inf")).amin(dim=-1)
+        return Distributions(best.softmax(dim=-1), ids, complete)
+
+    def choose(self, of: Distributions, positions: torch.Tensor | None = None) -> torch.Tensor:
+        """Samples a token id from each of n distributions, which need not be normalised, and leaves them on the device.
+
+        Args:
+            positions: (n,), those of the tokens in the text. A position has one outcome for a distribution. Without
+                positions every sample is a new one.
+        """
+        if positions is None:
+            before = self._drawn
+            self._drawn += len(of.p)
+            positions = torch.arange(-self._drawn, -before, device=of.p.device)
+        # The largest of p / e, with e exponential, is token x with probability p(x). As `torch.multinomial` does it,
+        # without its checks, which end a GPU's work where they fail.
+        at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
+        return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
+
+    def choices(self, scores: torch.Tensor, positions: Sequence[int]) -> Callable[[int], int]:
+        """Samples a token after each row of (n, vocabulary) scores.
+
+        Returns:
+            Row -> token id. All are read in one transfer, but for rows whose distribution is not complete.
+
+        Raises:
+            FloatingPointError: the scores are not numbers.
+        """
+        quick = self.distributions(scores)
+        chosen = self.choose(quick, to_device(positions, scores.device))
+        n = len(chosen)
+        flags = [] if quick.complete is None else [quick.complete]
+        read = read_choices(torch.cat([chosen, *flags]), quick.p[:, 0])
+        complete = read[n:] or [True] * n
+
+        def choice(row: int) -> int:
+            if complete[row]:
+                return read[row]
+            at = torch.full((1,), positions[row], device=scores.device)
+            return int(self.choose(whole(self.probabilities(scores[row : row + 1])), at))
+
+        return choice
 
     def draw(self, probabilities: torch.Tensor) -> int:
-        """The same, read.
+        """A new sample from a (vocabulary,) distribution, read.
 
         Raises:
             FloatingPointError: the probabilities are not numbers.
         """
-        chosen = self.choose(probabilities)
-        return read_choices(chosen[None], probabilities[chosen])[0]
+        return read_choices(self.choose(whole(probabilities[None])), probabilities)[0]
+
+
+def whole(probabilities: torch.Tensor) -> Distributions:
+    """(n, vocabulary) probabilities as they are."""
+    return Distributions(probabilities, torch.arange(probabilities.shape[1], device=probabilities.device)[None])
+
+
+def _ordered(scores: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """From the highest score down; of equal ones the highest id comes first. `topk` leaves their order open."""
+    ids, order = ids.sort(dim=-1, descending=True)
+    scores, order = scores.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    return scores, ids.gather(-1, order)
 
 
 def read_choices(choices: torch.Tensor, scores: torch.Tensor) -> list[int]:

@@ -2,7 +2,8 @@
 about them (`annotate`).
 
 The target chooses as it would alone, by argmax or by sampling from its distribution p, and while its choice was drafted
-it goes on from there. That is exact, and under one seed the sampled text is the same whatever was drafted.
+it goes on from there. That is exact. What is sampled depends on the seed and on the position in the text: so all rows
+are sampled at once, and under one seed the text is the same whatever was drafted.
 
 Where the draft was itself sampled, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
 from Transformers via Speculative Decoding", algorithm 1) accepts more and leaves p unchanged as well: draft token x is
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from playground.decoding.drafters.base import Draft
-from playground.decoding.sampling import Sampler, read_choices
+from playground.decoding.sampling import Sampler, read_choices, whole
 from playground.decoding.text import Detokenizer
 from playground.decoding.transfer import to_device
 from playground.trace import Decision, DraftToken, TargetToken
@@ -42,14 +43,15 @@ class Verdict:
     draws: Sequence[float] = ()
 
 
-Rule = Callable[[Draft, torch.Tensor, Sampler], Verdict]  # as `decide`
+Rule = Callable[[Draft, torch.Tensor, Sampler, int], Verdict]  # as `decide`
 
 
-def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
+def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
     """Accepts draft tokens and chooses the target's own.
 
     Args:
         scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
+        length: tokens of the text.
 
     Raises:
         FloatingPointError: scores are not numbers.
@@ -60,9 +62,14 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler) -> Verdict:
         choices = read_choices(best, scores.gather(-1, best[:, None]))
         path, token = follow(draft, choices.__getitem__)
     elif draft.probabilities is None:
-        path, token = follow(draft, lambda row: sampler.draw(sampler.probabilities(scores[row : row + 1])[0]))
+        path, token = follow(draft, sampler.choices(scores, [length + depth for depth in draft.depths]))
     else:
-        n, token, draws = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+        quick = sampler.distributions(scores)
+        sampled = speculative_sampling(draft, quick.spread(scores.shape[1]), sampler, quick.complete)
+        if sampled is None:
+            sampled = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+            assert sampled, "these are complete"
+        n, token, draws = sampled
         path = list(range(n))
     return Verdict(path, token, decisions(draft, path), draws)
 
@@ -87,14 +94,18 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
         path.append(at)
 
 
-def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tuple[int, int, list[float]]:
+def speculative_sampling(
+    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
+) -> tuple[int, int, list[float]] | None:
     """Accepts a prefix of a chain of sampled tokens, and samples the token that follows it.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
+        complete: (k + 1,), which of them are; None if all are.
 
     Returns:
         The number of accepted draft tokens n, the target's token, and the uniform numbers that decided, at most n + 1.
+        None if a distribution is not complete.
 
     Raises:
         FloatingPointError: p is not numbers.
@@ -106,15 +117,16 @@ def speculative_sampling(draft: Draft, p: torch.Tensor, sampler: Sampler) -> tup
     u = torch.rand(k, generator=sampler.generator, device=p.device)
     accepted = u * q[:k].gather(1, ids)[:, 0] < p[:k].gather(1, ids)[:, 0]
     n = accepted.long().cumprod(0).sum()[None]
-    p_n, q_n = p.index_select(0, n)[0], q.index_select(0, n)[0]
+    p_n, q_n = p.index_select(0, n), q.index_select(0, n)
     residual = (p_n - q_n).clamp(min=0)
     # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right choice.
-    chosen = sampler.choose(torch.where(residual.sum() > 0, residual, p_n))
-    outcome = torch.stack([n[0], chosen, p_n[chosen].isnan()]).float()  # everything before it stays on the device
-    count, token, damaged, *decided = torch.cat([outcome, u.float()]).tolist()
+    chosen = sampler.choose(whole(torch.where(residual.sum() > 0, residual, p_n)))
+    found = n.new_ones(1) if complete is None else complete.all()[None]
+    outcome = torch.cat([n, chosen, p_n.isnan().any()[None], found]).float()  # on the device till here
+    count, token, damaged, known, *decided = torch.cat([outcome, u.float()]).tolist()
     if damaged:
         raise FloatingPointError
-    return int(count), int(token), decided[: int(count) + 1]
+    return (int(count), int(token), decided[: int(count) + 1]) if known else None
 
 
 def decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
@@ -147,8 +159,10 @@ def annotate(
     judged = {i: row_after[parent] for i, parent in enumerate(draft.parents) if parent in row_after}
     last = verdict.path[-1] if verdict.path else -1
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
+    shown = [i + 1 for i in row_after]
+    in_order = shown == list(range(len(shown)))  # a chain, and a tree's first branch
     p, margins, rank = _shown(
-        scores.index_select(0, to_device([i + 1 for i in row_after], scores.device)),
+        scores[: len(shown)] if in_order else scores.index_select(0, to_device(shown, scores.device)),
         rows=[*judged.values(), len(verdict.path)],
         ids=[*(draft.ids[i] for i in judged), verdict.token],
         rank=None if rejected is None else draft.rank(rejected, verdict.token),
@@ -190,10 +204,16 @@ def _shown(
 ) -> tuple[list[float], list[float], int | None]:
     """The probability of each of `ids` in its row, the gap between the two highest scores of every row, and the rank;
     read in one transfer."""
-    probabilities = scores.softmax(dim=-1) if sampler.greedy else sampler.probabilities(scores)
+    p = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
     best = scores.topk(2, dim=-1).values
     row, id_ = to_device([list(rows), list(ids)], scores.device)
-    parts = [probabilities[row, id_], best[:, 0] - best[:, 1]]
-    shown = torch.cat(parts if rank is None else [*parts, rank[None].to(best.dtype)]).tolist()
+    parts = [p.spread(scores.shape[1])[row, id_], best[:, 0] - best[:, 1]]
+    if rank is not None:
+        parts.append(rank[None].to(best.dtype))
+    if p.complete is not None:
+        parts.append(p.complete.all()[None].to(best.dtype))
+    shown = torch.cat(parts).tolist()
+    complete = p.complete is None or shown.pop()
     ranked = None if rank is None else int(shown.pop())
-    return shown[: len(ids)], shown[len(ids) :], ranked
+    chances = shown[: len(ids)] if complete else sampler.probabilities(scores)[row, id_].tolist()
+    return chances, shown[len(ids) :], ranked

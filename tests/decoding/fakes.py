@@ -60,7 +60,8 @@ class FakeModel:
     def computed(self, tokens: int) -> int:
         return tokens
 
-    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+    def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+        ids = ids.tolist() if isinstance(ids, torch.Tensor) else ids
         assert 1 <= keep <= len(ids)
         assert len(self.text) == self.length
         self.passes += 1

@@ -168,11 +168,11 @@ def follows_the_law(
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test."""
-    sampler, detokenizer = Sampler(Request("x", seed=seed, **sampling), torch.device("cpu")), NoText()
-    chances = continuations(law, sampler, prompt)
+    cpu, detokenizer = torch.device("cpu"), NoText()
+    chances = continuations(law, Sampler(Request("x", **sampling), cpu), prompt)
     counts = dict.fromkeys(chances, 0)
-    for _ in range(draws):
-        target = FakeModel(law, vocab_size)
+    for run in range(draws):
+        target, sampler = FakeModel(law, vocab_size), Sampler(Request("x", seed=seed * draws + run, **sampling), cpu)
         rounds = decode(target, new_drafter(target, sampler), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:

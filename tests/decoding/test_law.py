@@ -97,30 +97,39 @@ def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
 exact = verify.speculative_sampling
 
 
-def all_accepted(draft, p, sampler):
+def all_accepted(draft, p, sampler, complete):
     return len(draft.ids), sampler.draw(p[-1]), []
 
 
-def typical(draft, p, sampler):
+def typical(draft, p, sampler, complete):
     """Medusa's: a draft token is kept where the target finds it likely enough."""
     likely = [float(p[i, id_]) > 0.2 for i, id_ in enumerate(draft.ids)]
     n = likely.index(False) if False in likely else len(likely)
     return n, sampler.draw(p[n]), []
 
 
-def redrawn(draft, p, sampler):
+def redrawn(draft, p, sampler, complete):
     """From p, and not from what p has over q."""
-    n, *_ = exact(draft, p, sampler)
+    n, *_ = exact(draft, p, sampler, complete)
     return n, sampler.draw(p[n]), []
 
 
 class ToldAsDrawn(AssistantDrafter):
     """Drafts the likeliest tokens, and tells q as if they had been drawn."""
 
-    def _next(self, text):
-        choice = super()._next(text)
-        best = int(choice.probabilities.argmax())
-        return choice._replace(id=best, q=float(choice.probabilities[best]))
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._choose = likeliest(self._choose)
+
+
+def likeliest(choose):
+    def best(ids, logits, draft_ids):
+        drawn = choose(ids, logits, draft_ids)
+        q, id_ = drawn.probabilities.max(dim=-1)
+        return drawn._replace(id=id_, q=q)
+
+    best.reads_text = choose.reads_text
+    return best
 
 
 def caught(kind=AssistantDrafter) -> bool:

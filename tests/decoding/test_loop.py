@@ -214,5 +214,5 @@ def test_a_greedy_decision_reads_the_device_once(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: transfers.append(self.shape) or tolist(self))
     monkeypatch.setattr(torch.Tensor, "__int__", lambda self: pytest.fail("one token at a time"))
     scores = torch.eye(V)[[2, 3, 5]]
-    verdict = decide(Draft([2, 3], [1.0, 1.0]), scores, Sampler(Request("x"), torch.device("cpu")))
+    verdict = decide(Draft([2, 3], [1.0, 1.0]), scores, Sampler(Request("x"), torch.device("cpu")), length=1)
     assert (verdict.path, verdict.token, transfers) == ([0, 1], 5, [(4,)])  # and whether the scores are numbers

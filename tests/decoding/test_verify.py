@@ -73,7 +73,7 @@ def test_a_verdict_has_the_numbers_that_decided():
     sampler = Sampler(Request("x", temperature=1.0, seed=3), CPU)
     for _ in range(50):
         draft = Draft([sampler.draw(q[0]), sampler.draw(q[1])], [1.0, 1.0], q)
-        verdict = decide(draft, P.log(), sampler)
+        verdict = decide(draft, P.log(), sampler, length=1)
         ratios = [float(P[i, id_] / q[i, id_]) for i, id_ in enumerate(draft.ids)]
         decided = [u < ratio for u, ratio in zip(verdict.draws, ratios, strict=False)]
         assert decided == ([True, True] if len(verdict.path) == 2 else [True] * len(verdict.path) + [False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -37,12 +37,17 @@ class Draft:
         return range(-1, len(self.ids) - 1) if self.tree is None else self.tree
 
     @property
-    def depth(self) -> int:
-        """The number of tokens in its longest branch."""
-        depths = [0]  # of the last committed token, then of each drafted token
+    def depths(self) -> list[int]:
+        """Of the last committed token, then of each drafted token: how many tokens its branch has."""
+        depths = [0]
         for parent in self.parents:
             depths.append(depths[parent + 1] + 1)
-        return max(depths)
+        return depths
+
+    @property
+    def depth(self) -> int:
+        """The number of tokens in its longest branch."""
+        return max(self.depths)
 
     def path(self, i: int) -> list[int]:
         """The indices of the tokens on the branch that ends at token i; empty for -1."""
@@ -75,46 +80,14 @@ def copied(ids: Sequence[int], start: int, k: int) -> Draft:
     return Draft(text[len(ids) :], [1.0] * k)
 
 
-class Choice(NamedTuple):
-    """A drafted token, and what it was taken from: as in `Draft`, of one token."""
-
-    id: int
-    q: float
-    probabilities: torch.Tensor | None
-    candidates: torch.Tensor
-
-
 class Chosen(NamedTuple):
-    """A drafted token that is still on the device: as `Choice`, of tensors without dimensions."""
+    """A drafted token that is still on the device, and what it was taken from: as in `Draft`, of one token.
+    `id` and `q` have no dimensions."""
 
     id: torch.Tensor
     q: torch.Tensor
     probabilities: torch.Tensor | None
     candidates: torch.Tensor
-
-
-def draft_tokens(
-    ids: Sequence[int],
-    k: int,
-    stop_below: float,
-    eos_ids: Collection[int],
-    next_token: Callable[[list[int]], Choice],
-) -> Draft:
-    """Drafts token by token: at most k >= 1. Ends after an end-of-text token or a q below `stop_below`.
-
-    `next_token` is given all tokens so far.
-    """
-    text = list(ids)
-    choices: list[Choice] = []
-    while len(choices) < k:
-        choice = next_token(text)
-        text.append(choice.id)
-        choices.append(choice)
-        if choice.id in eos_ids or choice.q < stop_below:
-            break
-    drafted, q, probabilities, candidates = zip(*choices, strict=True)
-    sampled_from = None if probabilities[0] is None else torch.stack(probabilities)
-    return Draft(list(drafted), list(q), sampled_from, candidates=candidates)
 
 
 class Drafter(Protocol):

@@ -86,13 +86,15 @@ class DraftChoice:
         """
         if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
-            return Chosen(draft_ids[column], q, None, logits)
-        whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
-        whole[0, draft_ids] = logits.float()
-        scores = self._sampler.scores(whole, lambda row: ids)
+            return Chosen(draft_ids.index_select(0, column[None])[0], q, None, logits)
+        whole = logits.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
+        whole.index_copy_(0, draft_ids, logits.float())
+        scores = self._sampler.scores(whole[None], lambda row: ids)
+        candidates = scores[0].index_select(0, draft_ids)
         if self._sampler.greedy:
             q, best = scores[0].softmax(dim=-1).max(dim=-1)
-            return Chosen(best, q, None, scores[0, draft_ids])
-        distribution = self._sampler.probabilities(scores)[0]
-        token = self._sampler.choose(distribution)
-        return Chosen(token, distribution[token], distribution, scores[0, draft_ids])
+            return Chosen(best, q, None, candidates)
+        distributions = self._sampler.distributions(scores)  # of candidates alone serves as well: q is what it is
+        token = self._sampler.choose(distributions)
+        probabilities = distributions.spread(self._vocab_size)[0]
+        return Chosen(token[0], probabilities.gather(0, token)[0], probabilities, candidates)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
@@ -78,15 +79,16 @@ class UniversalDrafter(Drafter):
             fed = text[len(self._held) :]
             logits = self._model.forward(fed, keep=1)[0, : len(self._tokenizer)]
             self._held += fed
-            chance, token = logits.softmax(dim=-1).max(dim=-1)
-            if math.isnan(float(chance)):
+            best = logits.softmax(dim=-1).max(dim=-1)
+            chance, token = torch.stack([best.values, best.indices.float()]).tolist()  # one transfer
+            if math.isnan(chance):
                 raise self._model.not_numbers()
-            if int(token) in self._ends:
+            if token in self._ends:
                 break
             text.append(int(token))
             written += pieces.commit(text[-1:])[0]
             drafted = end.tokens(written)
-            q += [float(chance)] * (len(drafted) - len(q))
+            q += [chance] * (len(drafted) - len(q))
             if len(drafted) >= k or chance < stop_below or REPLACEMENT in written:
                 break
         drafted = drafted[:k]

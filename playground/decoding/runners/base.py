@@ -76,11 +76,11 @@ class Runner(Protocol):
     def computed(self, tokens: int) -> int:
         """How many tokens a pass over so many computes, padding included."""
 
-    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+    def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the tokens that follow those in the cache.
 
         Args:
-            ids: token ids.
+            ids: token ids; numbers, or of one token a tensor on the device.
             keep: how many of the last tokens to return logits for.
             tree: where the last of `ids` are a draft tree: for each of its tokens the index of its parent in the tree,
                 -1 for the last token before the tree.

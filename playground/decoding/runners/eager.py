@@ -35,7 +35,7 @@ class EagerRunner:
         self._takes_positions = "position_ids" in signature(model.forward).parameters
         self._seam = seam(model.config)
         self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
-        self._text: list[int] = []  # what the cache holds
+        self._text: list[int] = []  # what the cache holds, where it may be fed again
 
     @property
     def device(self) -> torch.device:
@@ -104,19 +104,21 @@ class EagerRunner:
         return tokens
 
     @torch.inference_mode()
-    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
+    def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         crosses = self._feeds_again and self.length <= self._seam < self.length + len(ids)
         again = list(self._text) if crosses else []
         if again:
             self._cache.clear()
+        # Only where tokens may be fed again are those wanted on the host that a chain has left on the device.
+        known = _listed(ids) if self._feeds_again or self.recurrent else []
         with self._capture.during_pass():
             inputs = self._tree_inputs(len(ids), tree) if tree else {}
-            logits = self._pass([*again, *ids], keep, self.length - len(again), **inputs)
+            logits = self._pass([*again, *known] if again else ids, keep, self.length - len(again), **inputs)
         self._capture.drop_first(len(again))
         prompt = self.length == 0 and keep == 1
-        self._text += ids
+        self._text += known
         self.length += len(ids)
-        self._cache.append(ids)
+        self._cache.append(known)
         if prompt:  # a recurrent state returns to here, so that no rejected draft feeds the prompt again
             self._cache.save()
         return logits.float()
@@ -133,17 +135,18 @@ class EagerRunner:
             self._capture.gather(tail, index)
         self._capture.drop(dropped)
         again = self._cache.roll_back(dropped)
-        self._text[length:] = [self._text[length + i] for i in path]
+        if self._text:
+            self._text[length:] = [self._text[length + i] for i in path]
         self.length = length + len(path)
         if again:
             self._pass(again, keep=1, start=self.length - len(again))
             self._cache.settle()
         self._cache.save()
 
-    def _pass(self, ids: Sequence[int], keep: int, start: int, **inputs: Any) -> torch.Tensor:
+    def _pass(self, ids: Sequence[int] | torch.Tensor, keep: int, start: int, **inputs: Any) -> torch.Tensor:
         """Logits of the last `keep` tokens, in the model's own dtype. `start`: the position of the first token."""
         self.passes += 1
-        tokens = to_device([ids], self.device)
+        tokens = ids[None] if isinstance(ids, torch.Tensor) else to_device([ids], self.device)
         if self._takes_positions and not inputs:  # some architectures would count them wrongly behind a cache
             inputs = {"position_ids": torch.arange(start, start + len(ids), device=self.device)[None]}
         out = self.model(
@@ -159,6 +162,10 @@ class EagerRunner:
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
             "position_ids": to_device(positions[None], self.device),
         }
+
+
+def _listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
+    return ids.tolist() if isinstance(ids, torch.Tensor) else ids
 
 
 def seam(config: PretrainedConfig) -> int:

@@ -105,7 +105,7 @@ class StaticRunner:
             runner.prepare(hidden)
 
     @torch.inference_mode()
-    def forward(self, ids: Sequence[int], keep: int, tree: Sequence[int] | None = None) -> Tensor:
+    def forward(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int] | None = None) -> Tensor:
         static = self._static
         if self.length:
             assert static.user in (self, None), "one runner at a time"
@@ -119,11 +119,11 @@ class StaticRunner:
         self.length += len(ids)
         return logits.to(torch.float32, copy=True)  # the next pass overwrites the buffer
 
-    def _fed(self, ids: Sequence[int], keep: int, tree: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    def _fed(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """The last `keep` logits, and the hidden states. A prompt is read the same way in all lanes, and what follows
         it in passes of fixed widths."""
         static, n = self._static, len(ids)
-        if not self.length and not tree and n > WIDTHS[-1]:
+        if not self.length and not tree and not isinstance(ids, Tensor) and n > WIDTHS[-1]:
             return static.wide(ids, keep)
         if n <= MOST:
             logits, hidden = static.narrow(ids, self.length, tree)
