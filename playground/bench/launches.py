@@ -93,12 +93,18 @@ def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bo
 
 def mean_of(counter: Counter, run: Iterable[Round]) -> Counts | None:
     """Means over the rounds but the first; None if there are no others."""
-    with counter:
-        so_far = [counter.counts for _ in run]
-    rounds = [Counts(b.launches - a.launches, b.waits - a.waits) for a, b in itertools.pairwise(so_far)][BEFORE - 1 :]
+    rounds = of_rounds(counter, run)
     if not rounds:
         return None
     return Counts(mean(each.launches for each in rounds), mean(each.waits for each in rounds))
+
+
+def of_rounds(counter: Counter, run: Iterable[Round]) -> list[Counts]:
+    """Of each round but the first."""
+    with counter:
+        so_far = [counter.counts for _ in run]
+    each = [Counts(b.launches - a.launches, b.waits - a.waits) for a, b in itertools.pairwise(so_far)]
+    return each[BEFORE - 1 :]
 
 
 def _static(model: LoadedModel, use: str, capture: Callable[[Work], Work]) -> LoadedModel:
