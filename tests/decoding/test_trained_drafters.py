@@ -121,12 +121,12 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, draws):
             initializer_range=0.8,
         )
     ).eval()
-    sampler = Sampler(Request("x", temperature=0.9, top_k=3, seed=1), model.device)
+    samplers = [Sampler(Request("x", temperature=0.9, top_k=3, seed=run), model.device) for run in range(draws)]
     draft_ids = torch.tensor([0, 1, 3])
-    chances = continuations(law_of(model), sampler, PROMPT)
+    chances = continuations(law_of(model), samplers[0], PROMPT)
     counts = dict.fromkeys(chances, 0)
     new_drafter = drafting(way, network_for(way, model, draft_ids))
-    for _ in range(draws):
+    for sampler in samplers:
         target = EagerRunner(model)
         drafter = new_drafter(target, sampler)
         rounds = decode(target, drafter, Constant(2), sampler, NoText(), PROMPT, LENGTH, ())

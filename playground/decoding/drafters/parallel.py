@@ -14,6 +14,8 @@ from playground.decoding.runners.base import Runner
 class ParallelBranches(ABC):
     """`Branches` as deep as the positions of the pass.
 
+    `positions`: (deepest, draft vocabulary), the logits of all positions of the draft.
+
     Args:
         target: the target of the decode loop; set to keep its hidden states.
         layers: target layers whose hidden states are read, in the form that `Runner.watch` takes.
@@ -23,7 +25,7 @@ class ParallelBranches(ABC):
         self.draft_ids = draft_ids
         self.deepest = deepest
         self._hidden = HiddenStates(target, layers)
-        self._logits: torch.Tensor  # (deepest, draft vocabulary)
+        self.positions: torch.Tensor
         self._position = 0
 
     @property
@@ -43,13 +45,13 @@ class ParallelBranches(ABC):
         hidden = self._hidden.take()
         if hidden is None:
             return None
-        self._logits = self._all(ids, hidden)
+        self.positions = self._all(ids, hidden)
         self._position = 0
-        return self._logits[:1]
+        return self.positions[:1]
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         self._position += 1
-        return self._logits[self._position].expand(len(ids), -1)
+        return self.positions[self._position].expand(len(ids), -1)
 
     def end(self) -> None:  # noqa: B027 (most keep nothing)
         pass

@@ -21,6 +21,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.errors import PlaygroundError
 from playground.models.networks.native_mtp import NativeLayers
@@ -62,11 +63,13 @@ class TreeDrafter(BranchesDrafter):
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
         """Grows no deeper once the path probability of all branches together is below `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
+        # Positions that are drafted in parallel are read at once, others one after the other.
+        known = self._likeliest(self._branches.positions) if isinstance(self._branches, ParallelBranches) else []
         nodes: list[Node] = []
         tips = [-1]  # the nodes that the rows of the logits follow
         for depth in range(1, k + 1):
             start = len(nodes)
-            nodes += self._continued(nodes, tips, logits)
+            nodes += _continued(nodes, tips, logits, known[depth - 1 : depth] * len(tips) or self._likeliest(logits))
             best = self._worth(nodes, sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size])
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
@@ -82,16 +85,22 @@ class TreeDrafter(BranchesDrafter):
         tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
         return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
 
-    def _continued(self, nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor) -> list[Node]:
-        """The likeliest tokens after each of the tips."""
+    def _likeliest(self, logits: torch.Tensor) -> list[list[tuple[float, float]]]:
+        """The ids that are likeliest in each row, with their q."""
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
-        read = torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
-        return [
-            Node(int(id_), tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
-            for tip, pairs, row in zip(tips, read, logits, strict=True)
-            for id_, q in pairs
-        ]
+        return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
+
+
+def _continued(
+    nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor, likeliest: Sequence[Sequence[tuple[float, float]]]
+) -> list[Node]:
+    """The likeliest tokens after each of the tips."""
+    return [
+        Node(int(id_), tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
+        for tip, pairs, row in zip(tips, likeliest, logits, strict=True)
+        for id_, q in pairs
+    ]
 
 
 def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
