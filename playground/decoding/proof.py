@@ -22,6 +22,7 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.factory import Runners
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
+from playground.models.device import ran_out_of_memory
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
 
@@ -151,10 +152,10 @@ def _recorded(found: dict[str, str], what: str) -> Iterator[None]:
         yield
     except PlaygroundError:
         raise
-    except (torch.OutOfMemoryError, MemoryError):
-        raise PlaygroundError(
-            "The memory of the device ran out when the model was tried. Choose a smaller pair, or free some memory."
-        ) from None
     except Exception as error:
+        if ran_out_of_memory(error):
+            raise PlaygroundError(
+                "The memory of the device ran out when the model was tried. Choose a smaller pair, or free some memory."
+            ) from None
         message = " ".join(str(error).split())[:120]
         found[what] = f"it ends in an error inside transformers ({type(error).__name__}: {message})"

@@ -8,10 +8,11 @@ experts once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.integrations.moe import (
     ALL_EXPERTS_FUNCTIONS,
@@ -20,7 +21,7 @@ from transformers.integrations.moe import (
 )
 
 CAPTURED = "captured_mm"
-MOST = 64  # tokens of a captured pass; longer ones are never captured
+MOST = 264  # tokens of the widest captured pass
 COPIES = 3  # a copied weight is read, written and read again
 
 
@@ -63,7 +64,8 @@ def _all_experts(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -
 ALL_EXPERTS_FUNCTIONS.register(CAPTURED, captured_mm)
 
 
-def prepare_experts(model: PreTrainedModel) -> None:
-    """Gives a model's experts, if it has any, the form above."""
-    if model._can_set_experts_implementation():
-        model.set_experts_implementation(CAPTURED)
+def prepare_experts(modules: Iterable[nn.Module]) -> None:
+    """Gives the experts of a model, if it has any, the form above. `modules`: all of the model or layer."""
+    for module in modules:
+        if isinstance(module, PreTrainedModel) and module._can_set_experts_implementation():
+            module.set_experts_implementation(CAPTURED)

@@ -18,13 +18,19 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from playground.bench import waits
+from playground.decoding.drafters.native_mtp import branches
+from playground.decoding.runners import static_model
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
-from playground.decoding.runners.static import StaticModel, StaticRunner
+from playground.decoding.runners.static import StaticRunner
+from playground.decoding.runners.static_model import StaticModel
 from playground.models.experts import prepare_experts
-from tests.decoding import graphs
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
 from tests.decoding.graphs import Recorder
 from tests.decoding.real import llama
+from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 
 SIZES = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, num_experts_per_tok=2, initializer_range=0.4)  # fmt: skip
@@ -38,7 +44,7 @@ MIXTURES = {
         DeepseekV3Config(**SIZES | dict(num_key_value_heads=4), **OWN, **LATENT, n_routed_experts=16)
     ),
 }
-WAITS = (*graphs.WAITS, "aten::_grouped_mm", "transformers::grouped_mm_fallback")
+GROUPED = {"_grouped_mm", "transformers::grouped_mm_fallback"}  # which wait on most GPUs
 
 
 @pytest.fixture(params=MIXTURES)
@@ -50,25 +56,44 @@ def model(request) -> PreTrainedModel:
 @pytest.mark.parametrize("tokens", [1, 3, 64, 70])  # copied weights, copied or all, all, never captured
 def test_logits_are_those_of_transformers_own_experts(model, tokens):
     prepared = copy.deepcopy(model)
-    prepare_experts(prepared)
+    prepare_experts(prepared.modules())
     ids = [1 + i % 38 for i in range(tokens)]
     expected, seen = (EagerRunner(each).forward(ids, keep=tokens) for each in (model, prepared))
     torch.testing.assert_close(seen, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_all_widths_are_captured(model, monkeypatch):
-    monkeypatch.setattr(graphs, "WAITS", WAITS)
-    recorded = Graphs("recorded", Recorder())
-    StaticRunner(StaticModel(model, recorded), 64).forward([3, 1, 4], keep=1)
-    assert "not permitted" in recorded.failure, "as transformers sets it"
-    prepare_experts(model)
-    recorded = Graphs("recorded", Recorder())
-    StaticRunner(StaticModel(model, recorded), 64).forward([3, 1, 4], keep=1)
-    assert not recorded.failure
+    monkeypatch.setattr(waits, "OPERATIONS", waits.OPERATIONS | GROUPED)
+    with monkeypatch.context() as patch:
+        patch.setattr(static_model, "prepare_experts", lambda modules: None)
+        assert "not permitted" in captured(model).failure, "as transformers sets it"
+    assert not captured(model).failure
+
+
+def captured(model: PreTrainedModel) -> Graphs:
+    graphs = Graphs("recorded", Recorder())
+    StaticRunner(StaticModel(model, graphs), 64).prepare()
+    return graphs
 
 
 def test_a_model_without_experts_stays_as_it_is():
     model = llama(0, 1)
     before = model.config._experts_implementation
-    prepare_experts(model)
+    prepare_experts(model.modules())
     assert model.config._experts_implementation == before
+
+
+def test_a_layer_of_the_targets_own_is_captured_beside_it(native_places, tiny_tokenizer, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(waits, "OPERATIONS", waits.OPERATIONS | GROUPED)
+    pair = custom_pair(str(save_native("glm lite", 1, tmp_path / "tiny", tiny_tokenizer)), None, "mtp")
+    models = ModelStore().get(pair, drafter="mtp", dtype="float32", device="cpu", progress=lambda step: None)
+    graphs = Graphs("recorded", Recorder())
+    target = StaticRunner(StaticModel(models.target.model, graphs), 64)
+    drafter = branches(models.drafting.network, target)
+    target.prepare()
+    assert not graphs.failure
+    target.forward([3, 1, 4, 1], keep=1)
+    target.commit(4)
+    drafter.commit()
+    with torch.inference_mode():
+        assert drafter.root([3, 1, 4, 1, 5]) is not None

@@ -8,10 +8,11 @@ A runner hides how a pass is run and how its cache is stored. It knows neither d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
+from torch import nn
 from transformers import Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
 from playground.errors import PlaygroundError
@@ -125,6 +126,8 @@ class RecursiveLayer(Protocol):
 
     config: PretrainedConfig
     draft_ids: torch.Tensor
+
+    def modules(self) -> Iterator[nn.Module]: ...
 
     def new_cache(self) -> DynamicCache: ...
 

@@ -18,6 +18,7 @@ from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import Cursor
 from playground.decoding.runners.static_network import StaticNetwork
 from playground.decoding.transfer import to_device
+from playground.models.experts import prepare_experts
 from playground.models.footprint import cache_bytes
 
 BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
@@ -33,6 +34,7 @@ class StaticLayer(StaticNetwork):
 
     def __init__(self, layer: RecursiveLayer, target: Cursor, graphs: Graphs, limit: int) -> None:
         super().__init__(1, DRAFT, target, graphs)
+        prepare_experts(layer.modules())
         device = layer.draft_ids.device
         self._layer, self._limit = layer, limit
         # By width: first entry, index of the last token, tokens.

@@ -26,6 +26,7 @@ from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.runners.static_layer import StaticLayer
 from playground.decoding.transfer import to_device
 from playground.models.decoder import layers_of
+from playground.models.experts import prepare_experts
 
 LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
 
@@ -56,6 +57,7 @@ class StaticModel:
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
         """`whole`: what `model` is the first layers of, if it is."""
+        prepare_experts(model.modules())
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
         self.user: object = None
