@@ -24,7 +24,7 @@ SLASH = re.compile(r"[\\/]")
 SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 HIDDEN = "…"
 OWN_MACHINE = "run the playground on your own machine"
-NO_SERVERS = f"Servers are named by whoever runs the playground, not by its visitors. To name your own, {OWN_MACHINE}."
+NO_SERVERS = f"Visitors cannot enter server addresses. To enter your own, {OWN_MACHINE}."
 
 
 @dataclass(frozen=True)

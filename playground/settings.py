@@ -94,7 +94,7 @@ SETTINGS: dict[str, Setting] = {
         "constant",
         choices={
             "constant": "Fixed",
-            "heuristic": "Adaptive (+2 / −1)",
+            "heuristic": "Heuristic (+2 / −1)",
             "confidence": "Confidence threshold",
             "cost": "Cost-based (measured)",
         },

@@ -57,7 +57,7 @@ def test_compare_names_the_checkpoints_own_sampling_settings(tiny_folder, tmp_pa
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_k": 20}')
     main(["compare", "--target", str(folder), "--drafter", "ngram", "--prompt", "waves", "--max-new-tokens", "4",
           "--top-k", "20", "--dtype", "float32"])  # fmt: skip
-    assert capsys.readouterr().out.endswith("The model comes with other sampling settings: --temperature 0.6\n")
+    assert capsys.readouterr().out.endswith("The model recommends different sampling settings: --temperature 0.6\n")
 
 
 def test_two_folders_make_a_pair_and_json_goes_to_standard_output(tiny_folder, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Runs a program that ends when its standard input does, which is when what started it is gone, however that ended.
+"""Runs a program that ends when its standard input does, which is when the parent process exits.
 
 `python -m playground.backends.leash COMMAND …`, as the leader of a process group.
 """

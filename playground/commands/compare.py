@@ -112,7 +112,7 @@ def _compare(options: argparse.Namespace) -> None:
     for target in targets if options.json != Path("-") else ():
         if differ := differing(store.sampling_defaults(target), asdict(request)):
             flags = " ".join(f"{flag(name)} {value:g}" for name, value in differ.items())
-            print(f"The model comes with other sampling settings: {flags}")
+            print(f"The model recommends different sampling settings: {flags}")
 
 
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:

@@ -50,10 +50,10 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     add_settings(load, "max_new_tokens", "temperature")
     load.add_argument(
-        "--ttft-limit", type=positive_number, default=1.0, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
+        "--ttft-limit", type=positive_number, default=1.0, metavar="S", help=f"limit for goodput, in seconds {DEFAULT}"
     )
     load.add_argument(
-        "--tpot-limit", type=positive_number, default=0.1, metavar="S", help=f"of a good request, in seconds {DEFAULT}"
+        "--tpot-limit", type=positive_number, default=0.1, metavar="S", help=f"limit for goodput, in seconds {DEFAULT}"
     )
     load.add_argument("--seed", type=int, default=0, metavar="N", help=f"of the moments of --rate {DEFAULT}")
     load.add_argument("--again", action="store_true", help="begin anew, also if it was stopped before")

@@ -1,4 +1,4 @@
-"""What the target writes, what it looked like inside while writing, and what it would have chosen at each token."""
+"""What the target writes, its hidden states, and what it would have chosen at each token."""
 
 from __future__ import annotations
 

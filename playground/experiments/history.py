@@ -220,7 +220,7 @@ class History:
         *values, process = row
         entry = Entry(*values)
         if entry.status == "running" and not self._alive.runs(process):
-            return replace(entry, status="stopped", note="its program ended before it did")
+            return replace(entry, status="stopped", note="the process exited before the run finished")
         return entry
 
     def _make_room(self) -> None:

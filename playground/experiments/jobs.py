@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 HZ = 5
 WAITING = "Waiting for the device"
-OURS = "Something went wrong inside the playground, not in what you asked for. The log says more."
+OURS = "Internal error; your input is fine. The log says more."
 
 
 @dataclass

@@ -41,7 +41,7 @@ from playground.ui.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-OURS = "Something went wrong inside the playground, not in what you typed. Run again; the server's log says more."
+OURS = "Internal error; your input is fine. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
 REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace

@@ -18,7 +18,7 @@ from playground.results import Result
 from playground.ui.readers import Reader
 
 HZ = 2  # looks at an experiment that runs, which decodes on the same cores
-REFUSED = f"Long experiments would keep the device from the other visitors of this server. To run them, {OWN_MACHINE}."
+REFUSED = f"Long experiments are disabled here: they would block other users. To run them, {OWN_MACHINE}."
 
 
 @dataclass(frozen=True)

@@ -67,4 +67,4 @@ def wire(
 
 def sentence(differ: Mapping[str, float]) -> str:
     listed = ", ".join(f"{SETTINGS[name].label.lower()} {value:g}" for name, value in differ.items())
-    return f"This model comes with other sampling settings: {listed}."
+    return f"This model recommends different sampling settings: {listed}."

@@ -21,7 +21,7 @@ NOTHING = "Run a comparison first."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
 PREDICTED = (
     "Predicted, not measured: from this run's acceptance and drafting, and the measured time of a pass by its width. A "
-    "verify pass of a batch is as many times wider as the batch has sequences."
+    "verify pass processes b times as many tokens at batch size b."
 )
 SIMULATED = (
     "Under load, simulated: Poisson arrivals at one replica that decodes all its requests in one batch, and prefills "

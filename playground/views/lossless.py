@@ -107,8 +107,8 @@ def _accepted(check: LaneCheck) -> str:
     if rule is None or rule.passed:
         return ""
     return (
-        f"Draft tokens are accepted at {rule.accepted:.1%} of {rule.places:,} places, where {rule.due:.1%} are due "
-        f"(p = {rule.p_value:.1g})."
+        f"Draft tokens are accepted at {rule.accepted:.1%} of {rule.places:,} places; exact verification would accept "
+        f"{rule.due:.1%} (p = {rule.p_value:.1g})."
     )
 
 

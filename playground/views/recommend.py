@@ -33,8 +33,8 @@ def reasons(result: Recommendation) -> list[str]:
     said = [
         f"Screened: {count(len(screened.lanes), 'drafter')} over {count(len(screened.prompts), 'prompt')}. "
         f"Refined: {count(len(refined.lanes), 'setting')} of the fastest.",
-        f"The fastest is not faster, beyond the noise, than: {ties}. Chosen is the shallowest of them with a gain that "
-        f"was seen, by intervals that hold for all {len(refined.lanes)} together; the table has those of each alone.",
+        f"Statistically tied with the fastest: {ties}. Chosen is the smallest tied lookahead with a significant "
+        f"speed-up, by intervals that hold for all {len(refined.lanes)} together; the table has those of each alone.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
     ]
     return [*said, *left_out(screened.failures + confirmed.failures)]

@@ -119,7 +119,7 @@ def test_a_closed_tab_ends_the_process(spaces, tmp_path: Path):
     assert (tmp_path / "closed").exists()
 
 
-@pytest.mark.parametrize(("prompt", "sentence"), [("fail", "ran out of memory <b>here</b>"), ("crash", "went wrong")])
+@pytest.mark.parametrize(("prompt", "sentence"), [("fail", "memory <b>here</b>"), ("crash", "Internal error")])
 def test_an_error_in_the_process_becomes_the_same_sentence(spaces, prompt, sentence):
     stage, shown = zero.in_a_request(lambda: last(events().stream("mine", asked(prompt=prompt))))
     assert sentence in stage["status"]["text"] and shown is None

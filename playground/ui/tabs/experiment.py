@@ -62,11 +62,11 @@ class Panel:
 
 
 def buttons() -> tuple[gr.Button, gr.Button, gr.Button]:
-    """Run, Stop, Go on."""
+    """Run, Stop, Resume."""
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
-        resume = gr.Button("Go on", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
+        resume = gr.Button("Resume", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
     return run, stop, resume
 
 

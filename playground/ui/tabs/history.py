@@ -16,7 +16,10 @@ from playground.ui.tabs import markup
 from playground.views import compared
 
 INTRO = "Every experiment of this machine, the newest first. It is kept on this machine alone."
-OFF = "What was run since this program began, the newest first. The history is switched off: it goes with the program."
+OFF = (
+    "What was run since this server started, the newest first. The history is switched off: it is lost when the server "
+    "stops."
+)
 CHOOSE = "Choose one to save or delete it, two to compare them."
 FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
 PRESS = "() => document.getElementById('saved-entry').click()"
@@ -27,7 +30,7 @@ def build(page: gr.Blocks, past: Past, access: Access) -> None:
     gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
-        clear = gr.Button("Forget all that have ended", size="sm", min_width=200, scale=0)
+        clear = gr.Button("Delete finished runs", size="sm", min_width=200, scale=0)
     with gr.Row(elem_id="chosen"):
         compare = _button("Compare", "compare-entries")
         saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}

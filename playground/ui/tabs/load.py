@@ -20,8 +20,8 @@ from playground.views import load as view
 from playground.views.suite import Table
 
 INTRO = (
-    "Speculation pays while a server has few users, and may cost when it has many. A load test sends the prompts of a "
-    "suite to two servers, level by level, to find where that turns."
+    "Speculation pays while a server has few users, and can slow it down at high concurrency. A load test sends the "
+    "prompts of a suite to two servers, level by level, to find where that turns."
 )
 USERS, RATES = "users", "rates"
 LEVELS = {USERS: "1, 2, 4, 8", RATES: "0.5, 1, 2"}
@@ -53,7 +53,7 @@ def build(page: gr.Blocks, experiments: Experiments, own: OwnServers) -> None:
             "levels": gr.Textbox(LEVELS[USERS], label="Levels", info="with commas between them"),
             **prompts.suite_controls(),
         }
-    with gr.Accordion("Advanced: how many requests, length, limits of a good request", open=False, elem_id="advanced"):
+    with gr.Accordion("Advanced: requests, length, latency limits for goodput", open=False, elem_id="advanced"):
         controls |= prompts.repeat_controls("per_category", "max_new_tokens", "temperature")
         with gr.Row(elem_classes="controls"):
             controls |= {
@@ -61,7 +61,7 @@ def build(page: gr.Blocks, experiments: Experiments, own: OwnServers) -> None:
                                       minimum=1, maximum=100_000),
                 "ttft": gr.Number(1.0, label="TTFT limit", info="seconds, for goodput", minimum=0.001),
                 "tpot": gr.Number(0.1, label="TPOT limit", info="seconds, for goodput", minimum=0.001),
-                "seed": gr.Number(0, label="Moments", info="seed of the random moments", precision=0, minimum=0),
+                "seed": gr.Number(0, label="Moments", info="seed of the arrival times", precision=0, minimum=0),
             }  # fmt: skip
     panel = experiment.panel(KIND, *experiment.buttons())
 

@@ -55,7 +55,7 @@ def build(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair], 
         rules = gr.CheckboxGroup(
             [(f"{name}: {does}", name) for name, does in LOSSY_RULES.items()],
             label="Wrong on purpose",
-            info="adds lanes that are lossy, and which the check must fail",
+            info="adds lanes that are deliberately lossy; the check should fail them",
         )
         draws = gr.Number(2048, label="Draws", info="tokens to sample with each lane", precision=0, minimum=1)
         repeats = prompts.repeat_controls("per_category", "max_new_tokens")

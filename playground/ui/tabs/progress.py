@@ -21,7 +21,8 @@ def state(entry: Entry, left_s: float | None = None) -> str:
         case "failed":
             return entry.note
         case "stopped":
-            return f"Stopped at {entry.fraction:.0%}{f': {entry.note}' if entry.note else ''}. Go on takes it up there."
+            note = f": {entry.note}" if entry.note else ""
+            return f"Stopped at {entry.fraction:.0%}{note}. Resume continues from there."
     return f"Finished {at(entry.updated)}."
 
 
