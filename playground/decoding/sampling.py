@@ -129,6 +129,14 @@ class Sampler:
             complete = last < best.masked_fill(~kept, float("inf")).amin(dim=-1)
         return Distributions(best.softmax(dim=-1), ids, complete)
 
+    def completed(self, of: Distributions, scores: torch.Tensor) -> torch.Tensor:
+        """(n, vocabulary) probabilities of `distributions(scores)`. Reads which rows are not complete, and makes those
+        again."""
+        assert of.complete is not None
+        rows = to_device([i for i, complete in enumerate(of.complete.tolist()) if not complete], scores.device)
+        missing = self.probabilities(scores.index_select(0, rows))
+        return of.spread(scores.shape[1]).index_copy_(0, rows, missing)
+
     def choose(self, of: Distributions, positions: torch.Tensor | None = None) -> torch.Tensor:
         """Samples a token id from each of n distributions, which need not be normalised, and leaves them on the device.
 

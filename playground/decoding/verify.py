@@ -67,7 +67,7 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) ->
         quick = sampler.distributions(scores)
         sampled = speculative_sampling(draft, quick.spread(scores.shape[1]), sampler, quick.complete)
         if sampled is None:
-            sampled = speculative_sampling(draft, sampler.probabilities(scores), sampler)
+            sampled = speculative_sampling(draft, sampler.completed(quick, scores), sampler)
             assert sampled, "these are complete"
         n, token, draws = sampled
         path = list(range(n))
@@ -215,5 +215,5 @@ def _shown(
     shown = torch.cat(parts).tolist()
     complete = p.complete is None or shown.pop()
     ranked = None if rank is None else int(shown.pop())
-    chances = shown[: len(ids)] if complete else sampler.probabilities(scores)[row, id_].tolist()
+    chances = shown[: len(ids)] if complete else sampler.completed(p, scores)[row, id_].tolist()
     return chances, shown[len(ids) :], ranked

@@ -73,6 +73,14 @@ def test_of_equal_scores_the_highest_ids_are_kept():
     assert (sampler(top_p=0.5).distributions(tied).spread(6) > 0).tolist() == [[False, True, False, False, True, False]]
 
 
+def test_rows_that_are_not_complete_are_made_again():
+    rows = torch.cat([scores("like a model's", 2), scores("flat", 2)])
+    of = sampler(top_p=0.9)
+    quick = of.distributions(rows)
+    assert quick.complete.tolist() == [True, True, False, False]
+    torch.testing.assert_close(of.completed(quick, rows), of.probabilities(rows), rtol=1e-4, atol=1e-7)
+
+
 @pytest.mark.parametrize("limits", [{}, dict(top_p=0.9), dict(top_k=3)], ids=str)
 @pytest.mark.parametrize("candidates", [1, 1024])
 def test_choices_follow_the_distribution(limits, candidates, monkeypatch):

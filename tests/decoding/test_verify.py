@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from playground.decoding import sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
@@ -57,6 +58,22 @@ DISJOINT = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]])
 @pytest.mark.parametrize("draws", DRAWS)
 def test_the_targets_distribution_comes_out(p, q, draws):
     assert agrees(law_of_first_tokens(p, q, draws), p[0])
+
+
+@pytest.mark.parametrize("candidates", [1, 2])
+def test_rules_are_exact_where_top_p_asks_for_more_than_the_first_candidates(candidates, monkeypatch):
+    monkeypatch.setattr(sampling, "CANDIDATES", candidates)
+    scores, q = P.log(), distributions(1, 2)
+    of = Sampler(Request("x", temperature=1.0, top_p=0.85, seed=5), CPU)
+    p = of.probabilities(scores)[0]
+    sampled, chosen = [0] * V, [0] * V
+    for run in range(2_000):
+        draft = Draft([of.draw(q[0]), of.draw(q[1])], [1.0, 1.0], q)
+        for counts, each in ((sampled, draft), (chosen, Draft(draft.ids, draft.q))):
+            verdict = decide(each, scores, of, length=run)
+            counts[draft.ids[0] if verdict.path else verdict.token] += 1
+    assert agrees(sampled, p)
+    assert agrees(chosen, p)
 
 
 def test_agreement_shows_in_acceptance():
@@ -121,7 +138,7 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
 
 @pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
 @pytest.mark.parametrize(
-    ("sampling", "draws"),
+    ("settings", "draws"),
     law.cases(
         [
             dict(temperature=1.0),
@@ -130,11 +147,11 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
         ]
     ),
 )
-def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, sampling, draws):
+def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, settings, draws):
     new_drafter = {
         "none": lambda target, sampler: NoDrafter(),
         "ngram": lambda target, sampler: NgramDrafter(),
         "assistant": lambda target, sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
     }[drafter]
     # Some seeds are unlucky: with 4, 3,000 runs with the assistant give p = 0.0007, and 40,000 give 0.34.
-    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, seed=11, **sampling)
+    assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, seed=11, **settings)
