@@ -7,6 +7,7 @@ group once for each of its query heads, row by row, and takes longer for one tok
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,13 +17,15 @@ BLOCK, ENTRIES = 4, 128
 def in_order(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None) -> Tensor:
     """As `scaled_dot_product_attention`. Independent as far as matrix products of whole BLOCKs of rows, over at most
     ENTRIES summands, are."""
-    positions = query.shape[2]
-    query = F.pad(query, (0, 0, 0, -positions % BLOCK))
-    scores = (query @ key.transpose(2, 3)) * (scale or query.shape[3] ** -0.5)
+    positions, heads = query.shape[2], query.shape[:2]
+    query = F.pad(query, (0, 0, 0, -positions % BLOCK)).flatten(0, 1)
+    key, value = key.flatten(0, 1), value.flatten(0, 1)
+    unused = query.new_empty(1)
+    scores = torch.baddbmm(unused, query, key.transpose(1, 2), beta=0, alpha=scale or query.shape[2] ** -0.5)
     if attn_mask is not None:
-        scores[:, :, :positions] += attn_mask
+        scores.unflatten(0, heads)[:, :, :positions] += attn_mask
     shares = scores.softmax(dim=-1)
-    out = shares[..., :ENTRIES] @ value[:, :, :ENTRIES]
-    for start in range(ENTRIES, key.shape[2], ENTRIES):
-        out += shares[..., start : start + ENTRIES] @ value[:, :, start : start + ENTRIES]
-    return out[:, :, :positions]
+    out = torch.bmm(shares[..., :ENTRIES], value[:, :ENTRIES])
+    for start in range(ENTRIES, key.shape[1], ENTRIES):
+        out.baddbmm_(shares[..., start : start + ENTRIES], value[:, start : start + ENTRIES])
+    return out.unflatten(0, heads)[:, :, :positions]
