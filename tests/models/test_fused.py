@@ -28,6 +28,7 @@ from playground.models.cpu.blocks import BlockLinear
 from playground.models.cpu.norm import CpuNorm
 from playground.models.fused import Beside, FusedLayer, Norm, fuse, fuse_and_join
 from tests.decoding import real
+from tests.decoding.graphs import Recorder
 from tests.decoding.real import FAMILIES, generated, ids_of, llama, prompts, rounds_of
 from tests.decoding.test_static import drafting, network, static_runner
 from tests.kernels import Kernels, counted_in
@@ -85,11 +86,25 @@ def test_logits_are_those_of_the_model_itself(name, way, grouped):
     torch.testing.assert_close(fused.seen, model.seen, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["none", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash"])
-@pytest.mark.parametrize("make", [EagerRunner, static_runner])
+def replayed(model: PreTrainedModel) -> StaticRunner:
+    return static_runner(model, Graphs("recorded", Recorder()))
+
+
+QUICK = [(EagerRunner, "early exit"), (EagerRunner, "mtp tree"), (replayed, "none")]
+LONG = [
+    (replayed, "early exit"),
+    (replayed, "mtp"),
+    (replayed, "mtp tree"),
+    (replayed, "eagle3 tree"),
+    (replayed, "dflash"),
+]
+
+
+@pytest.mark.parametrize(("make", "way"), [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in LONG)])
 def test_lanes_over_fused_networks_write_what_generate_does(monkeypatch, way, make):
     model = llama(0, 3)
     fused = copy.deepcopy(model)
+    attend_by_groups(fused, CUDA)
     fused_for_cuda(fused)
     new_drafter = drafting(way, fused, make)
     if way.startswith("mtp"):
