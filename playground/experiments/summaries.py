@@ -70,7 +70,7 @@ def ties(rows: Sequence[Row], lanes: Sequence[str]) -> list[str]:
     best, *others = sorted(lanes, key=lambda name: -over[name])
     found = {name: ratio(rows, best, over=name, comparisons=len(others)) for name in others}
     return [best] + [
-        name for name, it in found.items() if (not metrics.differs(it.interval) if it.interval else it.speedup == 1)
+        name for name, it in found.items() if (not metrics.differs(it.interval) if it.interval else it.speedup <= 1)
     ]
 
 

@@ -86,7 +86,7 @@ def settings(result: Recommendation) -> list[Settings]:
     for i, here in enumerate(chosen):
         if here.text:
             continue
-        note = f"{here.note} Nothing else that was tried and that it can decode was faster than standard decoding."
+        note = f"{here.note} Nothing else that it can decode was seen to be faster than standard decoding."
         chosen[i] = replace(here, note=note)
         for name, found, there in instead:
             if there[i].text:
