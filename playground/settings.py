@@ -132,7 +132,14 @@ SETTINGS: dict[str, Setting] = {
     "repetition_penalty": Setting(
         "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10, Slider(1, 2, 0.01)
     ),
-    "seed": Setting("Seed", "the same seed draws the same samples", 0, 0, 2**63 - 1),
+    "seed": Setting(
+        "Seed",
+        "the same seed draws the same samples, unless a drafter that samples has a cost-based lookahead or reserved "
+        "memory, which timing or other programs change",
+        0,
+        0,
+        2**63 - 1,
+    ),
     "system": Setting("System prompt", "optional; passed to the chat template", ""),
     "chat_template": Setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True

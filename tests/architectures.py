@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from playground.decoding.proof import FINE, Proof, prove
+from playground.decoding.proof import FINE, TEXT, Proof, prove
 from playground.decoding.runners.eager import EagerRunner
 from playground.drafting_methods import HELP, TARGETS
 
@@ -59,7 +59,7 @@ PARTICULAR: dict[str, dict[str, Any]] = {  # by model type, what SIZES gets wron
     ),
     "cpmant": dict(dim_head=8, prompt_length=4),
     "dbrx": dict(
-        attn_config=dict(kv_n_heads=2, rope_theta=1e4),
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8.0),
         ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2),
     ),
     "dots1": dict(n_shared_experts=1),
@@ -147,8 +147,8 @@ def written() -> str:
         "Each target is tried when it is first run: a few random tokens are fed one by one, at once, as a draft and as "
         "a draft tree, and must give the same probabilities but for rounding. Where they do not, what needs it is "
         "refused, with what disagreed. In bfloat16 and float16, on a GPU, and with int8 or int4 weights, up to 0.15 of "
-        "what different texts differ by counts as rounding. The trial has 22 tokens: what begins later, such as at the "
-        "end of a long sliding window, it does not see.",
+        f"what different texts differ by counts as rounding. The trial has {TEXT + 6} tokens: what begins later, such "
+        "as at the end of a long sliding window, it does not see.",
         "The same trial on a tiny model of random weights, in float32, of every causal architecture of transformers "
         f"{transformers.__version__}, by model type:",
         *(f"- **{said}** {', '.join(names[key])}." for key, said in SAID.items() if names[key]),

@@ -4,8 +4,8 @@ A model can fail at that in transformers itself: by positions or masks that it i
 several tokens continues wrongly. Nothing but running it shows this. So once a model is loaded, a text of random tokens
 is fed token by token, at once, as a draft and as a small draft tree, and the logits are compared.
 
-What it cannot see: a fault that needs a longer text than TEXT tokens, such as at the end of a sliding window or of
-LongRoPE's short factors; and one that is smaller than rounding in the model's arithmetic.
+What it cannot see: a fault that needs a longer text than these TEXT + 6 tokens, such as at the end of a sliding window
+or of LongRoPE's short factors; and one that is smaller than rounding in the model's arithmetic.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
         loaded.proofs[how] = prove(lambda: runners(loaded), limit)
     proof: Proof = loaded.proofs[how]
     who = f"{loaded.name} ({type(loaded.model).__name__})"
-    upstream = f"The fault is in transformers {version('transformers')} or in the weights."
+    upstream = f"That is how transformers {version('transformers')} runs it."
     if proof.steps:
         raise PlaygroundError(f"{who} cannot be decoded here: {proof.steps}. {upstream} Choose another model.")
     if proof.chain and drafter != "none":

@@ -134,7 +134,10 @@ def load(
             f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "
             "rolled back here. Choose a model with attention layers."
         )
-    return LoadedModel(model, tokenizer, weights.name, weights.origin)
+    origin = weights.origin
+    if has_int4(model):
+        origin = f"{origin.removesuffix(starter.DEQUANTISED)}, linear layers in its blocks of 4 bits"
+    return LoadedModel(model, tokenizer, weights.name, origin)
 
 
 def read(

