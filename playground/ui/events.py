@@ -22,7 +22,7 @@ from playground.access import Access, visitor
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.backends.device_queue import DeviceQueue
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.history import new_id
@@ -36,6 +36,7 @@ from playground.ui.aside import Aside
 from playground.ui.controls import Asked
 from playground.ui.downloads import LargeDownload, Offer, check_fit
 from playground.ui.opened import Held, Opened
+from playground.ui.readers import Reader
 from playground.ui.screen import Screen, results
 from playground.ui.turns import Turns
 
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 OURS = "Internal error; your input is fine. Run again; the server's log says more."
 BackendFor = Callable[[Pair], Backend]
+UNREAD = "Nobody reads what this session is sent. Reload the page."
 REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 
@@ -319,6 +321,7 @@ class Events:
         try:
             with self._opened.opening(visitor(address, session)):
                 if self._access.public:
+                    check(await Reader().comes(), UNREAD)
                     return await self._other.call(function, *arguments)
                 return await to_thread.run_sync(function, *arguments)
         except PlaygroundError as problem:

@@ -3,9 +3,13 @@ endpoint never."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import gradio as gr
 from gradio.context import LocalContext
 
+ARRIVES_S = 5.0  # within which a page reads what it asked for
 PATIENCE = 6  # looks, of which a run takes two or three a second
 
 
@@ -28,6 +32,19 @@ class Reader:
         self._in_vain = self._in_vain + 1 if oldest is not None and oldest is self._oldest else 0
         self._oldest = oldest
         return not self._event.alive or self._in_vain > PATIENCE
+
+    async def comes(self) -> bool:
+        """Whether somebody takes what the session was sent so far, within ARRIVES_S. Gradio keeps all that nobody
+        takes."""
+        due = time.monotonic() + ARRIVES_S
+        while self._queue is not None and self._event is not None:
+            messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
+            if messages is not None and messages.qsize() == 0:
+                break
+            if time.monotonic() > due:
+                return False
+            await asyncio.sleep(0.05)
+        return True
 
 
 def address_of(request: gr.Request) -> str:

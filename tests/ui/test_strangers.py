@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from playground.access import FOR_VISITORS, Access
+from playground.ui import readers
 from playground.ui.controls import SERVERS
 from playground.ui.events import Events
 from playground.ui.readers import address_of
@@ -109,6 +110,17 @@ def test_ids_of_other_sessions_are_nowhere_to_be_read(client):
     for guess in (mine[:-1], mine + "0", mine.upper(), "%25", "*", ""):
         answer = client.get("/gradio_api/queue/data", params={"session_hash": guess})
         assert "session_not_found" in answer.text or answer.status_code == 400
+
+
+def test_a_trace_is_not_opened_for_a_session_that_nobody_reads(client, monkeypatch):
+    monkeypatch.setattr(readers, "ARRIVES_S", 0.2)
+    path = client.post("/gradio_api/upload", files={"files": ("trace.json", b"{}")}).json()[0]
+    data = [{"path": path, "meta": {"_type": "gradio.FileData"}}]
+    body = {"data": data, "fn_index": client.events["open"], "session_hash": "unread"}
+    assert client.post("/gradio_api/queue/join", json=body).status_code == 200
+    time.sleep(1)
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": "unread"}) as answer:
+        assert "Nobody reads" in "".join(answer.iter_lines())
 
 
 def test_200_runs_wait_and_the_201st_is_answered_in_words():
