@@ -59,7 +59,7 @@ class Limits:
     files: int = 10_000_000_000
     trace_tokens: int = 1_000_000
     opens_each: float = float("inf")
-    traces: float = float("inf")
+    traces: int = 2_000_000_000
     sessions: int = 10_000
     history_s: float = float("inf")
     history_each: float = float("inf")

@@ -39,7 +39,7 @@ TRACE = export.to_json(fakes.comparison(tokens=12))
 EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "fill")
 PRESSES = ("begin", "begin_repeat", "stop_own", "clear")
 
-OURS = re.compile(r"/playground/(?!ui/(?:head|bounds)\.py)")  # besides what only passes requests on
+OURS = re.compile(r"/playground/(?!ui/(?:head|bounds|doors|quiet)\.py)")  # besides what only passes requests on
 
 anything = st.recursive(
     st.none()

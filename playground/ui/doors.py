@@ -58,19 +58,20 @@ class Doors:
                 answer, receive = await self._body(request, receive)
             await (answer or self._app)(scope, receive, noticed)
         except Exception as problem:  # of Gradio: what our handlers raise, it answers itself
-            logger.warning("%s %.80s: %s: %.200s", request.method, scope["path"], type(problem).__name__, problem)
+            logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
             if not begun:
                 await _told(NOT_TAKEN)(scope, receive, send)
 
     async def _body(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
         """What is wrong with a body of JSON, and what gives it to Gradio."""
-        body = b""
+        read = bytearray()
         while (message := await receive())["type"] == "http.request":
-            body += message.get("body", b"")
-            if len(body) > self._limits.body:
+            read += message.get("body", b"")
+            if len(read) > self._limits.body:
                 return _told(f"This server takes requests of up to {self._limits.body:,} bytes.", 413), receive
             if not message.get("more_body"):
                 break
+        body = bytes(read)
         try:
             data = orjson.loads(body or b"{}")
         except orjson.JSONDecodeError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -135,16 +134,6 @@ def test_values_that_no_component_takes_are_answered_without_a_traceback(logged,
     assert text.count('"process_completed"') == len(sent)
     out, err = capfd.readouterr()
     assert "Traceback" not in err + out
-
-
-def test_the_address_that_a_visitor_names_is_never_connected_to(client):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.2)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        for path in (f"file={url}", f"proxy={url}", f"proxy={url}/v1/models"):
-            client.get(f"/gradio_api/{path}")
-        with pytest.raises(TimeoutError):
-            listener.accept()
 
 
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):
