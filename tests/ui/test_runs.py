@@ -23,7 +23,7 @@ def test_the_newest_run_comes_first_and_only_so_many_are_kept():
 
 def test_a_repeated_run_keeps_its_entry():
     runs = [shown(3), shown(2)]
-    again = replace(runs[1], comparison=replace(runs[1].comparison, repeats=(runs[1].comparison.lanes,)))
+    again = replace(runs[1], held=replace(runs[1].comparison, repeats=(runs[1].comparison.lanes,)))
     assert added(runs, again) == [runs[0], again] and index_of(runs, again) == 1
 
 
