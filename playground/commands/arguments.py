@@ -125,7 +125,8 @@ def _named_pair(options: argparse.Namespace) -> Pair:
 
 
 def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:
-    from playground.models.device import gigabytes, resolve_device
+    from playground.format import gigabytes
+    from playground.models.device import resolve_device
     from playground.models.fit import LARGE, fits
 
     if options.yes or (size := fits(pair, resolve_device(options.device)).download) <= LARGE:

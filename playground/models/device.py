@@ -113,11 +113,6 @@ def free_bytes(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
-def gigabytes(size: float) -> str:
-    """Such as "2.4 GB" or "82 GB"."""
-    return f"{size / 1e9:.{1 if size < 9.95e9 else 0}f} GB"
-
-
 def _mps() -> bool:
     return torch.backends.mps.is_available()
 

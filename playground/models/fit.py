@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 
 from playground.errors import PlaygroundError
-from playground.models.device import BITS, free_bytes, gigabytes, resolve_device, resolve_dtype
+from playground.format import gigabytes
+from playground.models.device import BITS, free_bytes, resolve_device, resolve_dtype
 from playground.models.fetch import hub, starter
 from playground.models.load import STARTER
 from playground.models.quantised import STORED

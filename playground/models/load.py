@@ -18,12 +18,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
+from playground.format import gigabytes
 from playground.models.attention import attend_by_groups
 from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.blocks import has_blocks, put_blocks
 from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import pack, worth_packing
-from playground.models.device import HALF, choose_kernels, free_bytes, gigabytes, ran_out_of_memory
+from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_of_memory
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import fuse_and_join

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground.errors import PlaygroundError
-from playground.models.device import gigabytes
+from playground.format import gigabytes
 from playground.models.fit import Fit
 from playground.presets import Pair
 

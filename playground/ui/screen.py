@@ -10,8 +10,8 @@ from typing import Any
 
 from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
+from playground.format import gigabytes
 from playground.lane import LOCAL, Lane
-from playground.models.device import gigabytes
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
