@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import gradio as gr
 from gradio.components import Component
@@ -15,10 +15,12 @@ from playground.backends.connect import Servers
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
-from playground.models.fit import Fit
 from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
 from playground.settings import PRESET, SETTINGS, default
 from playground.ui.fits import Fits
+
+if TYPE_CHECKING:  # torch would double what the process that opens traces holds
+    from playground.models.fit import Fit
 
 OWN = "own"
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from playground.models.fit import Fit
 from playground.presets import Pair
+
+if TYPE_CHECKING:
+    from playground.models.fit import Fit
 
 logger = logging.getLogger(__name__)
 
