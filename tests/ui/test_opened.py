@@ -106,3 +106,5 @@ def test_a_process_that_is_late_is_ended_and_the_next_call_has_another(monkeypat
     assert asyncio.run(other.call(os.getpid)) != os.getpid()
     with pytest.raises(ZeroDivisionError):
         asyncio.run(other.call(divmod, 1, 0))
+    loads_torch = "(__import__('playground.ui.drawn'), 'torch' in __import__('sys').modules)[1]"
+    assert not asyncio.run(other.call(eval, loads_torch)), "it would hold three times the memory"
