@@ -64,6 +64,7 @@ def numbers(text: str) -> list[float]:
 def unfolded(page, fold: str) -> str:
     page.locator(f"{fold} > button").click()
     page.locator(f"{fold} p").first.wait_for()
+    page.wait_for_function(f"!document.querySelector('{fold}').innerText.includes('processing')")
     return page.locator(fold).inner_text()
 
 

@@ -305,7 +305,7 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     assert page.locator("#prompt textarea").input_value() == "fail please"
     ask(page, "crash please")
     page.locator("#run").click()
-    page.locator("#status[role=alert]", has_text="inside the playground").wait_for()
+    page.locator("#status[role=alert]", has_text="Internal error").wait_for()
 
 
 def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(reader):
@@ -435,7 +435,7 @@ def test_a_value_that_cannot_be_is_a_sentence_and_run_can_be_pressed_again(visit
 def test_one_press_applies_the_checkpoints_own_sampling_settings(visit):
     page = visit()
     offer = page.locator("#own-settings")
-    offer.get_by_text("other sampling settings: temperature 0.6, top-p 0.95, top-k 20.").wait_for()
+    offer.get_by_text("different sampling settings: temperature 0.6, top-p 0.95, top-k 20.").wait_for()
     offer.get_by_role("button").click()
     offer.wait_for(state="hidden")
     assert page.get_by_label("number input for Temperature").input_value() == "0.6"

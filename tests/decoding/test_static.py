@@ -269,9 +269,9 @@ def test_nothing_is_captured_while_a_round_is_timed(monkeypatch):
     monkeypatch.setattr("playground.decoding.loop.Clock", Counting)
     monkeypatch.setattr(real, "EagerRunner", lambda of: StaticRunner(static, 64))
     rounds = rounds_of(model, drafting("mtp tree", model, None), [3, 1, 4], max_new_tokens=300, ends=())
-    readings = timed[1:]  # of a round: at its start, after the draft, the pass, the commit, the annotation
-    assert len(readings) == 5 * len(rounds) and readings[0] > 0
-    assert all(readings[i] == readings[i + 3] for i in range(0, len(readings), 5))
+    readings = timed[1:]  # of a round: at its start, after draft, pass and commit, then around the annotation
+    assert len(readings) == 6 * len(rounds) and readings[0] > 0
+    assert all(readings[i] == readings[i + 4] for i in range(0, len(readings), 6))
     assert readings[-1] > readings[0], "it has grown"
 
 

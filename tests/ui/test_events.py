@@ -84,7 +84,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
         ({"prompt": ""}, "The prompt is empty."),
         ({"prompt": "\ud800"}, "surrogate"),
         ({"prompt": "fail"}, "ran out of memory <b>here</b>"),
-        ({"prompt": "crash"}, "inside the playground"),
+        ({"prompt": "crash"}, "Internal error"),
         ({"pair": "nothing"}, "There is no pair"),
     ],
 )

@@ -118,8 +118,9 @@ class StaticModel:
                     with self._passing(buffers, read):
                         self.graphs.prepare(self._key(width, read), partial(self._pass, width, read))
                 read *= 2
-            self._moves_of(width).send(range(width), range(width))  # each entry to where it is
-            self.graphs.prepare((self._count, "move", width), partial(self._move, width))
+            if self.graphs.lacks(self._move_key(width)):
+                self._moves_of(width).send(range(width), range(width))  # each entry to where it is
+                self.graphs.prepare(self._move_key(width), partial(self._move, width))
 
     def reserve(self, length: int) -> None:
         """Makes room for so many entries."""
@@ -162,6 +163,9 @@ class StaticModel:
 
     def _key(self, width: int, read: int) -> tuple[int, int, int, tuple[int, ...]]:
         return self._count, width, read, self._layers
+
+    def _move_key(self, width: int) -> tuple[int, str, int]:
+        return self._count, "move", width
 
     def _read(self, end: int) -> int:
         """How many entries attention reads in a pass whose last token is entry `end` - 1."""
@@ -221,7 +225,7 @@ class StaticModel:
         n, width = len(rows), width_of(len(rows))
         moves, to = self._moves_of(width), range(start, start + width)
         moves.send([*(start + row for row in rows), *to[n:]], to)  # those after the branch move to where they are
-        self.graphs.run((self._count, "move", width), partial(self._move, width))
+        self.graphs.run(self._move_key(width), partial(self._move, width))
         if hidden is not None:
             hidden[:n] = hidden.index_select(0, moves.rows[0, :n] - start)
 
