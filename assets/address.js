@@ -1,13 +1,20 @@
 // The page's address for the values of the controls: what differs from the defaults, and always the models.
 
+/** @import { ControlValue, Defaults } from "./types.d.ts" */
+
 const LONGEST = 6000; // characters; proxies refuse much longer addresses
 
-function parametersOf(values, { usual, pairs }) {
+/**
+ * The parameters of an address, and the names of all controls. `short`: the prompts were left out, as too long.
+ * @param {ControlValue[]} values in the order of the defaults
+ * @param {Defaults} known
+ */
+export function parametersOf(values, { usual, pairs }) {
   const names = Object.keys(usual);
   const asked = Object.fromEntries(names.map((name, i) => [name, values[i]]));
-  const known = { ...usual, ...pairs[asked.pair] };
+  const known = { ...usual, ...pairs[String(asked.pair)] };
   if (asked.pair !== "own") asked.target = asked.assistant = "";
-  const differs = (name) => asked[name] !== null && String(asked[name]) !== String(known[name] ?? "");
+  const differs = (/** @type {string} */ name) => asked[name] !== null && String(asked[name]) !== String(known[name] ?? "");
   const wanted = names.filter((name) => name === "pair" || differs(name));
   const whole = new URLSearchParams(wanted.map((name) => [name, String(asked[name])]));
   if (whole.toString().length <= LONGEST) return { names, parameters: whole, short: false };
@@ -16,7 +23,12 @@ function parametersOf(values, { usual, pairs }) {
   return { names, parameters: whole, short: true };
 }
 
-function showAddress(values, known) {
+/**
+ * Puts the values into the address of the page.
+ * @param {ControlValue[]} values
+ * @param {Defaults} known
+ */
+export function showAddress(values, known) {
   const { names, parameters } = parametersOf(values, known);
   const url = new URL(location.href);
   for (const name of [...names, "id"]) url.searchParams.delete(name); // id: a run of the history that was shown
@@ -24,7 +36,12 @@ function showAddress(values, known) {
   history.replaceState(history.state, "", url);
 }
 
-function copyAddress(values, known) {
+/**
+ * Answers the Share menu (share.js) with the address.
+ * @param {ControlValue[]} values
+ * @param {Defaults} known
+ */
+export function copyAddress(values, known) {
   const { parameters, short } = parametersOf(values, known);
   const url = `${location.origin}${location.pathname}?${parameters}`;
   document.dispatchEvent(new CustomEvent("copy-link", { detail: { url, short } }));

@@ -1,25 +1,32 @@
 // The list of the history. `props.value` is its HTML, in which Python escaped all words. What is chosen and what has the
 // focus stay so when the list changes.
 
-const list = element.querySelector(".listed");
-const boxes = () => [...list.querySelectorAll("input")];
-let chosen = [];
+/** @import { Component } from "./types.d.ts" */
 
-function tell() {
-  const ids = boxes().filter((box) => box.checked).map((box) => box.value);
-  if (String(ids) === String(chosen)) return;
-  chosen = ids;
-  trigger("select", { ids });
+/** @param {Component<string>} component */
+export function history({ element, props, watch, trigger }) {
+  const list = /** @type {HTMLElement} */ (element.querySelector(".listed"));
+  const boxes = () => [...list.querySelectorAll("input")];
+  /** @type {string[]} */
+  let chosen = [];
+
+  function tell() {
+    const ids = boxes().filter((box) => box.checked).map((box) => box.value);
+    if (String(ids) === String(chosen)) return;
+    chosen = ids;
+    trigger("select", { ids });
+  }
+
+  function show() {
+    const active = document.activeElement;
+    const focused = active && list.contains(active) ? active.id : "";
+    list.innerHTML = props.value;
+    for (const box of boxes()) box.checked = chosen.includes(box.value);
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    tell();
+  }
+
+  list.addEventListener("change", tell);
+  watch("value", show);
+  show();
 }
-
-function show() {
-  const focused = list.contains(document.activeElement) ? document.activeElement.id : "";
-  list.innerHTML = props.value;
-  for (const box of boxes()) box.checked = chosen.includes(box.value);
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
-  tell();
-}
-
-list.addEventListener("change", tell);
-watch("value", show);
-show();

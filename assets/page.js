@@ -1,101 +1,110 @@
 // The page by keyboard, beyond what Gradio does, and what its charts say to a screen reader.
-() => {
-  const press = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 
-  // Ctrl+Enter (Cmd+Enter) in the prompt presses Run.
+import { copyText, REFUSED } from "./clipboard.js";
+
+export function page() {
+  runByKeyboard();
+  copyBlocks();
+  closeLists();
+  handFocusOn();
+  describeCharts();
+}
+
+const within = (/** @type {Event} */ event, /** @type {string} */ selector) =>
+  /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest(selector));
+
+/** Ctrl+Enter (Cmd+Enter) in the prompt presses Run. */
+function runByKeyboard() {
   document.addEventListener(
     "keydown",
     (event) => {
-      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.closest("#prompt")) return;
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !within(event, "#prompt")) return;
       event.preventDefault();
       event.stopPropagation();
-      event.target.dispatchEvent(new Event("change", { bubbles: true }));
-      document.getElementById("run").click();
+      event.target?.dispatchEvent(new Event("change", { bubbles: true }));
+      document.getElementById("run")?.click();
     },
     true,
   );
+}
 
-  // Whether the text is in the clipboard now.
-  globalThis.copyText = async (text) => {
-    try {
-      await navigator.clipboard.writeText(text);
-      return true;
-    } catch {
-      // No clipboard without https, except on this machine: the older way.
-      const box = document.createElement("textarea");
-      box.value = text;
-      document.body.append(box);
-      box.select();
-      const copied = document.execCommand("copy");
-      box.remove();
-      return copied;
-    }
-  };
-
-  // A button in a section copies the section's block.
-  document.addEventListener("click", async ({ target }) => {
-    const button = target.closest("button.copy");
-    if (!button) return;
-    const section = button.closest("section");
-    const said = section.querySelector(".said");
-    const copied = await copyText(section.querySelector("pre").textContent);
-    said.textContent = copied ? "Copied." : "The browser does not let the page copy.";
+/** A button in a section copies the section's block. */
+function copyBlocks() {
+  document.addEventListener("click", async (event) => {
+    const section = within(event, "button.copy")?.closest("section");
+    const block = section?.querySelector("pre");
+    const said = section?.querySelector(".said");
+    if (!block || !said) return;
+    said.textContent = (await copyText(block.textContent)) ? "Copied." : REFUSED;
     setTimeout(() => (said.textContent = ""), 4000);
   });
+}
 
-  // Gradio leaves the list of a dropdown open when Tab leaves the dropdown.
-  document.addEventListener("focusout", ({ target }) => {
+/** Gradio leaves the list of a dropdown open when Tab leaves the dropdown. */
+function closeLists() {
+  document.addEventListener("focusout", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
     if (target.role !== "combobox") return;
     setTimeout(() => {
-      if (target !== document.activeElement && target.ariaExpanded === "true") press(target, "Escape");
+      if (target === document.activeElement || target.ariaExpanded !== "true") return;
+      target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
     }, 60);
   });
+}
 
-  // A button that is switched off or taken away while it has the focus hands it on: Run to Stop, and back.
+/** A button that is switched off or taken away while it has the focus hands it on: Run to Stop, and back. */
+function handFocusOn() {
+  /** @type {Record<string, string>} */
   const next = { run: "stop", stop: "run", clear: "run" };
+  const button = (/** @type {string} */ id) => /** @type {HTMLButtonElement | null} */ (document.getElementById(id));
+  /** @type {HTMLButtonElement | null} */
   let focused = null;
+  /** @type {HTMLButtonElement | null} */
   let heir = null;
   document.addEventListener("focusin", ({ target }) => {
-    focused = target;
+    focused = /** @type {HTMLButtonElement} */ (target); // or any other element: only a button is ever disabled here
     heir = null;
   });
-  const handOn = () => {
+  const buttons = new MutationObserver(() => {
     if (document.activeElement !== document.body && document.activeElement !== focused) return;
-    if (focused?.disabled) heir = document.getElementById(next[focused.id]);
+    if (focused?.disabled) heir = button(next[focused.id]);
     if (heir && !heir.disabled) heir.focus({ preventScroll: true });
-  };
-  const buttons = new MutationObserver(handOn);
+  });
   for (const id of Object.keys(next)) {
-    const button = document.getElementById(id); // of Compare; the other tabs have their own
-    if (button) buttons.observe(button, { attributes: true, attributeFilter: ["disabled"] });
+    const each = button(id); // of Compare; the other tabs have their own
+    if (each) buttons.observe(each, { attributes: true, attributeFilter: ["disabled"] });
   }
-  document.addEventListener("click", ({ target }) => {
-    if (!target.closest("#own-settings")) return;
+  document.addEventListener("click", (event) => {
+    if (!within(event, "#own-settings")) return;
     setTimeout(() => {
-      if (!document.contains(focused)) document.getElementById("run").focus({ preventScroll: true });
+      if (!document.contains(focused)) button("run")?.focus({ preventScroll: true });
     }, 1000);
   });
+}
 
-  // Each chart is a picture with a text, and its button can be reached. Those under #why come when it is unfolded.
+/** Each chart is a picture with a text, and its button can be reached. Those under #why come when it is unfolded. */
+function describeCharts() {
+  /** @param {Element} charts */
   const describe = (charts) => {
     for (const chart of charts.querySelectorAll(".js-plotly-plot")) {
+      const { layout } = /** @type {Element & { layout: { meta: string } }} */ (chart); // by Plotly
       const [picture, ...layers] = chart.querySelectorAll(".main-svg");
       picture?.setAttribute("role", "img");
-      picture?.setAttribute("aria-label", chart.layout.meta);
+      picture?.setAttribute("aria-label", layout.meta);
       layers.forEach((layer) => layer.setAttribute("aria-hidden", "true"));
-      for (const button of chart.querySelectorAll(".modebar-btn")) {
+      for (const button of /** @type {NodeListOf<HTMLElement>} */ (chart.querySelectorAll(".modebar-btn"))) {
         Object.assign(button, { tabIndex: 0, role: "button", ariaLabel: button.dataset.title });
       }
     }
   };
-  for (const charts of document.querySelectorAll("#charts, .charts, #why")) {
+  for (const charts of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#charts, .charts, #why"))) {
     new MutationObserver(() => describe(charts)).observe(charts, { childList: true, subtree: true });
     charts.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
-      const button = event.target.closest(".modebar-btn");
+      const button = within(event, ".modebar-btn");
       if (!button) return;
       event.preventDefault();
       button.click();
     });
   }
-};
+}

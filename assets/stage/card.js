@@ -1,16 +1,39 @@
 // The comparison as a picture of 1200 x 630 pixels, drawn on a canvas: headline, equation, speed of each lane, the
 // rounds over true time. Saved where the document hears "save-picture".
 
+import { make } from "./core.js";
+import { gained, Rounds } from "./log.js";
+import { equation } from "./verdict.js";
+
+/** @import { Round, StageValue } from "../types.d.ts" */
+
 const CARD = { width: 1200, height: 630, margin: 56, label: 300 };
 const INKS = { ink: "#1f2328", quiet: "#57606a", rule: "#d9dde2", plain: "#8b949e", accepted: "#0072b2", draft: "#e69f00" };
 const SHOWN = 4; // lanes that there is room for
 
+/**
+ * Saves the picture of the value that is shown then.
+ * @param {() => StageValue} value
+ */
+export function savesPicture(value) {
+  document.addEventListener("save-picture", () =>
+    cardOf(value()).toBlob((blob) => {
+      const link = make("a");
+      link.href = URL.createObjectURL(/** @type {Blob} */ (blob));
+      link.download = "speculative-decoding.png";
+      link.click();
+      URL.revokeObjectURL(link.href);
+    }),
+  );
+}
+
+/** @param {StageValue} value */
 function cardOf(value) {
   const canvas = make("canvas");
   canvas.width = CARD.width;
   canvas.height = CARD.height;
-  const pen = canvas.getContext("2d");
-  const firstOf = (texts) => (texts[0] ?? "").replace(/\. .*/s, ".");
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const firstOf = (/** @type {string[]} */ texts) => (texts[0] ?? "").replace(/\. .*/s, ".");
   const right = CARD.width - CARD.margin;
   const { figure, meaning, terms, trust, badges, sentences } = value.verdict;
   pen.fillStyle = "#ffffff";
@@ -49,10 +72,16 @@ function cardOf(value) {
   write(value.ran, CARD.margin, 604, { size: 19, ink: INKS.quiet, room: right - CARD.margin });
   return canvas;
 
-  // A block a round, as wide as it took and as high as the tokens it gained; the standard lane's passes are grey.
+  /**
+   * A block a round, as wide as it took and as high as the tokens it gained; the standard lane's passes are grey.
+   * @param {Round[]} rounds
+   * @param {number} left
+   * @param {number} top
+   * @param {number} width
+   * @param {number} height
+   */
   function timelineOf(rounds, left, top, width, height) {
     const scale = width / total;
-    const gained = ({ drafted, own }) => drafted.filter(({ kind }) => kind === "accepted").length + (own ? 1 : 0);
     const most = Math.max(...lanes.flatMap((lane) => lane.rounds.map(gained)));
     pen.fillStyle = INKS.rule;
     pen.fillRect(left, top + height, width, 1);
@@ -69,9 +98,15 @@ function cardOf(value) {
     }
   }
 
-  // One line, smaller or cut where it does not fit.
+  /**
+   * One line, smaller or cut where it does not fit.
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   * @param {{ size: number, weight?: number, ink?: string, room?: number, align?: CanvasTextAlign }} style
+   */
   function write(text, x, y, { size, weight = 400, ink = INKS.ink, room = Infinity, align = "left" }) {
-    const font = (pixels) => `${weight} ${pixels}px ui-sans-serif, system-ui, sans-serif`;
+    const font = (/** @type {number} */ pixels) => `${weight} ${pixels}px ui-sans-serif, system-ui, sans-serif`;
     pen.textAlign = align;
     pen.fillStyle = ink;
     pen.font = font(size);
@@ -82,13 +117,3 @@ function cardOf(value) {
     pen.fillText(shown === text ? text : `${shown}…`, x, y);
   }
 }
-
-document.addEventListener("save-picture", () =>
-  cardOf(unpacked(props.value)).toBlob((blob) => {
-    const link = make("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = "speculative-decoding.png";
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }),
-);

@@ -1,8 +1,13 @@
 // Which drafter? A row a lane, the fastest first. A press on a row shows that lane beside the standard one.
 
-const CELLS = ["speedup", "tokens_per_pass", "acceptance", "cost", "memory", "output"];
+import { make, within } from "./core.js";
 
-function draftersPart() {
+/** @import { DrafterRow, DraftersTable, Press } from "../types.d.ts" */
+
+const CELLS = /** @type {const} */ (["speedup", "tokens_per_pass", "acceptance", "cost", "memory", "output"]);
+
+/** @param {Press | null} press */
+export function draftersPart(press) {
   const caption = make("p", "caption");
   const head = make("tr");
   const body = make("tbody");
@@ -14,17 +19,19 @@ function draftersPart() {
   let drawn = "";
 
   body.addEventListener("click", (event) => {
-    const row = event.target.closest("tr.able");
-    if (row && row.getAttribute("aria-current") !== "true") press("select", { lane: row.dataset.lane });
+    const row = within(event, "tr.able");
+    if (row && row.getAttribute("aria-current") !== "true") press?.("select", { lane: row.dataset.lane });
   });
 
+  /** @param {DraftersTable | null} value */
   function show(value) {
     const text = JSON.stringify(value);
     if (text === drawn) return;
     drawn = text;
     node.hidden = !value;
     if (!value) return;
-    const focused = document.activeElement?.closest?.("#drafters tr")?.dataset.lane;
+    const line = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest("#drafters tr"));
+    const focused = line?.dataset.lane;
     caption.textContent = value.caption;
     table.setAttribute("aria-label", value.caption);
     head.replaceChildren(...value.head.map((title) => {
@@ -32,7 +39,7 @@ function draftersPart() {
       cell.scope = "col";
       return cell;
     }));
-    body.replaceChildren(...value.rows.map((row) => drafterRow(row, value)));
+    body.replaceChildren(...value.rows.map((row) => drafterRow(row, value.ready, value.chosen, press !== null)));
     body.querySelectorAll("tr").forEach((row) => row.dataset.lane === focused && row.querySelector("button")?.focus());
     skipped.replaceChildren(...value.skipped.map((sentence) => make("li", "", sentence)));
   }
@@ -41,10 +48,16 @@ function draftersPart() {
   return { node, show };
 }
 
-function drafterRow(row, { chosen, ready }) {
-  const able = ready && press !== null;
+/**
+ * @param {DrafterRow} row
+ * @param {boolean} ready whether all lanes have run
+ * @param {string} chosen the lane that is shown
+ * @param {boolean} choosable whether another one can be shown
+ */
+function drafterRow(row, ready, chosen, choosable) {
+  const able = ready && choosable;
   const name = make(able ? "button" : "span", "name", row.name);
-  if (able) name.type = "button";
+  if (able) name.setAttribute("type", "button");
   const first = make("th", "", name, ...(row.best ? [make("b", "best", "best here")] : []), ...(row.note ? [make("small", "", row.note)] : []));
   first.scope = "row";
   const line = make("tr", `${able ? "able" : ""} ${row.best ? "winner" : ""}`, first, ...CELLS.map((cell) => make("td", cell, row[cell])));

@@ -1,14 +1,25 @@
 // The line of figures over a lane. A figure's name is a button that says what the figure means: to the pointer, to a tap
 // and to the keyboard. One tab stop a line; the arrow keys go from figure to figure.
 
-const meaning = only("figure-tip", "tooltip");
+import { make, within } from "./core.js";
+import { only, putBeside } from "./tip.js";
 
-function figuresPart() {
+/** @import { Figure } from "../types.d.ts" */
+
+/** @typedef {HTMLButtonElement & { meaning: string }} Name */
+
+const tip = only("figure-tip", "tooltip");
+
+export function figuresPart() {
   const node = make("dl", "figures");
+  /** @type {ReturnType<typeof figure>[]} */
   let cells = [];
   let drawn = "";
 
-  // Values change in place: a run must not take the focus from a name.
+  /**
+   * Values change in place: a run must not take the focus from a name.
+   * @param {Figure[]} values
+   */
   function show(values) {
     const names = JSON.stringify(values.map(({ label, meaning }) => [label, meaning]));
     if (names !== drawn) {
@@ -24,21 +35,15 @@ function figuresPart() {
     });
   }
 
-  function figure({ label, meaning }) {
-    const name = make("button", "", label);
-    name.type = "button";
-    name.tabIndex = -1;
-    name.meaning = meaning;
-    const number = document.createTextNode("");
-    const small = make("small");
-    return { cell: make("div", "", make("dt", "", name), make("dd", "", number, small)), name, number, small };
-  }
-
-  const named = (event) => event.target.closest("div")?.querySelector("button");
+  /** @param {Event} event */
+  const named = (event) => /** @type {Name | null | undefined} */ (within(event, "div")?.querySelector("button"));
   for (const event of ["pointerover", "focusin", "click"]) {
-    node.addEventListener(event, (it) => named(it) && showMeaning(named(it)));
+    node.addEventListener(event, (it) => {
+      const name = named(it);
+      if (name) showMeaning(name);
+    });
   }
-  const hide = () => (meaning.hidden = true);
+  const hide = () => (tip.hidden = true);
   node.addEventListener("pointerleave", hide);
   node.addEventListener("focusout", hide);
   node.addEventListener("keydown", (event) => {
@@ -54,9 +59,20 @@ function figuresPart() {
   return { node, show };
 }
 
+/** @param {Figure} figure */
+function figure({ label, meaning }) {
+  const name = Object.assign(make("button", "", label), { meaning });
+  name.type = "button";
+  name.tabIndex = -1;
+  const number = document.createTextNode("");
+  const small = make("small");
+  return { cell: make("div", "", make("dt", "", name), make("dd", "", number, small)), name, number, small };
+}
+
+/** @param {Name} name */
 function showMeaning(name) {
-  meaning.textContent = name.meaning;
-  meaning.hidden = false;
-  name.setAttribute("aria-describedby", meaning.id);
-  putBeside(meaning, name.closest("div"));
+  tip.textContent = name.meaning;
+  tip.hidden = false;
+  name.setAttribute("aria-describedby", tip.id);
+  putBeside(tip, /** @type {HTMLElement} */ (name.closest("div")));
 }

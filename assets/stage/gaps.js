@@ -1,7 +1,16 @@
 // How long each output token came after the one before it: the share of tokens that had come by then, a line a lane,
 // with the percentiles as a table. Drawn when a lane has ended.
 
-function gapsPart() {
+import { make, svg } from "./core.js";
+import { gapsOf } from "./log.js";
+import { inMs } from "./words.js";
+
+/** @import { Rounds } from "./log.js" */
+/** @import { Gaps, LaneValue } from "../types.d.ts" */
+
+/** @typedef {{ name: string, gaps: Gaps, index: number }} Ended a lane that has ended */
+
+export function gapsPart() {
   const WIDE = 250,
     HIGH = 96,
     FOOT = 16,
@@ -21,41 +30,40 @@ function gapsPart() {
   node.hidden = true;
   let drawn = "";
 
+  /** @param {string} text @param {string} scope */
   function heading(text, scope) {
     const cell = make("th", "", text);
     cell.scope = scope;
     return cell;
   }
 
-  function row({ name, timing }, index) {
+  /** @param {Ended} ended */
+  function row({ name, gaps, index }) {
     const first = heading("", "row");
-    first.dataset.lane = index;
+    first.dataset.lane = String(index);
     first.append(make("i"), name);
-    const cells = ["p50_s", "p95_s", "p99_s"].map((at) =>
-      make("td", "", (1000 * timing.gaps[at]).toFixed(timing.gaps.p99_s < 0.1 ? 1 : 0)),
+    const cells = [gaps.p50_s, gaps.p95_s, gaps.p99_s].map((gap) =>
+      make("td", "", (1000 * gap).toFixed(gaps.p99_s < 0.1 ? 1 : 0)),
     );
-    return make("tr", "", first, ...cells, make("td", "", String(timing.gaps.n)));
+    return make("tr", "", first, ...cells, make("td", "", String(gaps.n)));
   }
 
+  /** @param {Rounds} rounds @param {number} index @param {number} longest */
   function line({ all }, index, longest) {
-    const gaps = all
-      .flatMap((round, i) => {
-        const after = i ? round.times.end - all[i - 1].times.end : null;
-        return [...(i && gained(round) ? [after] : []), ...Array(Math.max(0, gained(round) - 1)).fill(0)];
-      })
-      .sort((a, b) => a - b);
-    const x = (gap) => SIDE + ((WIDE - SIDE) * Math.min(gap, longest)) / longest;
+    const gaps = gapsOf(all);
+    const x = (/** @type {number} */ gap) => SIDE + ((WIDE - SIDE) * Math.min(gap, longest)) / longest;
     const steps = gaps.map((gap, i) => (gap <= longest ? `H${x(gap)}V${HIGH - (HIGH * (i + 1)) / gaps.length}` : ""));
     return svg("path", { class: "share", "data-lane": index, d: `M${SIDE} ${HIGH}${steps.join("")}H${WIDE}` });
   }
 
+  /** @param {LaneValue[]} lanes @param {Rounds[]} rounds */
   function show(lanes, rounds) {
-    const ended = lanes.map((lane, index) => ({ lane, index })).filter(({ lane }) => lane.timing?.gaps);
-    const key = JSON.stringify(ended.map(({ lane }) => [lane.name, lane.timing]));
+    const ended = lanes.flatMap(({ name, timing }, index) => (timing?.gaps ? [{ name, gaps: timing.gaps, index }] : []));
+    const key = JSON.stringify(ended);
     if (key === drawn) return;
     drawn = key;
     node.hidden = !ended.length;
-    const longest = 1.25 * Math.max(0.001, ...ended.map(({ lane }) => lane.timing.gaps.p99_s));
+    const longest = 1.25 * Math.max(0.001, ...ended.map(({ gaps }) => gaps.p99_s));
     const shares = [50, 95].flatMap((share) => {
       const y = HIGH - (HIGH * share) / 100;
       return [
@@ -63,23 +71,21 @@ function gapsPart() {
         svg("text", { x: SIDE - 4, y: y + 4, "text-anchor": "end" }, `${share} %`),
       ];
     });
-    const ends = [
-      [SIDE, "0 ms", "start"],
-      [WIDE, inMs(longest), "end"],
-    ].map(([x, text, anchor]) => svg("text", { x, y: HIGH + FOOT - 2, "text-anchor": anchor }, text));
+    const foot = HIGH + FOOT - 2;
     picture.replaceChildren(
       ...shares,
       svg("line", { x1: SIDE, x2: WIDE, y1: HIGH, y2: HIGH }),
-      ...ends,
+      svg("text", { x: SIDE, y: foot, "text-anchor": "start" }, "0 ms"),
+      svg("text", { x: WIDE, y: foot, "text-anchor": "end" }, inMs(longest)),
       ...ended.map(({ index }) => line(rounds[index], index, longest)),
     );
-    const together = ended.filter(({ lane }) => lane.timing.gaps.together);
+    const together = ended.filter(({ gaps }) => gaps.together);
     notes.replaceChildren(
-      ...together.map(({ lane: { name, timing } }) =>
-        make("p", "", `${name}: ${timing.gaps.together} of ${timing.gaps.n} came together with the one before (0 ms).`),
+      ...together.map(({ name, gaps }) =>
+        make("p", "", `${name}: ${gaps.together} of ${gaps.n} came together with the one before (0 ms).`),
       ),
     );
-    rows.replaceChildren(...ended.map(({ lane, index }) => row(lane, index)));
+    rows.replaceChildren(...ended.map(row));
   }
   return { node, show };
 }

@@ -1,10 +1,36 @@
 // The timeline by pointer, wheel and keys. `acts` are the timeline's own functions.
 
-// Hover tells, a press chooses, dragging pans, two fingers or Ctrl+wheel zoom, a double click shows the whole run.
-function pointerOn(svg, acts) {
+/** @import { Band } from "./bands.js" */
+/** @import { Span, Which } from "../types.d.ts" */
+
+/**
+ * @typedef {object} Moves
+ * @property {(lane: number, round: number) => void} choose
+ * @property {(seconds: number) => void} pan
+ * @property {(factor: number, about?: number) => void} zoom about a second
+ * @property {(span: Span | null) => void} look null: at the whole run
+ *
+ * @typedef {Moves & {
+ *   roundAt: (event: MouseEvent) => Which,
+ *   timeAt: (x: number) => number,
+ *   hover: (which: Which) => void,
+ *   pixels: (by: number) => number,
+ *   zoomed: () => boolean,
+ * }} Pointed `timeAt` and `pixels`: in seconds
+ *
+ * @typedef {Moves & { bands: () => Band[], chosen: () => Which, span: () => number }} Typed `span`: the seconds in view
+ */
+
+/**
+ * Hover tells, a press chooses, dragging pans, two fingers or Ctrl+wheel zoom, a double click shows the whole run.
+ * @param {SVGSVGElement} svg
+ * @param {Pointed} acts
+ */
+export function pointerOn(svg, acts) {
   const nothing = { lane: 0, round: 0 };
+  /** @type {Map<number, number>} */
   const fingers = new Map(); // the x of each pointer that is down
-  const inside = (x) => x - svg.getBoundingClientRect().left;
+  const inside = (/** @type {number} */ x) => x - svg.getBoundingClientRect().left;
   let dragged = 0;
 
   svg.addEventListener("pointerdown", (event) => {
@@ -27,7 +53,7 @@ function pointerOn(svg, acts) {
     }
     fingers.set(event.pointerId, event.clientX);
   });
-  for (const name of ["pointerup", "pointercancel", "lostpointercapture"]) {
+  for (const name of /** @type {const} */ (["pointerup", "pointercancel", "lostpointercapture"])) {
     svg.addEventListener(name, (event) => fingers.delete(event.pointerId));
   }
   svg.addEventListener("pointerleave", (event) => {
@@ -41,6 +67,7 @@ function pointerOn(svg, acts) {
   });
   svg.addEventListener("dblclick", () => acts.look(null));
 
+  /** @param {WheelEvent} event */
   const wheel = (event) => {
     const sideways = acts.zoomed() && Math.abs(event.deltaX) > Math.abs(event.deltaY);
     if (!event.ctrlKey && !sideways) return;
@@ -52,21 +79,26 @@ function pointerOn(svg, acts) {
   svg.addEventListener("wheel", wheel, { passive: false });
 }
 
-// Left and right go from round to round, up and down from lane to lane; + and - zoom, Shift with an arrow pans.
-function keysOn(plot, acts) {
+/**
+ * Left and right go from round to round, up and down from lane to lane; + and - zoom, Shift with an arrow pans.
+ * @param {HTMLElement} plot
+ * @param {Typed} acts
+ */
+export function keysOn(plot, acts) {
   plot.addEventListener("keydown", (event) => {
     const bands = acts.bands();
     if (event.ctrlKey || event.metaKey || event.altKey || !bands.length) return;
     const { lane, round } = acts.chosen();
     const rounds = bands[lane].all.length;
-    const step = (to) => rounds && acts.choose(lane, Math.min(Math.max(to, 1), rounds));
-    const side = (by) => (event.shiftKey ? acts.pan((by * acts.span()) / 4) : step(round + by));
-    const change = (by) => {
+    const step = (/** @type {number} */ to) => rounds && acts.choose(lane, Math.min(Math.max(to, 1), rounds));
+    const side = (/** @type {number} */ by) => (event.shiftKey ? acts.pan((by * acts.span()) / 4) : step(round + by));
+    const change = (/** @type {number} */ by) => {
       const next = Math.min(Math.max(lane + by, 0), bands.length - 1);
       const start = bands[lane].all[round - 1]?.times.start ?? 0;
       acts.choose(next, Math.min(bands[next].until(start) + 1, bands[next].all.length));
     };
-    const act = {
+    /** @type {Record<string, () => unknown>} */
+    const moves = {
       ArrowLeft: () => side(-1),
       ArrowRight: () => side(1),
       ArrowUp: () => change(-1),
@@ -78,9 +110,10 @@ function keysOn(plot, acts) {
       "-": () => acts.zoom(2),
       0: () => acts.look(null),
       Escape: () => acts.choose(lane, 0),
-    }[event.key];
-    if (!act) return;
+    };
+    const move = moves[event.key];
+    if (!move) return;
     event.preventDefault();
-    act();
+    move();
   });
 }

@@ -1,15 +1,24 @@
 // The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, figures) and a token
 // panel (tokens.js).
 
-function lanesPart() {
+import { hear, make } from "./core.js";
+import { figuresPart } from "./figures.js";
+import { Rounds } from "./log.js";
+import { tokenPanel } from "./tokens.js";
+
+/** @import { Difference, LaneValue } from "../types.d.ts" */
+
+export function lanesPart() {
   const tabs = make("div", "tabs");
   tabs.setAttribute("role", "tablist");
   tabs.setAttribute("aria-label", "Lanes");
   const row = make("div", "lanes");
   const node = make("div", "lanes-part", tabs, row);
+  /** @type {ReturnType<typeof lane>[]} */
   let views = [];
   let chosen = 0;
 
+  /** @param {number} index */
   function choose(index) {
     chosen = index;
     views.forEach(({ tab, section }, i) => {
@@ -37,13 +46,17 @@ function lanesPart() {
   });
   hear("seek", ({ time }) => views.forEach((view) => view.seek(time)));
 
-  // Draws the lanes and returns each one's rounds.
+  /**
+   * Draws the lanes and returns each one's rounds.
+   * @param {LaneValue[]} values
+   * @param {Difference | null} difference
+   */
   function show(values, difference) {
     if (values.length !== views.length) {
       views = values.map((_, index) => lane(index));
       tabs.replaceChildren(...views.map(({ tab }) => tab));
       row.replaceChildren(...views.map(({ section }) => section));
-      row.style.setProperty("--lanes", values.length);
+      row.style.setProperty("--lanes", String(values.length));
       choose(Math.min(chosen, views.length - 1));
     }
     const running = values.findIndex(({ state }) => state === "running");
@@ -57,6 +70,7 @@ function lanesPart() {
   return { node, show };
 }
 
+/** @param {number} index */
 function lane(index) {
   const title = make("h2");
   const chip = make("span", "chip");
@@ -71,6 +85,7 @@ function lane(index) {
   const rounds = new Rounds();
   const tokens = tokenPanel(panel, index);
 
+  /** @param {LaneValue} value @param {Difference | null} difference */
   function show({ name, label, state, figures: values, log }, difference) {
     title.textContent = name;
     tab.textContent = name;
@@ -82,6 +97,7 @@ function lane(index) {
     tokens.draw(fresh, rounds.restarted);
     tokens.mark(difference);
   }
+  /** @param {number} time */
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
   return { section, tab, rounds, show, seek, select: tokens.select, align: tokens.align, ran: false };
 }

@@ -1,11 +1,19 @@
 // Replays the lanes on one clock, in the browser alone: play, a scrubber, a pace, and steps from round to round with
 // the phases of that round in words. At rest everything is shown (time is Infinity).
 
+import { hear, make, tell } from "./core.js";
+import { acceptedOf } from "./log.js";
+import { count, drawn, inMs, isDecided, probability } from "./words.js";
+
+/** @import { Rounds } from "./log.js" */
+/** @import { Decided, Round, StageValue, Token } from "../types.d.ts" */
+
 const PACES = [0.25, 0.5, 1, 2, 4];
 const FRAME_MS = 40; // between two updates while playing: the eye needs no more, and another run may need the cores
 const HOLD_MS = 2500; // what a loop shows at its end
 
-function replayPart() {
+export function replayPart() {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const play = make("button", "play");
   const back = make("button", "", "◂", make("span", "", " Round"));
   const forth = make("button", "", make("span", "", "Round "), "▸");
@@ -16,7 +24,7 @@ function replayPart() {
   Object.assign(scrubber, { type: "range", min: 0, step: "any" });
   scrubber.setAttribute("aria-label", "Time of the replay");
   const clock = make("span", "clock");
-  const pace = make("select", "", ...PACES.map((times) => new Option(`${times}×`, times, times === 1, times === 1)));
+  const pace = make("select", "", ...PACES.map((times) => new Option(`${times}×`, String(times), times === 1, times === 1)));
   pace.setAttribute("aria-label", "Pace, in times the recorded one");
   const bar = make("div", "bar", play, back, forth, scrubber, clock, pace);
   bar.setAttribute("role", "group");
@@ -29,8 +37,11 @@ function replayPart() {
   node.setAttribute("aria-label", "Replay");
   node.hidden = true;
 
+  /** @type {Rounds[]} */
   let rounds = [];
-  let drawn = [];
+  /** @type {Round[][]} */
+  let known = [];
+  /** @type {string[]} */
   let names = [];
   let sampled = false;
   let total = 0;
@@ -42,21 +53,23 @@ function replayPart() {
 
   // --- time ---
 
+  /** @param {number} next */
   function seek(next) {
     time = next;
     tell("seek", { time });
     const shown = Math.min(time, total);
-    scrubber.value = shown;
+    scrubber.value = String(shown);
     clock.textContent = `${shown.toFixed(2)} of ${total.toFixed(2)} s`;
     scrubber.setAttribute("aria-valuetext", `${shown.toFixed(2)} of ${total.toFixed(2)} seconds`);
   }
 
+  /** @param {boolean} looping */
   function start(looping) {
     if (time >= total) seek(0);
     loops = looping;
     let last = performance.now();
     let ended = 0;
-    const tick = (now) => {
+    const tick = (/** @type {number} */ now) => {
       frame = requestAnimationFrame(tick);
       if (now - last < FRAME_MS) return;
       const next = time + ((now - last) / 1000) * Number(pace.value);
@@ -93,14 +106,17 @@ function replayPart() {
 
   // Whatever the user does ends a replay that began by itself.
   for (const name of ["pointerdown", "keydown", "wheel", "touchmove"]) {
-    addEventListener(name, (event) => loops && (bar.contains(event.target) ? (loops = false) : rest()), {
-      capture: true,
-      passive: true,
-    });
+    const end = (/** @type {Event} */ { target }) => {
+      if (!loops) return;
+      if (target instanceof Node && bar.contains(target)) loops = false;
+      else rest();
+    };
+    addEventListener(name, end, { capture: true, passive: true });
   }
 
   // --- steps ---
 
+  /** @param {number} by */
   function step(by) {
     pause();
     const all = rounds[chosen.lane].all;
@@ -150,13 +166,14 @@ function replayPart() {
 
   // --- the value ---
 
+  /** @param {StageValue} value @param {Rounds[]} logs */
   function show(value, logs) {
     rounds = logs;
     names = value.lanes.map(({ name }) => name);
     sampled = value.sampled;
     const running = value.lanes.some(({ state }) => state === "running" || state === "waiting");
-    const another = logs.length !== drawn.length || logs.some(({ all }, index) => all !== drawn[index]);
-    drawn = logs.map(({ all }) => all);
+    const another = logs.length !== known.length || logs.some(({ all }, index) => all !== known[index]);
+    known = logs.map(({ all }) => all);
     if (running || another) rest();
     if (another) {
       chosen = { lane: logs.length - 1 && 1, round: 0 };
@@ -171,7 +188,7 @@ function replayPart() {
     }
     if (running || node.hidden) return;
     total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
-    scrubber.max = total;
+    scrubber.max = String(total);
     seek(time);
     if (value.replay && !begun && !calm.matches) start(true);
     begun = true;
@@ -180,10 +197,16 @@ function replayPart() {
   return { node, show };
 }
 
-// What a round did, in words: rows of a phase's name and its sentence.
-function phasesOf({ drafted, own, tree, times }, sampled) {
-  const took = (seconds) => (seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`);
-  const accepted = drafted.filter(({ kind }) => kind === "accepted");
+/**
+ * What a round did, in words: rows of a phase's name and the parts of its sentence.
+ * @param {Round} round
+ * @param {boolean} sampled
+ * @returns {[name: string, ...parts: (Node | string)[]][]}
+ */
+function phasesOf(round, sampled) {
+  const { drafted, own, tree, times } = round;
+  const took = (/** @type {number | undefined} */ seconds) => (seconds === undefined ? "in an unknown time" : `in ${inMs(seconds)}`);
+  const accepted = acceptedOf(round);
   const kept = own ? [...accepted, own] : accepted;
   const deep = Math.max(0, ...drafted.map(({ position }) => position));
   const draft = !drafted.length
@@ -197,14 +220,21 @@ function phasesOf({ drafted, own, tree, times }, sampled) {
   return [
     ["Draft", ...draft],
     ["Verify", verify],
-    ["Decision", ...decision(drafted, accepted, own, tree, sampled)],
+    ["Decision", ...decision(round, sampled)],
     ["Kept", `${count(kept.length, "token")}: `, quoted(kept)],
   ];
 }
 
-function decision(drafted, accepted, own, tree, sampled) {
-  if (!drafted.length) return ["The model chose ", quoted([own]), "."];
-  const draws = drafted.filter(({ draw }) => draw !== undefined).map((token) => drawnIn(token));
+/**
+ * @param {Round} round
+ * @param {boolean} sampled
+ * @returns {(Node | string)[]}
+ */
+function decision(round, sampled) {
+  const { drafted, own, tree } = round;
+  const accepted = acceptedOf(round);
+  if (!drafted.length) return ["The model chose ", quoted(own ? [own] : []), "."];
+  const draws = drafted.filter(isDecided).map(drawnIn);
   if (draws.length) return [...draws, ...outcome(own)];
   const share = tree
     ? `${count(accepted.length, "token")} accepted`
@@ -216,9 +246,9 @@ function decision(drafted, accepted, own, tree, sampled) {
       quoted([own]),
       ".",
     ];
-  const last = drafted.lastIndexOf(accepted.at(-1));
+  const last = drafted.findLastIndex(({ kind }) => kind === "accepted");
   const refused = drafted.filter((token, i) => token.kind === "rejected" && (token.parent ?? i - 1) === last);
-  const chances = ({ p, q }) => ` (p ${probability(p, "")}, q ${probability(q, "")})`;
+  const chances = (/** @type {Token} */ { p, q }) => ` (p ${probability(p)}, q ${probability(q)})`;
   const rule = sampled && !tree ? ", kept with probability p ÷ q where p is below q" : "";
   const first = refused.slice(0, 3).flatMap((token, i) => [i ? ", " : "", quoted([token]), chances(token)]);
   const more = refused.length > 3 ? ` and ${refused.length - 3} more` : "";
@@ -229,19 +259,27 @@ function decision(drafted, accepted, own, tree, sampled) {
     rule,
     sampled ? ". Sampled in its place: " : ". The model's choice instead: ",
     quoted([own]),
-    ` (p ${probability(own.p, "")}).`,
+    ` (p ${probability(own.p)}).`,
   ];
 }
 
-// Speculative sampling: the number that decided each token, and what came of it.
+/**
+ * Speculative sampling: the number that decided a token.
+ * @param {Decided} token
+ */
 const drawnIn = (token) => make("span", "drawn", quoted([token]), ` ${drawn(token)}`);
 
+/**
+ * What came of it.
+ * @param {Token | undefined} own
+ */
 function outcome(own) {
   if (!own) return ["The last one ends the text."];
   const how = own.kind === "bonus" ? "All accepted: the same pass gives one more: " : "Sampled in its place: ";
-  return [how, quoted([own]), ` (p ${probability(own.p, "")}).`];
+  return [how, quoted([own]), ` (p ${probability(own.p)}).`];
 }
 
+/** @param {Token[]} tokens */
 function quoted(tokens) {
   const text = tokens
     .map((token) => token.text)

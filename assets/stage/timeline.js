@@ -2,7 +2,17 @@
 // wide as its round took and as high as the tokens it gained. Blocks are drawn once, in seconds and tokens; time that
 // grows, zoom and pan change transforms alone. What the pointer is over is found by arithmetic, not by elements.
 
-function timelinePart() {
+import { AXIS, Band, BAND, CAPTION, drawTicks, PLAIN, roundTip, RULER, showRoundTip, timelineHead } from "./bands.js";
+import { hear, make, put, svg, tell } from "./core.js";
+import { gapsPart } from "./gaps.js";
+import { keysOn, pointerOn } from "./gestures.js";
+import { BREAK, cutOf, EDGE, partOf, ticksOf, wholeOf } from "./scale.js";
+import { count, inMs } from "./words.js";
+
+/** @import { Rounds } from "./log.js" */
+/** @import { LaneValue, Span, Which } from "../types.d.ts" */
+
+export function timelinePart() {
   const clip = svg("rect", { y: 0, height: 4000 });
   const hatch = svg(
     "pattern",
@@ -13,7 +23,9 @@ function timelinePart() {
   const ticks = svg("g", { class: "ticks" });
   const bandsNode = svg("g");
   const captions = svg("g");
-  const ruler = svg("g", { class: "ruler" }, svg("path"), svg("text"));
+  const measure = svg("path");
+  const words = svg("text");
+  const ruler = svg("g", { class: "ruler" }, measure, words);
   const veil = svg("rect", { class: "veil", y: 0 });
   const cursor = svg("line", { class: "cursor", y1: 0 });
   const chosenBox = svg("rect", { class: "chosen", rx: 2 });
@@ -52,14 +64,19 @@ function timelinePart() {
   node.setAttribute("aria-label", "Rounds timeline");
   node.hidden = true;
 
+  /** @type {Band[]} */
   let bands = [];
+  /** @type {string[]} */
   let names = [];
   let running = false;
+  /** @type {number | null} */
   let plainPass = null; // the median plain pass in seconds, once the baseline has ended
   let width = 0;
   let height = 0;
   let unit = 1; // pixels a token
-  let view = null; // {from, to} in seconds where the user chose it; else the whole run
+  /** @type {Span | null} */
+  let view = null; // where the user chose it; else the whole run
+  /** @returns {Which} */
   const none = () => ({ lane: Math.min(1, bands.length - 1), round: 0 }); // keys begin in the first lane that drafts
   const nothing = { lane: 0, round: 0 };
   let chosen = none();
@@ -68,21 +85,13 @@ function timelinePart() {
 
   // --- geometry ---
 
-  // Where a long prefill is cut: up to this second every lane is in its first round, so nothing else is hidden.
-  function cut() {
-    const begun = bands.filter(({ all }) => all.length);
-    const longest = Math.max(0, ...begun.map((band) => band.longest));
-    const first = Math.min(...begun.map(({ all }) => all[0].times.end));
-    return longest && first > 3 * longest ? first - longest : 0;
-  }
-  function whole() {
-    const from = cut();
-    const end = Math.max(...bands.map((band) => band.end), 0.001);
-    return { from, to: running ? from + niceAbove(end - from, ROOM) : end };
-  }
+  const cut = () => cutOf(bands);
+  const whole = () => wholeOf(bands, running);
   const seen = () => view ?? whole();
   const left = () => (cut() ? BREAK : 0);
+  /** @param {Span} span */
   const scale = ({ from, to }) => Math.max(1, width - left() - EDGE) / (to - from);
+  /** @param {Band} band @param {number} index */
   const bandHeight = ({ most }, index) => (index === 0 && most === 1 ? PLAIN : BAND);
 
   function layOut() {
@@ -95,7 +104,7 @@ function timelinePart() {
     unit = BAND / Math.max(4, ...bands.map(({ most }) => most));
     if (height !== y + AXIS) {
       height = y + AXIS;
-      picture.setAttribute("height", height);
+      put(picture, { height });
     }
   }
 
@@ -105,25 +114,25 @@ function timelinePart() {
     const { from, to } = seen();
     const k = scale({ from, to });
     const start = left();
-    clip.setAttribute("x", start);
-    clip.setAttribute("width", Math.max(0, width - start));
+    put(clip, { x: start, width: Math.max(0, width - start) });
     hatch.setAttribute("patternTransform", `scale(${1 / k} ${1 / unit}) rotate(45)`);
     const total = bands.reduce((sum, { all }) => Math.max(sum, all.length), 0);
     picture.classList.toggle("dense", (total * (to - from)) / (whole().to - whole().from) > width / 5);
     bands.forEach((band, index) => {
       band.blocks.setAttribute("transform", `matrix(${k} 0 0 ${-unit} ${start - from * k} ${band.bottom})`);
-      band.caption.setAttribute("y", band.top - 6);
+      put(band.caption, { y: band.top - 6 });
       const text = captionOf(band, names[index]);
       if (band.caption.textContent !== text)
         band.caption.replaceChildren(svg("tspan", {}, names[index]), text.slice(names[index].length));
       band.drawBreak(start > 0 && from <= cut() && band.all.length > 0, unit);
     });
-    ticks.replaceChildren(...ticksOf({ from, to, k, left: start, width, height }));
+    ticks.replaceChildren(...drawTicks(ticksOf({ from, to }, start, k, width), height));
     drawRuler(k);
     drawBoxes();
     drawCursor();
   }
 
+  /** @param {Band} band @param {string} name */
   function captionOf({ all, drafts, most }, name) {
     if (!all.length) return name;
     const facts =
@@ -133,7 +142,10 @@ function timelinePart() {
     return `${name}  ${facts.join(" · ")}`;
   }
 
-  // The median plain pass, to scale; it stands at the round that is pointed at or chosen.
+  /**
+   * The median plain pass, to scale; it stands at the round that is pointed at or chosen.
+   * @param {number} k pixels a second
+   */
   function drawRuler(k) {
     ruler.style.display = plainPass === null ? "none" : "";
     if (plainPass === null) return;
@@ -141,15 +153,13 @@ function timelinePart() {
     const x = Math.min(Math.max(at ? at.x : left(), left()), width - 60);
     const y = bands[0].bottom + 9;
     const long = plainPass * k;
-    ruler.firstChild.setAttribute("d", `M${x} ${y - 4}v8m0 -4h${long}m0 -4v8`);
-    const words = ruler.lastChild;
+    put(measure, { d: `M${x} ${y - 4}v8m0 -4h${long}m0 -4v8` });
     words.textContent = `${inMs(plainPass)}: median plain pass`;
     const fits = x + long + 170 < width;
-    words.setAttribute("x", fits ? x + long + 6 : x - 6);
-    words.setAttribute("text-anchor", fits ? "start" : "end");
-    words.setAttribute("y", y + 4);
+    put(words, { x: fits ? x + long + 6 : x - 6, y: y + 4, "text-anchor": fits ? "start" : "end" });
   }
 
+  /** @param {Which} which */
   function boxOf({ lane, round }) {
     const found = bands[lane]?.all[round - 1];
     if (!found) return null;
@@ -167,15 +177,14 @@ function timelinePart() {
   }
 
   function drawBoxes() {
-    const boxes = [[chosenBox, chosen], [hoverBox, hovered]];
-    for (const [box, which] of boxes) {
-      const at = boxOf(which);
-      box.style.display = at?.visible ? "" : "none";
-      if (!at) continue;
-      for (const name of ["x", "width"]) box.setAttribute(name, at[name]);
-      box.setAttribute("y", at.y - 2);
-      box.setAttribute("height", at.height + 4);
-    }
+    drawBox(chosenBox, boxOf(chosen));
+    drawBox(hoverBox, boxOf(hovered));
+  }
+
+  /** @param {SVGRectElement} box @param {ReturnType<typeof boxOf>} at */
+  function drawBox(box, at) {
+    box.style.display = at?.visible ? "" : "none";
+    if (at) put(box, { x: at.x, width: at.width, y: at.y - 2, height: at.height + 4 });
   }
 
   function drawCursor() {
@@ -183,27 +192,24 @@ function timelinePart() {
     const x = time < cut() ? (BREAK * time) / cut() : Math.max(0, left() + (time - from) * scale({ from, to }));
     cursor.style.display = veil.style.display = time === Infinity ? "none" : "";
     if (time === Infinity) return;
-    cursor.setAttribute("transform", `translate(${Math.min(x, width)})`);
-    cursor.setAttribute("y2", height - AXIS + 4);
-    veil.setAttribute("x", Math.min(x, width));
-    veil.setAttribute("width", Math.max(0, width - x));
-    veil.setAttribute("height", Math.max(0, height - AXIS)); // a replay that begins by itself seeks before the lanes are laid out
+    put(cursor, { transform: `translate(${Math.min(x, width)})`, y2: height - AXIS + 4 });
+    const high = Math.max(0, height - AXIS); // a replay that begins by itself seeks before the lanes are laid out
+    put(veil, { x: Math.min(x, width), width: Math.max(0, width - x), height: high });
   }
 
   // --- zoom and pan ---
 
+  /** @param {Span | null} next null for the whole */
   function look(next) {
-    const all = whole();
-    view = null;
-    if (next && next.to - next.from < (all.to - all.from) * 0.999) {
-      const span = Math.max(next.to - next.from, (all.to - all.from) / 400);
-      const from = Math.min(Math.max(next.from, all.from), all.to - span);
-      view = { from, to: from + span };
-    }
+    view = next && partOf(next, whole());
     draw();
     if (hovered.round) tellRound();
   }
 
+  /**
+   * @param {number} factor of the seconds in view
+   * @param {number} [about] the second that stays where it is
+   */
   function zoom(factor, about) {
     const { from, to } = seen();
     const round = bands[chosen.lane]?.all[chosen.round - 1];
@@ -212,11 +218,13 @@ function timelinePart() {
     look({ from: fixed - (fixed - from) * factor, to: fixed + (to - fixed) * factor });
   }
 
+  /** @param {number} seconds */
   function pan(seconds) {
     const { from, to } = seen();
     if (view) look({ from: from + seconds, to: to + seconds });
   }
 
+  /** @param {number} from @param {number} to */
   function bringIntoView(from, to) {
     const now = seen();
     if (!view || (from >= now.from && to <= now.to)) return;
@@ -227,8 +235,10 @@ function timelinePart() {
 
   // --- choosing a round ---
 
+  /** @param {number} x */
   const timeAt = (x) => seen().from + (x - left()) / scale(seen());
 
+  /** @param {MouseEvent} event */
   function roundAt(event) {
     const box = picture.getBoundingClientRect();
     const y = event.clientY - box.top;
@@ -239,6 +249,7 @@ function timelinePart() {
     return { lane, round: Math.min(band.until(timeAt(x)) + 1, band.all.length) };
   }
 
+  /** @param {Which} which */
   function hover(which) {
     if (which.lane === hovered.lane && which.round === hovered.round) return;
     hovered = which;
@@ -250,9 +261,11 @@ function timelinePart() {
 
   function tellRound() {
     const { lane, round } = hovered;
-    showRoundTip(bands[lane].facts(round), round, boxOf(hovered), picture.getBoundingClientRect());
+    const at = boxOf(hovered);
+    if (at) showRoundTip(bands[lane].all[round - 1], round, at, picture.getBoundingClientRect());
   }
 
+  /** @param {number} lane @param {number} round */
   function choose(lane, round) {
     tell("select", { lane, round });
     if (!round) return hover(nothing);
@@ -275,12 +288,14 @@ function timelinePart() {
 
   // --- pointer and keys ---
 
-  const pixels = (by) => by / scale(seen()); // in seconds
+  const pixels = (/** @type {number} */ by) => by / scale(seen()); // in seconds
   pointerOn(picture, { roundAt, timeAt, hover, choose, pixels, pan, zoom, look, zoomed: () => view !== null });
   const span = () => seen().to - seen().from;
   keysOn(plot, { bands: () => bands, chosen: () => chosen, span, choose, pan, zoom, look });
   plot.addEventListener("focusout", () => hover(nothing));
-  const follow = ({ target }) => target.contains(plot) && hovered.round && tellRound();
+  const follow = (/** @type {Event} */ { target }) => {
+    if (hovered.round && /** @type {Node} */ (target).contains(plot)) tellRound();
+  };
   addEventListener("scroll", follow, { passive: true, capture: true });
 
   new ResizeObserver(([{ contentRect }]) => {
@@ -290,6 +305,7 @@ function timelinePart() {
 
   // --- the value ---
 
+  /** @param {LaneValue[]} lanes @param {Rounds[]} rounds */
   function show(lanes, rounds) {
     if (lanes.length !== bands.length) {
       bands = lanes.map((_, index) => new Band(index));

@@ -2,23 +2,41 @@
 // the output; what was drafted and not kept folds into a caret, which opens the round's draft (popover.js).
 // All text enters through textContent: what a model writes is never markup.
 
-// Makes `panel` the token panel of the lane with this index.
-//   draw(rounds, restarted)  appends new rounds, or starts again
-//   mark(difference)         shows where the outputs of the lanes differ
-//   show(n)                  shows the first n rounds and keeps the room of the others
-//   align()                  brings the panel to where the other lane was scrolled while this one was hidden
-//   select(round)            outlines a round, counted from 1, and brings it into view; 0: none
-function tokenPanel(panel, lane) {
-  const rounds = []; // elements
-  const output = []; // elements of the output's tokens
+import { boundary, cellOf, placesOf, visible } from "./cells.js";
+import { hear, make, tell, within } from "./core.js";
+import { acceptedOf } from "./log.js";
+import { closeRound, closeSoon, opened, openRound, openSoon, popover } from "./popover.js";
+import { hideTip, showTip } from "./tip.js";
+import { count, oneLine } from "./words.js";
+
+/** @import { Difference, Round, RoundNode, Token, TokenNode } from "../types.d.ts" */
+
+/**
+ * Makes `panel` the token panel of the lane with this index.
+ * @param {HTMLElement} panel
+ * @param {number} lane
+ */
+export function tokenPanel(panel, lane) {
+  /** @type {RoundNode[]} */
+  const rounds = [];
+  /** @type {TokenNode[]} */
+  const output = [];
   let shown = Infinity;
+  /** @type {RoundNode | null} */
   let selected = null;
+  /** @type {TokenNode | null} */
   let lit = null;
   let marked = "null";
   let following = true; // new rounds are scrolled into view
   let placed = 0; // where a script last scrolled to
-  let place = null; // {token, ahead}: what the lanes have at the top, once someone scrolled
+  /** @type {{ token: number, ahead: number } | null} */
+  let place = null; // what the lanes have at the top, once someone scrolled
 
+  /**
+   * Appends new rounds, or starts again.
+   * @param {Round[]} fresh
+   * @param {boolean} restarted
+   */
   function draw(fresh, restarted) {
     if (restarted) {
       panel.replaceChildren();
@@ -37,12 +55,16 @@ function tokenPanel(panel, lane) {
     nodes.forEach((node, i) => node.classList.toggle("future", rounds.length + i >= shown));
     rounds.push(...nodes);
     panel.append(...nodes);
-    if (first) panel.querySelector(".tok").tabIndex = 0;
+    if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
     if (following) scrollTo(panel.scrollHeight);
   }
 
+  /**
+   * Shows where the outputs of the lanes differ.
+   * @param {Difference | null} difference
+   */
   function mark(difference) {
-    const text = JSON.stringify(difference ?? null);
+    const text = JSON.stringify(difference);
     if (text === marked) return;
     marked = text;
     panel.querySelector(".differs")?.remove();
@@ -50,9 +72,13 @@ function tokenPanel(panel, lane) {
     if (!difference) return;
     const token = output[difference.index];
     token.before(differs(difference));
-    token.parentNode.classList.add("parts");
+    token.parentElement?.classList.add("parts");
   }
 
+  /**
+   * Shows the first n rounds and keeps the room of the others.
+   * @param {number} n
+   */
   function show(n) {
     const before = Math.min(shown, rounds.length);
     const now = Math.min(n, rounds.length);
@@ -63,6 +89,10 @@ function tokenPanel(panel, lane) {
     if (now !== before && now) reveal(rounds[now - 1]);
   }
 
+  /**
+   * Outlines a round, counted from 1, and brings it into view; 0: none.
+   * @param {number} round
+   */
   function select(round) {
     const node = rounds[round - 1] ?? null;
     if (node === selected) return;
@@ -73,6 +103,7 @@ function tokenPanel(panel, lane) {
     reveal(node);
   }
 
+  /** @param {HTMLElement} node */
   function reveal(node) {
     const top = node.offsetTop - 8;
     const bottom = node.offsetTop + node.offsetHeight + 8;
@@ -82,6 +113,7 @@ function tokenPanel(panel, lane) {
 
   // --- scrolling: the lanes keep the same token at the top ---
 
+  /** @param {number} top */
   function scrollTo(top) {
     panel.scrollTop = top;
     placed = panel.scrollTop;
@@ -105,6 +137,7 @@ function tokenPanel(panel, lane) {
     if (other !== lane) align();
   });
 
+  /** Brings the panel to where the other lane was scrolled while this one was hidden. */
   function align() {
     if (!panel.offsetHeight || !output.length) return;
     if (place) scrollTo(output[Math.min(place.token, output.length - 1)].offsetTop + place.ahead);
@@ -114,6 +147,7 @@ function tokenPanel(panel, lane) {
 
   // --- pointing: token n lights up in every lane ---
 
+  /** @param {TokenNode} span */
   function point(span) {
     if (!opened.round) showTip(span);
     if (span.token.at !== undefined) tell("hover", { lane, token: span.token.at });
@@ -126,19 +160,19 @@ function tokenPanel(panel, lane) {
 
   hear("hover", ({ token }) => {
     lit?.classList.remove("lit");
-    lit = output[token];
+    lit = output[token] ?? null;
     lit?.classList.add("lit");
   });
 
   panel.addEventListener("pointerover", (event) => {
-    const span = event.target.closest(".tok, .caret");
+    const span = within(event, ".tok, .caret");
     const caret = span?.classList.contains("caret");
-    if (caret && event.pointerType === "mouse") {
+    if (span && caret && event.pointerType === "mouse") {
       hideTip();
       openSoon(span);
     } else {
       closeSoon();
-      if (span && !caret) point(span);
+      if (span && !caret) point(/** @type {TokenNode} */ (span));
     }
   });
   panel.addEventListener("pointerleave", () => {
@@ -146,9 +180,9 @@ function tokenPanel(panel, lane) {
     closeSoon();
   });
   panel.addEventListener("click", (event) => {
-    const span = event.target.closest(".tok, .caret");
+    const span = within(event, ".tok, .caret");
     if (!span) return;
-    const round = span.closest(".round");
+    const round = /** @type {RoundNode} */ (span.closest(".round"));
     const again = opened.round === round && opened.kept;
     moveTo(span);
     tell("select", { lane, round: Number(round.dataset.round) });
@@ -159,34 +193,39 @@ function tokenPanel(panel, lane) {
 
   // --- the keyboard: one tab stop a panel; arrow keys move from token to token ---
 
+  /** @param {HTMLElement} span */
   function moveTo(span) {
-    panel.querySelectorAll("[tabindex='0']").forEach((other) => (other.tabIndex = -1));
+    const stops = /** @type {NodeListOf<HTMLElement>} */ (panel.querySelectorAll("[tabindex='0']"));
+    stops.forEach((other) => (other.tabIndex = -1));
     span.tabIndex = 0;
     span.focus({ preventScroll: true });
     reveal(span);
   }
 
-  panel.addEventListener("focusin", ({ target }) => target.classList.contains("tok") && point(target));
+  panel.addEventListener("focusin", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (target.classList.contains("tok")) point(/** @type {TokenNode} */ (target));
+  });
   panel.addEventListener("focusout", ({ relatedTarget }) => {
     leave();
-    if (relatedTarget && !popover.contains(relatedTarget)) closeRound();
+    if (relatedTarget instanceof Node && !popover.contains(relatedTarget)) closeRound();
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       hideTip();
       return closeRound();
     }
-    const here = document.activeElement.closest(".tok, .caret");
+    const here = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest(".tok, .caret"));
     if (!here || !panel.contains(here)) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      const round = here.closest(".round");
+      const round = /** @type {RoundNode} */ (here.closest(".round"));
       tell("select", { lane, round: Number(round.dataset.round) });
       if (!round.log.drafted.length) return;
       openRound(round, here, true);
       return popover.focus();
     }
-    const stops = [...panel.querySelectorAll(".tok, .caret")];
+    const stops = [.../** @type {NodeListOf<HTMLElement>} */ (panel.querySelectorAll(".tok, .caret"))];
     const step = { ArrowRight: 1, ArrowDown: 1, Home: 1, ArrowLeft: -1, ArrowUp: -1, End: -1 }[event.key];
     if (!step) return;
     let at = event.key === "Home" ? 0 : event.key === "End" ? stops.length - 1 : stops.indexOf(here) + step;
@@ -197,7 +236,9 @@ function tokenPanel(panel, lane) {
     moveTo(stops[at]);
   });
 
-  document.addEventListener("show-space", () => panel.querySelectorAll(".tok").forEach(write));
+  document.addEventListener("show-space", () =>
+    /** @type {NodeListOf<TokenNode>} */ (panel.querySelectorAll(".tok")).forEach(write),
+  );
   document.addEventListener("show-rejected", () => {
     panel.querySelectorAll("del").forEach((token) => token.remove());
     rounds.forEach(spellOut);
@@ -205,28 +246,30 @@ function tokenPanel(panel, lane) {
   return { draw, mark, show, align, select };
 }
 
-// A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
+/**
+ * A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
+ * @param {Round} log
+ * @param {number} number
+ * @param {TokenNode[]} output
+ * @returns {RoundNode}
+ */
 function roundOf(log, number, output) {
-  const round = make("span", "round");
-  round.dataset.round = number;
-  round.log = log;
-  const { drafted, own } = log;
-  const kept = drafted.filter(({ kind }) => kind === "accepted");
-  const dropped = drafted.length - kept.length;
+  const kept = acceptedOf(log);
+  const dropped = log.drafted.length - kept.length;
   const place = placesOf(log);
-  const spans = [...kept, ...(own ? [own] : [])].map((token) => {
+  const spans = [...kept, ...(log.own ? [log.own] : [])].map((token) => {
     const span = tokenOf(token, number, place(token), "span");
     span.token.at = output.push(span) - 1;
     return span;
   });
+  /** @type {RoundNode} */
+  const round = Object.assign(make("span", "round"), { log, spans });
+  round.dataset.round = String(number);
   spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
-  round.spans = spans;
   if (!dropped) return round;
 
-  // It stands where the draft left the output, or at the next boundary before it that splits no cluster of letters.
   const texts = spans.map((span) => span.token.text);
-  let at = kept.length;
-  while (at > 0 && at < spans.length && joined(texts[at - 1], texts[at])) at -= 1;
+  const at = boundary(texts, kept.length); // where the draft left the output
   round.caret = caretOf(dropped, texts.join("").length);
   if (at < spans.length) (spans[at].lead ?? spans[at]).before(round.caret);
   else round.append(round.caret);
@@ -234,28 +277,32 @@ function roundOf(log, number, output) {
   return round;
 }
 
-const joined = (before, after) =>
-  /^[\p{M}\u200c\u200d]/u.test(after) || (/[\p{M}\u200d\p{Script=Arabic}]$/u.test(before) && /^\p{L}/u.test(after));
-
-// In a round of a letter or two the next caret is too near for a number.
+/**
+ * In a round of a letter or two the next caret is too near for a number.
+ * @param {number} dropped
+ * @param {number} length
+ */
 function caretOf(dropped, length) {
   const caret = make("span", "caret");
-  caret.dataset.count = length > 2 ? dropped : "";
+  caret.dataset.count = length > 2 ? String(dropped) : "";
   caret.tabIndex = -1;
   caret.setAttribute("role", "button");
   caret.setAttribute("aria-haspopup", "dialog");
   caret.setAttribute("aria-expanded", "false");
-  caret.setAttribute("aria-label", `${dropped} drafted token${dropped === 1 ? "" : "s"} not kept`);
+  caret.setAttribute("aria-label", `${count(dropped, "drafted token")} not kept`);
   return caret;
 }
 
-// Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
-// target judged; its caret opens the rest.
+/**
+ * Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
+ * target judged; its caret opens the rest.
+ * @param {RoundNode} round
+ */
 function spellOut(round) {
   if (!document.body.classList.contains("show-rejected")) return;
   const { drafted, tree } = round.log;
   const place = placesOf(round.log);
-  const accepted = drafted.filter(({ kind }) => kind === "accepted").length;
+  const accepted = acceptedOf(round.log).length;
   for (const token of drafted) {
     if (token.kind === "accepted" || (tree && token.kind === "unverified")) continue;
     const dropped = tokenOf(token, Number(round.dataset.round), place(token), "del");
@@ -265,45 +312,37 @@ function spellOut(round) {
   }
 }
 
-// How a drafted token's position is told; the target's own has none.
-function placesOf({ drafted, tree }) {
-  const deepest = Math.max(...drafted.map(({ position }) => position));
-  const where = tree ? `${deepest}, in a tree of ${drafted.length}` : String(drafted.length);
-  return ({ position }) => (position ? `${position} of ${where}` : "");
-}
-
-// A token's element. Leading white space stands before it as a text node of its own, `lead`, and takes no mark.
+/**
+ * A token's element. Leading white space stands before it as a text node of its own, `lead`, and takes no mark.
+ * @param {Token} token
+ * @param {number} round
+ * @param {string} place
+ * @param {"span" | "del"} tag
+ * @returns {TokenNode}
+ */
 function tokenOf(token, round, place, tag) {
-  const span = make(tag, "tok " + token.kind);
-  const { text, special } = token;
-  const space = special || tag === "del" ? "" : /^\s*/.exec(text)[0];
-  if (space && space === text) span.classList.add("blank");
-  else if (space) span.lead = document.createTextNode("");
-  if (special) span.classList.add("special");
-  if (!text) span.classList.add("part");
+  const { classes, spaces } = cellOf(token, tag === "del");
+  /** @type {TokenNode} */
+  const span = Object.assign(make(tag, classes), { token: { ...token, round, place }, spaces });
+  if (spaces) span.lead = document.createTextNode("");
   span.tabIndex = -1;
-  span.dataset.round = round;
-  if (token.id !== undefined) span.dataset.id = token.id;
-  span.token = { ...token, round, place };
-  span.spaces = span.lead ? space.length : 0;
+  span.dataset.round = String(round);
+  if (token.id !== undefined) span.dataset.id = String(token.id);
   write(span);
   return span;
 }
 
+/** @param {TokenNode} span */
 function write(span) {
-  const { text } = span.token;
-  span.textContent = legible(text.slice(span.spaces));
-  if (span.lead) span.lead.data = legible(text.slice(0, span.spaces));
+  const text = document.body.classList.contains("show-space") ? visible : String;
+  span.textContent = text(span.token.text.slice(span.spaces));
+  if (span.lead) span.lead.data = text(span.token.text.slice(0, span.spaces));
 }
 
-// White space made visible stays breakable: the glyph stands beside the character that it names.
-function legible(text) {
-  return document.body.classList.contains("show-space")
-    ? text.replace(/ /g, "␣\u200b").replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t").replace(/\u00a0/g, "⍽").replace(/\r/g, "␍")
-    : text;
-}
-
-// The line between what is alike and what is not.
+/**
+ * The line between what is alike and what is not.
+ * @param {Difference} difference
+ */
 function differs({ index, margin, texts, total }) {
   const [ours, theirs] = texts.map((text) => `“${oneLine(text)}”`);
   const logits = margin === null ? "" : `, logits ${margin.toFixed(2)} apart`;

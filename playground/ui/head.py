@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from playground.ui import panels
+from playground.ui import panels, scripts
 
 TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
 PICTURE = "/screenshot.png"
@@ -24,7 +24,7 @@ class Head:
     def __init__(self, app: ASGIApp, title: str, description: str) -> None:
         self._app = app
         self._words = {"title": title, "description": description}
-        self._script = f"<script>{(panels.ASSETS / 'frames.js').read_text(encoding='utf-8')}</script>"
+        self._script = f"<script>{scripts.bundle('frames.js')}.refuseCounting();</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PICTURE:

@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.events import Dependency
 
 from playground.errors import PlaygroundError
-from playground.ui import panels
+from playground.ui import scripts
 from playground.ui.events import Events
 from playground.ui.past import Past
 
@@ -21,8 +21,8 @@ def owner_of(after: Callable[..., Dependency], past: Past) -> tuple[gr.State, De
     """Who looks at a page, and the event after which that is known. `after`: what starts that event, with the arguments
     of `page.load`."""
     owner, key = gr.State(""), gr.JSON(visible=False)
-    script = (panels.ASSETS / "owner.js").read_text(encoding="utf-8")
-    return owner, after(past.owner, key, owner, js=f"() => {{ {script}\nreturn keyOfBrowser(); }}", **QUIET)
+    script = f"() => {scripts.bundle('owner.js')}.keyOfBrowser()"
+    return owner, after(past.owner, key, owner, js=script, **QUIET)
 
 
 def wire(

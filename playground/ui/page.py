@@ -20,7 +20,7 @@ from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.presets import Pair, Prompt
-from playground.ui import controls, filling, in_history, own_settings, panels, runs, share, tools, why
+from playground.ui import controls, filling, in_history, own_settings, panels, runs, scripts, share, tools, why
 from playground.ui.bounds import Bounds
 from playground.ui.doors import Doors
 from playground.ui.endpoint import publish
@@ -179,7 +179,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             body_text_color_subdued_dark="#a3abb5",
         ),
         "css_paths": panels.styles(),
-        "js": (panels.ASSETS / "page.js").read_text(encoding="utf-8"),
+        "js": f"() => {scripts.bundle('page.js')}.page()",
         "footer_links": ["api", "settings"],
         "app_kwargs": {
             "middleware": [

@@ -10,7 +10,7 @@ from typing import Any
 
 from playground import export, metrics
 from playground.trace import Comparison, Trace
-from playground.ui import panels
+from playground.ui import panels, scripts
 from playground.ui.screen import Screen
 from playground.views import report, run_details
 
@@ -41,8 +41,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
         details=panels.details(run_details.details(pair)),
         value=_json(panels.packed(value)),
         trace=_json(export.to_json(comparison)),
-        legend_script=panels.legend_script(),
-        stage_script=panels.stage_script(),
+        script=f"{scripts.bundle('shared.js')}.shared();",
     )
 
 

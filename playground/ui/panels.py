@@ -20,33 +20,15 @@ from gradio.components.plot import PlotData
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
+from playground.ui import scripts
 from playground.views import charts
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+ASSETS = scripts.ASSETS
 
 if find_spec("bokeh") is None:
     # Gradio tries to import it for each chart of each new session, and meanwhile answers nobody. Python remembers no
     # failed import unless it is told.
     sys.modules["bokeh"] = None  # type: ignore[assignment]
-
-SCRIPTS = (
-    "core",
-    "verdict",
-    "drafters",
-    "tip",
-    "tree",
-    "popover",
-    "tokens",
-    "figures",
-    "lanes",
-    "bands",
-    "gaps",
-    "gestures",
-    "timeline",
-    "replay",
-    "card",
-    "stage",
-)  # of assets/stage, in this order
 
 LEGEND = """
 <div class="legend">
@@ -86,23 +68,14 @@ def stage(value: dict[str, Any]) -> gr.HTML:
     return gr.HTML(
         value,
         html_template='<div class="stage"></div>',
-        js_on_load=stage_script(),
+        js_on_load=scripts.component("stage/stage.js", "stage"),
         apply_default_css=False,
         elem_id="stage",
     )
 
 
-def stage_script() -> str:
-    """What draws the stage, where Gradio or the shared file gives it `element`, `props` and `watch`."""
-    return "\n".join((ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
-
-
 def legend() -> gr.HTML:
-    return gr.HTML(html_template=LEGEND, js_on_load=legend_script(), apply_default_css=False)
-
-
-def legend_script() -> str:
-    return (ASSETS / "legend.js").read_text(encoding="utf-8")
+    return gr.HTML(html_template=LEGEND, js_on_load=scripts.component("legend.js", "legend"), apply_default_css=False)
 
 
 def styles() -> list[Path]:

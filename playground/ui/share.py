@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from playground.presets import Pair
 from playground.trace import Comparison
-from playground.ui import filling, page_file, panels
+from playground.ui import filling, page_file, scripts
 from playground.views import markdown
 
 MENU = """
@@ -36,7 +36,7 @@ class Share:
 
 
 def lay_out() -> Share:
-    script = (panels.ASSETS / "share.js").read_text(encoding="utf-8")
+    script = scripts.component("share.js", "share")
     menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
     return Share(menu, gr.DownloadButton("Save as HTML", elem_id="save-html"))
 
@@ -49,8 +49,8 @@ def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> t
 def wire(share: Share, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
     """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
     which alone may write to the clipboard, and only right after a press."""
-    script = (panels.ASSETS / "address.js").read_text(encoding="utf-8")
+    script = scripts.bundle("address.js")
     known = json.dumps(filling.defaults(pairs))
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     for event, act in (*((start, "showAddress") for start in starts), (share.menu.copy, "copyAddress")):
-        event(None, asked, None, js=f"(...values) => {{ {script}\n{act}(values, {known}); }}", **quiet)
+        event(None, asked, None, js=f"(...values) => {script}.{act}(values, {known})", **quiet)

@@ -10,20 +10,25 @@ from typing import Any
 import pytest
 
 from playground.trace import Comparison
-from playground.ui import panels
+from playground.ui import panels, scripts
 from playground.ui.screen import Screen
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
 pytestmark = pytest.mark.browser
 
-# What Gradio's HTML component gives the scripts: `element`, `props` and `watch`.
-MOUNT = """([scripts, value]) => {
+# What Gradio's HTML component gives the script, and a record of what the parts of the stage tell each other.
+MOUNT = """([script, value]) => {
   window.props = { value };
   window.told = [];
+  const dispatch = EventTarget.prototype.dispatchEvent;
+  EventTarget.prototype.dispatchEvent = function (event) {
+    if (["select", "seek"].includes(event.type)) window.told.push([event.type, event.detail]);
+    return dispatch.call(this, event);
+  };
   const watch = (_, act) => (window.update = (next) => ((window.props.value = next), act()));
-  const spy = 'for (const name of ["select", "seek"]) hear(name, (detail) => window.told.push([name, detail]));';
-  new Function("element", "props", "watch", scripts + spy)(document.body, window.props, watch);
+  const args = ["element", "props", "watch", "trigger"];
+  new Function(...args, script)(document.body, window.props, watch, null);
 }"""
 
 
@@ -41,8 +46,7 @@ def stage(chromium) -> Iterator[Callable]:
         page.set_content('<!doctype html><body><div class="stage"></div></body>')
         for name in ("page.css", *sorted(f"css/{path.name}" for path in (panels.ASSETS / "css").glob("*.css"))):
             page.add_style_tag(path=panels.ASSETS / name)
-        scripts = [(panels.ASSETS / "stage" / f"{name}.js").read_text(encoding="utf-8") for name in panels.SCRIPTS]
-        page.evaluate(MOUNT, ["\n".join(scripts), panels.packed(value)])
+        page.evaluate(MOUNT, [scripts.component("stage/stage.js", "stage"), panels.packed(value)])
         return page
 
     yield draw

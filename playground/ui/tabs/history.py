@@ -9,7 +9,7 @@ import gradio as gr
 
 from playground.access import Access
 from playground.errors import PlaygroundError
-from playground.ui import panels
+from playground.ui import panels, scripts
 from playground.ui.in_history import owner_of
 from playground.ui.past import Past
 from playground.ui.tabs import markup
@@ -40,7 +40,7 @@ def build(page: gr.Blocks, past: Past, access: Access) -> None:
     listed = gr.HTML(
         "",
         html_template='<div class="listed"></div>',
-        js_on_load=(panels.ASSETS / "history.js").read_text(encoding="utf-8"),
+        js_on_load=scripts.component("history.js", "history"),
         apply_default_css=False,
         elem_id="history",
     )

@@ -1,0 +1,48 @@
+// What a token's element and a round's caret say, and where the caret may stand.
+
+/** @import { Round, Token } from "../types.d.ts" */
+
+/**
+ * The classes of a token's element, and how many characters of leading white space stand before it, as those take no
+ * mark.
+ * @param {Token} token
+ * @param {boolean} dropped whether it is shown as rejected
+ */
+export function cellOf({ text, kind, special }, dropped) {
+  const space = special || dropped ? 0 : text.length - text.trimStart().length;
+  const blank = space > 0 && space === text.length;
+  const classes = ["tok", kind, ...(blank ? ["blank"] : []), ...(special ? ["special"] : []), ...(text ? [] : ["part"])];
+  return { classes: classes.join(" "), spaces: blank ? 0 : space };
+}
+
+/**
+ * Where a caret stands that belongs before text `at`: there, or at the next boundary before it that splits no cluster of
+ * letters.
+ * @param {string[]} texts
+ * @param {number} at
+ */
+export function boundary(texts, at) {
+  let place = at;
+  while (place > 0 && place < texts.length && joined(texts[place - 1], texts[place])) place -= 1;
+  return place;
+}
+
+const joined = (/** @type {string} */ before, /** @type {string} */ after) =>
+  /^[\p{M}\u200c\u200d]/u.test(after) || (/[\p{M}\u200d\p{Script=Arabic}]$/u.test(before) && /^\p{L}/u.test(after));
+
+/**
+ * Says in words where a drafted token stands in its round's draft; "" for the target's own.
+ * @param {Pick<Round, "drafted" | "tree">} round
+ */
+export function placesOf({ drafted, tree }) {
+  const deepest = Math.max(...drafted.map(({ position }) => position));
+  const where = tree ? `${deepest}, in a tree of ${drafted.length}` : String(drafted.length);
+  return (/** @type {Token} */ { position }) => (position ? `${position} of ${where}` : "");
+}
+
+/**
+ * White space made visible. It stays breakable: the glyph stands beside the character that it names.
+ * @param {string} text
+ */
+export const visible = (text) =>
+  text.replace(/ /g, "␣\u200b").replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t").replace(/\u00a0/g, "⍽").replace(/\r/g, "␍");

@@ -1,0 +1,221 @@
+// What the page's scripts get from Python, and what they give each other. Times are in seconds.
+
+/** A stage's value; `Screen.value` of ui/screen.py makes it, `packed` of ui/panels.py sends it as `Packed`. */
+export interface StageValue {
+  status: { text: string; kind: "" | "busy" | "error"; fraction: number | null };
+  /** The baseline, and one other lane. */
+  lanes: LaneValue[];
+  verdict: Verdict;
+  difference: Difference | null;
+  drafters: DraftersTable | null;
+  /** The words of a button that agrees to a download; "" without one. */
+  offer: string;
+  banner: string;
+  /** Whether the page begins to replay by itself. */
+  replay: boolean;
+  sampled: boolean;
+  /** Model, device and date, for the picture. */
+  ran: string;
+}
+
+/** `rest`: the value as JSON, without the logs, which grow apart from it. */
+export interface Packed {
+  rest: string;
+  logs: string[];
+}
+
+export interface LaneValue {
+  name: string;
+  label: string;
+  state: "" | "waiting" | "running" | "done" | "stopped";
+  figures: Figure[];
+  /** A line a round, each the JSON of a `Round`; it only grows. */
+  log: string;
+  /** Once the lane has ended. */
+  timing: Timing | null;
+}
+
+export interface Timing {
+  gaps: Gaps | null;
+  /** The median pass over one token. */
+  pass_s: number | null;
+}
+
+/** Times between output tokens. `together`: how many tokens came with the one before. */
+export interface Gaps {
+  n: number;
+  p50_s: number;
+  p95_s: number;
+  p99_s: number;
+  together: number;
+}
+
+/** A figure as shown, and what it means. */
+export interface Figure {
+  label: string;
+  value: string;
+  unit: string;
+  meaning: string;
+}
+
+/** Where the lanes' outputs differ first: a token of the output, from 0, of `total` of the baseline. */
+export interface Difference {
+  index: number;
+  margin: number | null;
+  texts: string[];
+  total: number;
+}
+
+export interface Verdict {
+  figure: string;
+  meaning: string;
+  terms: Terms | null;
+  repeats: Repeats | null;
+  repeatable: boolean;
+  trust: "" | "doubtful" | "holds";
+  badges: string[];
+  sentences: string[];
+}
+
+/** Speed-up = tokens per pass ÷ cost of a round; the cost and its parts are in plain passes. */
+export interface Terms {
+  speedup: number;
+  tokens_per_pass: number;
+  cost: number;
+  verify: number | null;
+  draft: number | null;
+  other: number | null;
+}
+
+export interface Repeats {
+  median: number;
+  low: number;
+  high: number;
+  runs: number;
+}
+
+export interface DraftersTable {
+  caption: string;
+  head: string[];
+  rows: DrafterRow[];
+  /** The name of the lane beside the baseline. */
+  chosen: string;
+  ready: boolean;
+  skipped: string[];
+}
+
+export interface DrafterRow {
+  lane: string;
+  name: string;
+  speedup: string;
+  tokens_per_pass: string;
+  acceptance: string;
+  cost: string;
+  memory: string;
+  output: string;
+  note: string;
+  best: boolean;
+}
+
+/** A line of a lane's log (views/tokens.py). What is unknown or false is left out. */
+export interface Round {
+  drafted: DraftToken[];
+  /** The target's own token. */
+  own?: Token;
+  tree?: true;
+  times: { start: number; draft?: number; verify?: number; end: number };
+}
+
+export type Kind = "plain" | "accepted" | "rejected" | "unverified" | "correction" | "bonus";
+
+/** `p`, `q`: the target's and the drafter's probability. `rank`: the target's choice among the drafter's, from 1; 0 if it
+ * is not in the drafter's vocabulary. `draw`: the uniform number that decided. */
+export interface Token {
+  id?: number;
+  text: string;
+  kind: Kind;
+  special?: true;
+  p?: number;
+  q?: number;
+  margin?: number;
+  rank?: number;
+  draw?: number;
+  /** In the draft, from 1: the depth in a tree. */
+  position?: number;
+  /** The index in `drafted` of the token that it follows, -1 for none; left out where that is the one before. */
+  parent?: number;
+}
+
+export interface DraftToken extends Token {
+  position: number;
+}
+
+/** A token that speculative sampling decided. */
+export interface Decided extends Token {
+  draw: number;
+  p: number;
+  q: number;
+}
+
+/** As the tooltip tells it. `at`: its index in the output. */
+export interface ShownToken extends Token {
+  round: number;
+  place: string;
+  at?: number;
+}
+
+/** A token's element. `spaces`: how many leading characters stand before it, in `lead`. */
+export interface TokenNode extends HTMLElement {
+  token: ShownToken;
+  spaces: number;
+  lead?: Text;
+}
+
+/** A round's element. `spans`: the tokens of the output. */
+export interface RoundNode extends HTMLSpanElement {
+  log: Round;
+  spans: TokenNode[];
+  caret?: HTMLElement;
+}
+
+/** What the parts of the stage tell each other, so that every part follows every other. */
+export interface Signals {
+  /** A round was chosen (from 1; 0 chooses none). */
+  select: Which;
+  /** The pointer is over the token at this index of the output; -1 for none. */
+  hover: { lane: number; token: number };
+  /** The replay shows this second; Infinity shows everything. */
+  seek: { time: number };
+  /** A lane was scrolled to this token of the output, and `ahead` pixels on. */
+  scroll: { lane: number; token: number; ahead: number };
+}
+
+export interface Which {
+  lane: number;
+  round: number;
+}
+
+/** From one second to another. */
+export interface Span {
+  from: number;
+  to: number;
+}
+
+/** What Gradio's HTML component gives a script; `V` is the type of its value. */
+export interface Component<V> {
+  element: HTMLElement;
+  props: { value: V };
+  watch: (name: "value", act: () => void) => void;
+  trigger: Press;
+}
+
+/** Sends an event to the page's handlers. */
+export type Press = (name: string, data?: object) => void;
+
+/** The controls' defaults, by their names; and for each pair those that it sets. */
+export interface Defaults {
+  usual: Record<string, ControlValue>;
+  pairs: Record<string, Record<string, ControlValue>>;
+}
+
+export type ControlValue = string | number | boolean | null;
