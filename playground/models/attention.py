@@ -52,15 +52,15 @@ def _grouped_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     of key heads.
     """
     positions, heads, entries = query.shape[2], query.shape[1] // key.shape[1], key.shape[2]
-    kept: dict[tuple[int, int, int], Tensor] = mask.__dict__.setdefault("grouped", {})
-    if (positions, heads, entries) not in kept:
+    name = f"grouped_{positions}_{heads}_{entries}"
+    if not hasattr(mask, name):
         added = mask
         if mask.dtype == torch.bool:
             added = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
         wide = -(-entries // ALIGNED) * ALIGNED
         grouped = query.new_empty(mask.shape[0], 1, heads, positions, wide)[..., :entries]
-        kept[positions, heads, entries] = grouped.copy_(added[:, :, None]).flatten(2, 3)
-    return kept[positions, heads, entries]
+        setattr(mask, name, grouped.copy_(added[:, :, None]).flatten(2, 3))
+    return getattr(mask, name)
 
 
 AttentionInterface.register(GROUPED, grouped_sdpa)
