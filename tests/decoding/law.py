@@ -26,7 +26,7 @@ from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.real import branches_over
 
 PROMPT, LENGTH = [0, 1, 0, 2, 0, 1], 3
-QUICK, LONG = 1_000, 3_000  # runs; test_law.py shows that even the quick number catches wrong rules
+QUICK, LONG = 1_000, 2_000  # runs; test_law.py shows that even the quick number catches wrong rules
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3),

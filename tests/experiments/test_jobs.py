@@ -107,10 +107,12 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
         return decode(*arguments)
 
     monkeypatch.setattr(suite, "decode", pausing)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a test before this one may have changed
     name = jobs.start(work, "mine")
     threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
     with pytest.raises(KeyboardInterrupt):
         ended(jobs, name)
+    signal.signal(signal.SIGINT, before)
     assert jobs.running(name)
     jobs.stop(name)
     going_on.set()
