@@ -12,15 +12,16 @@ from typing import Any
 if find_spec("spaces"):
     import spaces  # noqa: F401  # on ZeroGPU, before whatever starts CUDA
 
-from playground.access import access_for, addresses_of, strangers_can_reach
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.history import open_history
+from playground.hosting import zerogpu
+from playground.hosting.access import access_for, addresses_of, strangers_can_reach
 from playground.models.fetch import hub
 from playground.models.fit import default_pair
 from playground.models.store import ModelStore
 from playground.presets import load_pairs, load_suites
-from playground.ui import page, zerogpu
+from playground.ui import page
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """The one error that is meant for people: what happened, why, and what to do. And the end that they asked for."""
 
+INTERNAL = "Internal error; your input is fine. The log says more."
+
 
 class PlaygroundError(Exception):
     """Something the user can act on. Its text is shown as it is, in the page and in the terminal."""

@@ -8,7 +8,7 @@ import sys
 
 os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "200"
 
-from playground.access import FOR_VISITORS, Access
+from playground.hosting.access import FOR_VISITORS, Access
 from playground.ui import page
 from tests.ui import fakes
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from playground.access import FOR_VISITORS, Access, access_for, addresses_of, strangers_can_reach, visitor
 from playground.errors import PlaygroundError
+from playground.hosting.access import FOR_VISITORS, Access, access_for, addresses_of, strangers_can_reach, visitor
 from playground.lane import Request
 
 PUBLIC = access_for(True)

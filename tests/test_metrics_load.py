@@ -10,7 +10,8 @@ from playground.metrics.load import Answered, Level, Limits, crossing, gains, is
 from playground.metrics.serving import Counts, Reading, window
 from playground.results import LoadResult
 from playground.trace import Environment
-from playground.views import load, page_report, serving
+from playground.views import load, page_report
+from playground.views import monitor as serving
 
 LIMITS = Limits(ttft_s=0.5, tpot_s=0.1)
 

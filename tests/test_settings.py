@@ -10,7 +10,7 @@ from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.presets import Pair
 from playground.settings import SETTINGS
-from playground.ui.controls import Asked
+from playground.ui.compare.controls import Asked
 
 
 @pytest.mark.parametrize("kind", [Asked, Request, Lane, Pair])

@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from playground import export
-from playground.ui.controls import SERVERS
+from playground.ui.compare.controls import SERVERS
 from tests.ui import fakes
 from tests.ui.test_controls import ASKED
 
@@ -39,7 +39,9 @@ TRACE = export.to_json(fakes.comparison(tokens=12))
 EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "fill")
 PRESSES = ("begin", "begin_repeat", "stop_own", "clear")
 
-OURS = re.compile(r"/playground/(?!ui/(?:head|bounds|doors|quiet)\.py)")  # besides what only passes requests on
+OURS = re.compile(
+    r"/playground/(?!hosting/(?:page_head|size_limits|request_filter|quiet_blocks)\.py)"
+)  # besides what only passes requests on
 
 anything = st.recursive(
     st.none()

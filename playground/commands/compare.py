@@ -24,7 +24,7 @@ from playground.commands.arguments import (
     write,
 )
 from playground.commands.progress_bar import progress_bar
-from playground.commands.served import add_serve, served
+from playground.commands.serve_option import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane
@@ -153,9 +153,9 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     _keep(comparison, data)
     document = json.dumps(data, indent=1)
     if options.html:
-        from playground.ui import page_file
+        from playground.ui import replay_file
 
-        write(options.html, page_file.build(comparison))
+        write(options.html, replay_file.build(comparison))
     if options.json == Path("-"):
         print(document)
         return

@@ -117,7 +117,7 @@ def _load(options: argparse.Namespace) -> None:
 
 def _monitor(options: argparse.Namespace) -> None:
     from playground.experiments.monitor import watch
-    from playground.views import serving
+    from playground.views import monitor as serving
 
     stop, said = threading.Event(), list[str]()
     if not options.json:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from playground.commands import experiment, servers
+from playground.commands import experiment
+from playground.commands import server_option as servers
 from playground.commands.arguments import (
     ANSWER,
     DEFAULT,

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands import experiment, servers
+from playground.commands import experiment
+from playground.commands import server_option as servers
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,

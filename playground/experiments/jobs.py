@@ -13,7 +13,7 @@ from typing import Any
 
 from playground import export, results, validation
 from playground.backends.device_queue import DeviceQueue
-from playground.errors import PlaygroundError, check
+from playground.errors import INTERNAL, PlaygroundError, check
 from playground.experiments.background import Run
 from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady
 from playground.experiments.history import COMPARE, Entry, History, Status
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 HZ = 5
 WAITING = "Waiting for the device"
-OURS = "Internal error; your input is fine. The log says more."
 
 
 @dataclass
@@ -154,7 +153,7 @@ class Jobs:
             return "failed", str(problem)
         except Exception:
             logger.exception("experiment %s failed", name)
-            return "failed", OURS
+            return "failed", INTERNAL
         finally:
             self._queue.leave(ticket)
 

@@ -14,28 +14,33 @@ from gradio.components import Component
 from gradio.events import Dependency
 from starlette.middleware import Middleware
 
-from playground.access import Access
 from playground.backends.device_queue import DeviceQueue
 from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
+from playground.hosting.access import Access
+from playground.hosting.page_head import PageHead
+from playground.hosting.quiet_blocks import QuietBlocks
+from playground.hosting.readers import address_of
+from playground.hosting.request_filter import RequestFilter
+from playground.hosting.size_limits import SizeLimits
 from playground.presets import Pair, Prompt
-from playground.ui import controls, filling, in_history, own_settings, panels, runs, scripts, share, tools, why
-from playground.ui.bounds import Bounds
-from playground.ui.doors import Doors
-from playground.ui.endpoint import publish
-from playground.ui.events import SHARED, BackendFor, Events, Shown, Start
-from playground.ui.experiments import Experiments
+from playground.ui import panels
+from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, why
+from playground.ui.compare.api import publish
+from playground.ui.compare.handlers import SHARED, BackendFor, Handlers, Shown, Start
+from playground.ui.compare.screen import Screen
+from playground.ui.experiments import api as experiments_api
+from playground.ui.experiments import load, lossless, recommend, suite, sweep
+from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
-from playground.ui.head import Head
-from playground.ui.own_servers import OwnServers
-from playground.ui.past import Past
+from playground.ui.history import owner
+from playground.ui.history import tab as history_tab
+from playground.ui.history.visible import VisibleHistory
 from playground.ui.preload import Preload
-from playground.ui.quiet import Quiet
-from playground.ui.readers import address_of
-from playground.ui.screen import Screen
-from playground.ui.tabs import history as history_tab
-from playground.ui.tabs import load, lossless, recommend, servers, suite, sweep
+from playground.ui.servers import tab as servers_tab
+from playground.ui.servers.started import StartedServers
+from playground.views import scripts
 
 TITLE = "Speculative Decoding Playground"
 TAGLINE = (
@@ -72,16 +77,18 @@ def build(
     `backend_for` replaces the local backend, for tests; `elsewhere` starts runs in other processes; `access` says what
     visitors may do; `history` keeps long experiments, by default for as long as the page lives."""
     queue = DeviceQueue()
-    events = Events(pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue)
+    events = Handlers(
+        pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue
+    )
     limits = access.limits
     history = history or History(None, limits.history_s, limits.history_each, limits.history)
-    past = Past(history, access)
-    own = OwnServers()
+    past = VisibleHistory(history, access)
+    own = StartedServers()
     experiments = Experiments(Jobs(history, events.start_long, queue), history, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
-    with Quiet(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+    with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         _navigation()
         with gr.Row(elem_id="header"):
             gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
@@ -125,15 +132,15 @@ def build(
         _fill_from_address(page, asked, pairs, default)
         addresses = [asked["server"], asked["baseline_server"]]
         page.load(lambda: [gr.update(choices=own.urls())] * 2, None, addresses, **shown)
-        own_settings.wire(settings, asked, pairs, store.sampling_defaults, [loaded, *finished])
+        recommended_sampling.wire(settings, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
-        tools.publish(page, experiments, pairs)
+        experiments_api.publish(page, experiments, pairs)
     tabs: dict[str, Callable[[], None]] = {
         "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
         "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
         "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
         "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
-        "Servers": lambda: servers.build(page, access, own),
+        "Servers": lambda: servers_tab.build(page, access, own),
         "Load": lambda: load.build(page, experiments, own),
         "History": lambda: history_tab.build(page, past, access),
     }
@@ -183,9 +190,9 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "footer_links": ["api", "settings"],
         "app_kwargs": {
             "middleware": [
-                Middleware(Bounds, limits=access.limits),
-                Middleware(Doors, limits=access.limits),
-                Middleware(Head, title=TITLE, description=TAGLINE),
+                Middleware(SizeLimits, limits=access.limits),
+                Middleware(RequestFilter, limits=access.limits),
+                Middleware(PageHead, title=TITLE, description=TAGLINE),
             ]
         },
     }
@@ -193,7 +200,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
 
 @dataclass(frozen=True)
 class Outputs:
-    """The components that handlers update, in the order in which `Events` returns values."""
+    """The components that handlers update, in the order in which `Handlers` returns values."""
 
     stage: Component
     outcome: list[Component]
@@ -203,9 +210,9 @@ class Outputs:
 
 def _lay_out(
     pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access, recorded: Screen
-) -> tuple[controls.Controls, own_settings.OwnSettings, Outputs]:
+) -> tuple[controls.Controls, recommended_sampling.SamplingRow, Outputs]:
     asked, go = controls.build(pairs, default, examples, fits, access)
-    own = own_settings.lay_out()
+    own = recommended_sampling.lay_out()
     stage = panels.stage(recorded.packed())
     with gr.Row(elem_id="actions"):
         panels.legend()
@@ -215,7 +222,7 @@ def _lay_out(
         )
         clear = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
         shared = share.lay_out()
-    strip = runs.strip()
+    strip = last_runs.strip()
     with gr.Row(elem_id="charts"):
         race, acceptance = panels.empty_plot(), panels.empty_plot()
     memory = gr.HTML(elem_id="memory")
@@ -231,13 +238,13 @@ def _lay_out(
 
 def _wire(
     page: gr.Blocks,
-    events: Events,
+    events: Handlers,
     asked: controls.Controls,
     outputs: Outputs,
     waiting: dict[str, Any],
     recorded: Screen,
     pairs: dict[str, Pair],
-    past: Past,
+    past: VisibleHistory,
 ) -> list[Dependency]:
     """Returns the ends of runs, which further handlers may follow."""
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -315,7 +322,7 @@ def _wire(
     assert recorded.comparison
     first = Shown(recorded.comparison, recorded.chosen)
     loaded = page.load(lambda: (first, *events.share(first)), None, [shown, *outputs.outcome[-SHARED:]], **private)
-    in_history.wire(past, events, loaded.then, shown, filled, finished)
+    owner.wire(past, events, loaded.then, shown, filled, finished)
     begun = [run.click, every.click, stage.download, stage.retry]
     why.wire(shown, pairs, [*begun, stage.select, clear.click, open_.upload, strip.input])
     return finished
@@ -335,16 +342,16 @@ def _streamed(updates: Callable[..., Updates]) -> Callable[..., Updates]:
 
 def _keep(past: list[Shown], shown: Shown | None, minutes: float) -> tuple[list[Shown], dict[str, Any]]:
     """The session's last runs, with the one that has just ended."""
-    past = runs.added(past, shown)
-    return past, runs.choices(past, runs.index_of(past, shown), minutes)
+    past = last_runs.added(past, shown)
+    return past, last_runs.choices(past, last_runs.index_of(past, shown), minutes)
 
 
 def _fill_from_address(page: gr.Blocks, asked: controls.Controls, pairs: dict[str, Pair], default: Pair) -> None:
     def fill(request: gr.Request) -> list[Any]:
-        values, ignored = filling.from_address(dict(request.query_params), pairs, default)
+        values, ignored = prefill.from_address(dict(request.query_params), pairs, default)
         if ignored:
             gr.Warning(html.escape(ignored))  # which takes HTML
-        return filling.updates(values, pairs)
+        return prefill.updates(values, pairs)
 
     page.load(fill, None, controls.inputs(asked), show_progress="hidden", api_visibility="private")
 

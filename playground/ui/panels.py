@@ -20,8 +20,7 @@ from gradio.components.plot import PlotData
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
-from playground.ui import scripts
-from playground.views import charts
+from playground.views import charts, scripts
 
 ASSETS = scripts.ASSETS
 

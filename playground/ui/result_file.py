@@ -7,7 +7,7 @@ import json
 from playground import export, results
 from playground.results import Result
 from playground.trace import Comparison
-from playground.ui import page_file
+from playground.ui import replay_file
 from playground.views import page_report, spreadsheet
 
 
@@ -25,5 +25,5 @@ def build(result: Result | Comparison, form: str, title: str = "") -> str:
         case ".csv":
             return spreadsheet.build(result)
         case ".html":
-            return page_file.build(result) if isinstance(result, Comparison) else page_report.build(result, title)
+            return replay_file.build(result) if isinstance(result, Comparison) else page_report.build(result, title)
     return json.dumps(export.to_json(result) if isinstance(result, Comparison) else results.to_json(result), indent=1)

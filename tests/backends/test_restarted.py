@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from playground.commands import main, served
+from playground.commands import main
+from playground.commands import serve_option as served
 from playground.errors import PlaygroundError
 from tests.backends.fake_server import llama_server, serve
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from playground import export
-from playground.ui import page_file
+from playground.ui import replay_file
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
 from tests.ui import fakes
@@ -108,14 +108,14 @@ def test_the_menu_shares_the_run_that_is_shown(visit):
         share(page, "file")
     assert download.value.suggested_filename.endswith(".html")
     comparison = saved(page)
-    assert Path(download.value.path()).read_text(encoding="utf-8") == page_file.build(comparison)
+    assert Path(download.value.path()).read_text(encoding="utf-8") == replay_file.build(comparison)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_file_replays_from_disk_without_a_network(chromium, tmp_path, scheme):
     comparison = hostile()
     path = tmp_path / "shared.html"
-    path.write_text(page_file.build(comparison), encoding="utf-8")
+    path.write_text(replay_file.build(comparison), encoding="utf-8")
     context = chromium.new_context(offline=True, color_scheme=scheme, viewport={"width": 390, "height": 844})
     page = context.new_page()
     requests, errors = [], []

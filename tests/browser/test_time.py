@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from playground.trace import Comparison
-from playground.ui import panels, scripts
-from playground.ui.screen import Screen
+from playground.ui import panels
+from playground.ui.compare.screen import Screen
+from playground.views import scripts
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 

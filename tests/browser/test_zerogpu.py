@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from playground.hosting import zerogpu
 from playground.ui import page as playground_page
-from playground.ui import zerogpu
 from tests.browser.test_page import ask, finish, panel, saved, start
 from tests.ui import fakes, zero
 

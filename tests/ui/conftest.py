@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from playground.access import Access
+from playground.hosting.access import Access
 from playground.ui import page
 from tests.ui import fakes
 

@@ -29,8 +29,8 @@ def main(target: str, *weights: str) -> None:
     pretend_cuda()
     import spaces  # noqa: F401  # before the project, as in app.py
 
+    from playground.hosting.zerogpu import Held
     from playground.presets import Pair
-    from playground.ui.zerogpu import Held
 
     named = dict(each.split("=", 1) for each in weights)
     pair = Pair("starter", "Tiny", target, (*named, "tree"), "tree", lookahead=4, size_gb=0, weights=named)

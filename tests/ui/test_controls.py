@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from playground.errors import PlaygroundError
-from playground.ui.controls import OWN, Asked, drafter_choices
+from playground.ui.compare.controls import OWN, Asked, drafter_choices
 from tests.ui import fakes
 
 PAIRS = {"fake": fakes.PAIR}

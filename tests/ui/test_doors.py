@@ -10,11 +10,11 @@ import gradio as gr
 import httpx
 import pytest
 
-from playground.access import FOR_VISITORS, Access
 from playground.backends.device_queue import DeviceQueue
+from playground.hosting.access import FOR_VISITORS, Access
+from playground.hosting.quiet_blocks import QuietBlocks
+from playground.hosting.turns import REMEMBERED, Turns
 from playground.ui import page
-from playground.ui.quiet import Quiet
-from playground.ui.turns import REMEMBERED, Turns
 from tests.ui import fakes
 
 LONG = "s" * 65
@@ -137,7 +137,7 @@ def test_values_that_no_component_takes_are_answered_without_a_traceback(logged,
 
 
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):
-    with Quiet() as blocks:
+    with QuietBlocks() as blocks:
         gr.Button().click(lambda: 1 / 0, api_name="fault")
     _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True)
     with httpx.Client(base_url=url) as client:

@@ -13,13 +13,13 @@ import gradio as gr
 import pytest
 
 from playground import export
-from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
+from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.trace import Comparison, Round
-from playground.ui.controls import OWN, Asked
-from playground.ui.events import Events, Shown
+from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.handlers import Handlers, Shown
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
 from tests.ui.test_controls import ASKED
@@ -37,7 +37,7 @@ def last(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> tuple[dict, 
     return update
 
 
-def opened(events: Events, comparison: Comparison, session: str = "") -> tuple:
+def opened(events: Handlers, comparison: Comparison, session: str = "") -> tuple:
     return asyncio.run(events.open(json.dumps(export.to_json(comparison)).encode(), session))
 
 
@@ -67,7 +67,7 @@ def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Ba
 
 
 def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
@@ -89,7 +89,7 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     ],
 )
 def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
     *_, save, run, _, _, _, _, _ = events.finish(shown)
@@ -98,7 +98,7 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
 
 def test_stop_ends_the_session_s_own_run_and_no_other():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
+    events = Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit)
     updates = driven(events.stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
@@ -113,13 +113,13 @@ def test_stop_ends_the_session_s_own_run_and_no_other():
 
 def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_that_run():
     stopped = threading.Event()
-    events = Events(PAIRS, endless(threading.Event(), stopped), fakes.Store().fit)
+    events = Handlers(PAIRS, endless(threading.Event(), stopped), fakes.Store().fit)
     events.begin("mine")
     updates = driven(events.stream("mine", asked()))
     next(updates)
     events.stop("mine")
     assert "Stopped" in last(updates)[0]["status"]["text"]
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     events.stop("mine")
     events.begin("mine")
     assert "Done" in last(events.stream("mine", asked()))[0]["status"]["text"]
@@ -127,7 +127,7 @@ def test_stop_counts_though_it_is_pressed_before_the_run_has_begun_and_only_for_
 
 def test_a_closed_generator_stops_its_run():
     emitted, stopped = threading.Event(), threading.Event()
-    updates = driven(Events(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked()))
+    updates = driven(Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit).stream("mine", asked()))
     while not emitted.is_set():
         next(updates)
     updates.close()
@@ -136,7 +136,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_a_second_session_waits_and_is_told_its_place():
     emitted, stopped = threading.Event(), threading.Event()
-    events = Events(PAIRS, endless(emitted, stopped), fakes.Store().fit)
+    events = Handlers(PAIRS, endless(emitted, stopped), fakes.Store().fit)
     first, second = (driven(events.stream(name, asked())) for name in ("first", "second"))
     while not emitted.is_set():
         next(first)
@@ -150,7 +150,7 @@ def test_a_second_session_waits_and_is_told_its_place():
 
 
 def test_a_repeat_gives_a_range_and_keeps_the_run():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     assert stage["verdict"]["repeatable"] and stage["verdict"]["repeats"] is None
     events.begin_repeat("mine")
@@ -164,7 +164,7 @@ def test_a_repeat_gives_a_range_and_keeps_the_run():
 
 
 def test_a_repeat_that_is_stopped_keeps_what_was_there():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     _, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     updates = driven(events.repeat("mine", shown))
     next(updates)
@@ -183,7 +183,7 @@ class Picky(fakes.Backend):
 
 def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
     pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
-    events = Events({"fake": pair}, Picky, fakes.Store().fit)
+    events = Handlers({"fake": pair}, Picky, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8), every=True))
     assert [trace.lane.drafter for trace in shown.comparison.lanes] == ["none", "ngram", "suffix"]
     table = stage["drafters"]
@@ -201,7 +201,7 @@ def test_all_drafters_run_and_one_that_cannot_is_left_out_with_its_sentence():
 
 
 def test_all_drafters_stopped_keeps_the_lanes_that_finished():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     updates = driven(events.stream("mine", asked(max_new_tokens=40), every=True))
     for stage, _ in updates:
         if stage["lanes"][1]["log"]:
@@ -213,7 +213,7 @@ def test_all_drafters_stopped_keeps_the_lanes_that_finished():
 
 
 def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
-    events = Events(PAIRS, endless(threading.Event(), threading.Event()), fakes.Store().fit)
+    events = Handlers(PAIRS, endless(threading.Event(), threading.Event()), fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(pair="large")))
     assert "Large pair cannot run here. It needs about 82 GB" in stage["status"]["text"] and shown is None
     with pytest.raises(gr.Error, match="cannot run here"):
@@ -221,7 +221,7 @@ def test_what_cannot_run_here_is_refused_before_anything_is_loaded():
 
 
 def test_a_large_download_is_asked_first():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(pair="far", max_new_tokens=4), every=True))
     assert stage["status"]["kind"] == "error" and "2.4 GB" in stage["status"]["text"] and shown is None
     assert stage["offer"] == "Download 2.4 GB and run"
@@ -234,7 +234,7 @@ def test_a_large_download_is_asked_first():
 
 
 def test_a_trace_is_opened_and_another_file_is_refused():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     comparison = fakes.comparison(tokens=10)
     shown, *_ = unpacked(opened(events, comparison))
     assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
@@ -244,21 +244,21 @@ def test_a_trace_is_opened_and_another_file_is_refused():
 
 
 def test_clear_empties_everything():
-    shown, *_ = unpacked(Events(PAIRS, fakes.Backend, fakes.Store().fit).clear())
+    shown, *_ = unpacked(Handlers(PAIRS, fakes.Backend, fakes.Store().fit).clear())
     assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
 
 
 def test_the_endpoint_returns_the_whole_comparison():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     data = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
     assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
     with pytest.raises(gr.Error, match="The prompt is empty"):
         asyncio.run(events.compare("mine", asked(prompt="")))
 
 
-def public(backend=fakes.Backend, **limits) -> Events:
+def public(backend=fakes.Backend, **limits) -> Handlers:
     access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
-    return Events(PAIRS, backend, fakes.Store().fit, access=access)
+    return Handlers(PAIRS, backend, fakes.Store().fit, access=access)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_visitor_s_runs_and_all_runs_are_counted_until_they_end():
 
 
 def test_what_no_page_shows_cannot_be_pressed():
-    events = Events(PAIRS, fakes.Backend, fakes.Store().fit)
+    events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     _, shown = last(events.stream("mine", asked(max_new_tokens=4)))
     for press in (
         lambda: asyncio.run(events.choose(None, "Standard")),
@@ -324,7 +324,7 @@ def test_strangers_read_no_path_of_the_server():
 
     pair = dataclasses.replace(fakes.PAIR, drafters=("ngram", "assistant", "suffix"))
     access = Access(public=True, models=(), limits=FOR_VISITORS)
-    events = Events({"fake": pair}, Telling, fakes.Store().fit, access=access)
+    events = Handlers({"fake": pair}, Telling, fakes.Store().fit, access=access)
     stages = [stage for stage, _ in driven(events.stream("mine", asked(max_new_tokens=4), every=True))]
     assert "/srv" not in json.dumps(stages)
     assert "nothing in …/assistant. Choose another." in json.dumps(stages, ensure_ascii=False)
@@ -334,4 +334,4 @@ def test_strangers_read_no_path_of_the_server():
 
 def test_to_open_no_file_is_a_sentence():
     with pytest.raises(gr.Error, match="This file is not JSON"):
-        asyncio.run(Events({}, None, None).open(None))
+        asyncio.run(Handlers({}, None, None).open(None))

@@ -8,8 +8,8 @@ import pytest
 
 from playground.presets import custom_pair
 from playground.trace import Comparison
-from playground.ui.controls import OWN, Asked
-from playground.ui.filling import defaults, from_address, from_comparison, updates
+from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.prefill import defaults, from_address, from_comparison, updates
 from tests.ui import fakes
 
 OTHER = dataclasses.replace(fakes.PAIR, name="other", drafter="assistant", lookahead=9, policy="cost")

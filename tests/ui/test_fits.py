@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from playground.models.fit import Fit
-from playground.ui.controls import OWN, _described, pair_choices
+from playground.ui.compare.controls import OWN, _described, pair_choices
 from playground.ui.fits import Fits
 from tests.ui import fakes
 

@@ -13,12 +13,13 @@ import gradio as gr
 import pytest
 
 from playground import export
-from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
-from playground.ui import aside, drawn
-from playground.ui.aside import Aside
-from playground.ui.events import Events
-from playground.ui.opened import Opened
+from playground.hosting import side_process
+from playground.hosting.access import FOR_VISITORS, Access
+from playground.hosting.side_process import SideProcess
+from playground.ui.compare import rendered
+from playground.ui.compare.handlers import Handlers
+from playground.ui.compare.opened_traces import Opened
 from tests.ui import fakes
 from tests.ui.driven import unpacked
 
@@ -27,14 +28,14 @@ COMPARISON = fakes.comparison(tokens=12)
 FILE = json.dumps(export.to_json(COMPARISON)).encode()
 
 
-def events(**limits) -> Events:
+def events(**limits) -> Handlers:
     access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
-    return Events(PAIRS, fakes.Backend, fakes.Store().fit, access=access)
+    return Handlers(PAIRS, fakes.Backend, fakes.Store().fit, access=access)
 
 
 def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, tmp_path):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    ours = drawn.file(FILE, 1_000, PAIRS, 10**9)
+    ours = rendered.file(FILE, 1_000, PAIRS, 10**9)
     monkeypatch.setattr(export, "load", None)  # nothing is read here
     visitors = events()
 
@@ -81,8 +82,8 @@ def test_a_stranger_s_trace_has_a_limit_that_one_s_own_has_not():
     assert FOR_VISITORS.trace_tokens == 20_000
     length = sum(1 + len(round_.drafted) for trace in COMPARISON.lanes for round_ in trace.rounds)
     with pytest.raises(PlaygroundError, match=f"it has {length} tokens, of which 5 can be shown"):
-        drawn.file(FILE, 5, PAIRS, 10**9)
-    assert drawn.file(FILE, length, PAIRS, 10**9)
+        rendered.file(FILE, 5, PAIRS, 10**9)
+    assert rendered.file(FILE, length, PAIRS, 10**9)
 
 
 def test_what_is_kept_of_them_is_bounded_in_bytes():
@@ -98,13 +99,13 @@ def test_what_is_kept_of_them_is_bounded_in_bytes():
 
 
 def test_a_process_that_is_late_is_ended_and_the_next_call_has_another(monkeypatch):
-    monkeypatch.setattr(aside, "LIMIT_S", 0.2)
-    other = Aside()
+    monkeypatch.setattr(side_process, "LIMIT_S", 0.2)
+    other = SideProcess()
     with pytest.raises(PlaygroundError, match="was ended"):
         asyncio.run(other.call(time.sleep, 60))
-    monkeypatch.setattr(aside, "LIMIT_S", 60)
+    monkeypatch.setattr(side_process, "LIMIT_S", 60)
     assert asyncio.run(other.call(os.getpid)) != os.getpid()
     with pytest.raises(ZeroDivisionError):
         asyncio.run(other.call(divmod, 1, 0))
-    loads_torch = "(__import__('playground.ui.drawn'), 'torch' in __import__('sys').modules)[1]"
+    loads_torch = "(__import__('playground.ui.compare.rendered'), 'torch' in __import__('sys').modules)[1]"
     assert not asyncio.run(other.call(eval, loads_torch)), "it would hold three times the memory"

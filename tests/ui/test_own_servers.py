@@ -10,8 +10,8 @@ import pytest
 from playground.backends.launch import Running
 from playground.errors import PlaygroundError
 from playground.progress import Progress
-from playground.ui.own_servers import LOOKUP, PLAIN, OwnServers
-from playground.ui.tabs.server_start import shown_states
+from playground.ui.servers.start import shown_states
+from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
 
 SLEEP = [sys.executable, "-c", "import time; print('loading tides', flush=True); time.sleep(60)"]
 
@@ -30,7 +30,7 @@ def server():
 
 def test_a_server_is_started_once_shown_and_stopped(server):
     started = []
-    own = OwnServers(lambda lookup, tell: started.append(lookup) or server)
+    own = StartedServers(lambda lookup, tell: started.append(lookup) or server)
     assert own.state(PLAIN) == ("Not started.", "", "") and own.urls() == []
     own.start(PLAIN)
     own.start(PLAIN)
@@ -46,11 +46,11 @@ def test_what_does_not_start_or_ends_shows_the_end_of_its_log(server):
     def fail(lookup, tell):
         raise PlaygroundError("The server ended while it started. The end of its log:\n<b>no such model</b>")
 
-    own = OwnServers(fail)
+    own = StartedServers(fail)
     own.start(LOOKUP)
     *_, shown, start, _, timer = shown_states(own)
     assert 'role="alert"' in shown and "&lt;b&gt;no such model" in shown and start["interactive"] and not timer.active
-    own = OwnServers(lambda lookup, tell: server)
+    own = StartedServers(lambda lookup, tell: server)
     own.start(LOOKUP)
     server.stop()
     assert own.state(LOOKUP).sentence.startswith("The server ended.") and own.urls() == []
@@ -64,7 +64,7 @@ def test_a_start_can_be_stopped():
             tell(Progress("Fetching the starter"))
             told.set()
 
-    own = OwnServers(start)
+    own = StartedServers(start)
     thread = threading.Thread(target=own.start, args=(LOOKUP,))
     thread.start()
     assert told.wait(10) and own.state(LOOKUP) == ("Fetching the starter", "busy", "")

@@ -7,7 +7,8 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from playground.ui import page, tools
+from playground.ui import page
+from playground.ui.experiments import api as tools
 from tests.ui import fakes
 
 

@@ -6,7 +6,7 @@ import re
 
 from playground import export
 from playground.trace import Comparison, Memory
-from playground.ui import page_file
+from playground.ui import replay_file
 from tests.ui import fakes
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> $title ${x} \u2028"
@@ -38,7 +38,7 @@ def hostile() -> Comparison:
 
 def test_the_file_holds_the_trace_and_what_the_stage_draws():
     comparison = fakes.comparison()
-    text = page_file.build(comparison)
+    text = replay_file.build(comparison)
     assert export.from_json(embedded(text, "trace")) == comparison
     packed = embedded(text, "value")
     value = json.loads(packed["rest"])
@@ -48,13 +48,13 @@ def test_the_file_holds_the_trace_and_what_the_stage_draws():
 
 
 def test_the_file_asks_for_nothing_from_anywhere():
-    text = page_file.build(fakes.comparison())
+    text = replay_file.build(fakes.comparison())
     assert "default-src 'none'" in text
     assert not re.search(r"<link|<iframe|<img|\bsrc=|@import|url\((?![\"']?(data:|#))", text)
 
 
 def test_other_people_s_words_are_never_tags():
-    plain, text = page_file.build(fakes.comparison()), page_file.build(hostile())
+    plain, text = replay_file.build(fakes.comparison()), replay_file.build(hostile())
     for tag in ("<script", "</script", "<!--", "<img"):
         assert text.count(tag) == plain.count(tag)
     assert embedded(text, "value")["logs"][0]
@@ -64,5 +64,5 @@ def test_other_people_s_words_are_never_tags():
 def test_a_lane_that_drafts_nothing_has_no_table_of_acceptance():
     standard, other = fakes.comparison().lanes
     again = dataclasses.replace(standard, lane=dataclasses.replace(standard.lane, name="Standard again"))
-    assert "Acceptance by position" in page_file.build(Comparison((standard, other)))
-    assert "Acceptance by position" not in page_file.build(Comparison((standard, again)))
+    assert "Acceptance by position" in replay_file.build(Comparison((standard, other)))
+    assert "Acceptance by position" not in replay_file.build(Comparison((standard, again)))

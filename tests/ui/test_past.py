@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from playground.access import FOR_VISITORS, Access
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
-from playground.ui.events import Shown
-from playground.ui.past import Past
-from playground.ui.tabs import history as tab
+from playground.hosting.access import FOR_VISITORS, Access
+from playground.ui.compare.handlers import Shown
+from playground.ui.history import tab
+from playground.ui.history.visible import VisibleHistory
 from tests.ui import fakes
 
 PUBLIC = Access(public=True, models=(), limits=FOR_VISITORS)
@@ -23,14 +23,14 @@ def shown(tokens: int = 8) -> Shown:
     return Shown(comparison, comparison.others[0].lane.name, fakes.PAIR)
 
 
-def kept(past: Past, owner: str, number: int) -> list[str]:
+def kept(past: VisibleHistory, owner: str, number: int) -> list[str]:
     for _ in range(number):
         past.keep(owner, shown())
     return [entry.id for entry in past.entries(owner)]
 
 
 def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_kept():
-    past, first = Past(History(None), Access()), shown()
+    past, first = VisibleHistory(History(None), Access()), shown()
     past.keep("", first)
     again = dataclasses.replace(first, held=dataclasses.replace(first.comparison, repeats=(first.comparison.lanes,)))
     past.keep("", again)
@@ -43,7 +43,7 @@ def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_ke
 
 
 def test_on_a_public_link_nobody_reads_deletes_or_replaces_what_is_another_s():
-    past = Past(History(None), PUBLIC)
+    past = VisibleHistory(History(None), PUBLIC)
     assert past.owner(MINE) == MINE
     strange = [past.owner(key) for key in ("", "1" * 63, None, {"a": 1}, 7)]
     assert len({*strange}) == len(strange), "whoever has no key shares no history"
@@ -62,18 +62,18 @@ def test_on_a_public_link_nobody_reads_deletes_or_replaces_what_is_another_s():
 
 
 def test_the_history_of_visitors_is_bounded_in_number_bytes_and_age():
-    past = Past(History(None, each=2), PUBLIC)
+    past = VisibleHistory(History(None, each=2), PUBLIC)
     newest = kept(past, MINE, 3)
     assert len(newest) == 2 and len(kept(past, YOURS, 1)) == 1
-    past = Past(History(None, room=1), PUBLIC)
+    past = VisibleHistory(History(None, room=1), PUBLIC)
     assert kept(past, MINE, 1) == []
-    past = Past(History(None, max_age_s=0), PUBLIC)
+    past = VisibleHistory(History(None, max_age_s=0), PUBLIC)
     assert kept(past, MINE, 1) == []
 
 
 def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, tmp_path):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    past = Past(History(None), Access())
+    past = VisibleHistory(History(None), Access())
     names = kept(past, "", 2)
     found = tab.side_by_side(past, "", names)
     assert "Both were asked the same" in found and "mean accepted length" in found

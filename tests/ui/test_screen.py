@@ -8,7 +8,7 @@ from playground import metrics
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
-from playground.ui.screen import Screen, results
+from playground.ui.compare.screen import Screen, results
 from playground.views import tokens
 from tests.ui import fakes
 

@@ -7,7 +7,7 @@ from graphlib import CycleError
 
 import pytest
 
-from playground.ui import scripts
+from playground.views import scripts
 
 MODULES = [path.relative_to(scripts.ASSETS).as_posix() for path in sorted(scripts.ASSETS.rglob("*.js"))]
 

@@ -10,11 +10,11 @@ import gradio as gr
 import pytest
 
 from playground import export
-from playground.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.backends.connect import Servers
-from playground.ui import controls, filling
-from playground.ui.controls import SERVERS
-from playground.ui.events import Events
+from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
+from playground.ui.compare import controls, prefill
+from playground.ui.compare.controls import SERVERS
+from playground.ui.compare.handlers import Handlers
 from tests.backends.fake_server import BREAK, Answer, llama_server, serve
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
@@ -31,7 +31,7 @@ def server():
 
 @pytest.fixture
 def events():
-    return Events({"fake": fakes.PAIR, "large": fakes.LARGE}, fakes.Backend, fakes.Store().fit)
+    return Handlers({"fake": fakes.PAIR, "large": fakes.LARGE}, fakes.Backend, fakes.Store().fit)
 
 
 def ran(updates) -> tuple:
@@ -71,7 +71,7 @@ def test_what_goes_wrong_is_a_sentence_and_leaves_the_lanes_before_it(events, se
 
 def test_visitors_name_no_server(server):
     access = Access(public=True, models=(), limits=FOR_VISITORS)
-    strangers = Events({"fake": fakes.PAIR}, fakes.Backend, fakes.Store().fit, access=access)
+    strangers = Handlers({"fake": fakes.PAIR}, fakes.Backend, fakes.Store().fit, access=access)
     stage, shown = ran(strangers.stream("me", SHORT, Servers(server.url)))
     assert stage["status"] == {"text": NO_SERVERS, "kind": "error", "fraction": None} and shown is None
     assert server.asked == []
@@ -79,8 +79,8 @@ def test_visitors_name_no_server(server):
 
 def test_an_address_names_no_server():
     query = {name: "http://127.0.0.1:1" for name in SERVERS}
-    assert filling.from_address(query, fakes.PAIRS, fakes.PAIR) == ({}, "")
-    assert not set(SERVERS) & set(filling.defaults(fakes.PAIRS)["usual"])
+    assert prefill.from_address(query, fakes.PAIRS, fakes.PAIR) == ({}, "")
+    assert not set(SERVERS) & set(prefill.defaults(fakes.PAIRS)["usual"])
 
 
 def test_a_trace_from_a_file_cannot_be_repeated(events):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from playground.access import FOR_VISITORS, NO_SERVERS, Access
+from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.metrics.serving import Window
-from playground.ui.tabs import servers
-from playground.ui.tabs.server_runs import ServerRuns
+from playground.ui.servers import tab as servers
+from playground.ui.servers.monitor_runs import ServerRuns
 
 WINDOWS = [Window(5 * i, 5 * i + 5, 100, 0.5, 2.5, (0.8, 0.5), 40.0, 2, 0) for i in range(3)]
 

@@ -15,11 +15,11 @@ import gradio as gr
 import httpx
 import pytest
 
-from playground.access import FOR_VISITORS, Access
-from playground.ui import readers
-from playground.ui.controls import SERVERS
-from playground.ui.events import Events
-from playground.ui.readers import address_of
+from playground.hosting import readers
+from playground.hosting.access import FOR_VISITORS, Access
+from playground.hosting.readers import address_of
+from playground.ui.compare.controls import SERVERS
+from playground.ui.compare.handlers import Handlers
 from tests.ui import fakes
 from tests.ui.driven import unpacked
 from tests.ui.test_controls import ASKED
@@ -125,7 +125,7 @@ def test_a_trace_is_not_opened_for_a_session_that_nobody_reads(client, monkeypat
 
 def test_200_runs_wait_and_the_201st_is_answered_in_words():
     limits = dataclasses.replace(FOR_VISITORS, runs_each=FOR_VISITORS.runs)
-    events = Events(
+    events = Handlers(
         {"fake": fakes.PAIR},
         endless(threading.Event(), threading.Event()),
         fakes.Store().fit,

@@ -6,17 +6,18 @@ import asyncio
 
 import pytest
 
-from playground.access import FOR_VISITORS, Access
 from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
+from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane
 from playground.metrics.load import Level
-from playground.ui import deploy
-from playground.ui.events import Events
-from playground.ui.experiments import Experiments, View
-from playground.ui.tabs import experiment, load, lossless, markup, recommend, suite, sweep
+from playground.ui import deploy, markup
+from playground.ui.compare.handlers import Handlers
+from playground.ui.experiments import load, lossless, recommend, suite, sweep
+from playground.ui.experiments import tab as experiment
+from playground.ui.experiments.service import Experiments, View
 from playground.views import engines
 from tests.backends.fake_server import llama_server, serve, vllm
 from tests.ui import fakes
@@ -32,7 +33,7 @@ SWEEP = {**ASKED, "drafter": "ngram", "axis": "lookahead", "values": (0, 2)}
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
     queue, history = DeviceQueue(), History(None)
-    events = Events(fakes.PAIRS, fakes.Backend, fakes.Store().fit, queue=queue)
+    events = Handlers(fakes.PAIRS, fakes.Backend, fakes.Store().fit, queue=queue)
     return Experiments(Jobs(history, events.start_long, queue), history, access)
 
 

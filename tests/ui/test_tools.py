@@ -9,7 +9,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from playground import results
-from playground.access import FOR_VISITORS, Access
+from playground.hosting.access import FOR_VISITORS, Access
 from playground.ui import page
 from tests.ui import fakes
 

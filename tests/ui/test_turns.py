@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from playground.ui.controls import SERVERS
-from playground.ui.turns import _place
+from playground.hosting.turns import _place
+from playground.ui.compare.controls import SERVERS
 from tests.ui.test_controls import ASKED
 from tests.ui.test_events import endless
 from tests.ui.visitors import Visitor, arriving

@@ -23,13 +23,13 @@ from playground.experiments.events import (
     RoundDone,
 )
 from playground.experiments.work import Compare, Repeat
+from playground.hosting import zerogpu
 from playground.lane import Lane, Request
 from playground.models.load import LoadedModel
 from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.presets import load_pairs
 from playground.trace import Comparison
-from playground.ui import zerogpu
-from playground.ui.events import Events
+from playground.ui.compare.handlers import Handlers
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.published import dflash_base, medusa_folder, medusa_heads, zlab_folder
 from tests.ui import fakes, zero
@@ -46,13 +46,13 @@ def spaces(monkeypatch: pytest.MonkeyPatch) -> zero.Spaces:
     return stand_in
 
 
-def events(backend: type[fakes.Backend] = zero.Backend) -> Events:
+def events(backend: type[fakes.Backend] = zero.Backend) -> Handlers:
     """Handlers whose own process cannot decode."""
 
     def nothing(pair):
         raise AssertionError("a run began in the parent")
 
-    return Events(PAIRS, nothing, lambda pair: zerogpu.READY, zerogpu.ZeroGpu(PAIRS, backend))
+    return Handlers(PAIRS, nothing, lambda pair: zerogpu.READY, zerogpu.ZeroGpu(PAIRS, backend))
 
 
 def test_whatever_goes_between_the_processes_can_be_pickled():

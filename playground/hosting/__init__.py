@@ -1,0 +1,1 @@
+"""A page that strangers can reach: who may do what, limits, and the ways in."""

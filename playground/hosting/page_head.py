@@ -1,0 +1,62 @@
+"""The head of the page: what other sites show of a link to it, in place of Gradio's own, and a script that has to run
+before Gradio's."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from playground.views import scripts
+
+TAGS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+PICTURE = "/screenshot.png"
+
+
+class PageHead:
+    """Middleware that rewrites the og: and twitter: tags of the page itself and puts `assets/frames.js` first. Gradio's
+    `head` would come after its own tags, of which readers take the first, and after its scripts; and only a request
+    tells the absolute address that a picture needs."""
+
+    def __init__(self, app: ASGIApp, title: str, description: str) -> None:
+        self._app = app
+        self._words = {"title": title, "description": description}
+        self._script = f"<script>{scripts.bundle('frames.js')}.refuseCounting();</script>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PICTURE:
+            await FileResponse(scripts.ASSETS / "screenshot.png")(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
+            await self._app(scope, receive, self._rewritten(Request(scope), send))
+        else:
+            await self._app(scope, receive, send)
+
+    def _rewritten(self, request: Request, send: Send) -> Send:
+        """A `send` that holds the answer back until it is whole."""
+        start: Message = {}
+        body = b""
+
+        async def collect(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            body += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            page = self.rewrite(body.decode("utf-8"), str(request.base_url)).encode("utf-8")
+            headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+            await send({**start, "headers": [*headers, (b"content-length", str(len(page)).encode())]})
+            await send({"type": "http.response.body", "body": page})
+
+        return collect
+
+    def rewrite(self, page: str, address: str) -> str:
+        """The page's HTML with our tags and script. `address`: where it is served, ended by a slash."""
+        facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
+        tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
+        card = '<meta name="twitter:card" content="summary_large_image" />\n'
+        return TAGS.sub("", page).replace("<head>", f"<head>\n{self._script}\n{tags}{card}", 1)

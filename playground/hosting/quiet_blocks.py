@@ -1,0 +1,50 @@
+"""Gradio's page, whose log programs cannot fill: a value that no component takes leaves no traceback there, and a fault
+leaves one, however often it is met."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import gradio as gr
+
+from playground.errors import INTERNAL
+
+logger = logging.getLogger(__name__)
+
+NOT_TAKEN = "A value of this request cannot be taken by the control that it is for. Reload the page and try again."
+
+
+class QuietBlocks(gr.Blocks):
+    async def preprocess_data(self, *arguments: Any, **more: Any) -> Any:
+        """As Gradio's own.
+
+        Raises:
+            gr.Error: a value cannot be taken, in words.
+        """
+        try:
+            return await super().preprocess_data(*arguments, **more)
+        except Exception as problem:
+            words = problem.message if isinstance(problem, gr.Error) else NOT_TAKEN
+            raise gr.Error(words, print_exception=False) from None
+
+    async def process_api(self, *arguments: Any, **more: Any) -> Any:
+        """As Gradio's own.
+
+        Raises:
+            gr.Error: what a handler raised; another exception is a fault of ours, and is logged the first time.
+        """
+        try:
+            return await super().process_api(*arguments, **more)
+        except gr.Error:
+            raise
+        except Exception as problem:
+            place = traceback.extract_tb(problem.__traceback__)[-1]
+            if (fault := (place.filename, place.lineno, type(problem))) not in _logged:
+                _logged.add(fault)
+                logger.exception("a handler failed; it is logged once")
+            raise gr.Error(INTERNAL, print_exception=False) from None
+
+
+_logged: set[tuple[str, int | None, type[Exception]]] = set()

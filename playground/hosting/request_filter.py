@@ -1,0 +1,133 @@
+"""Which requests reach Gradio: those that a page or a program may send, from sessions that Gradio's clients could have
+made. All else is answered here, before Gradio keeps anything of it or writes a traceback."""
+
+from __future__ import annotations
+
+import logging
+import re
+from itertools import pairwise
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from playground.hosting.access import Limits
+
+logger = logging.getLogger(__name__)
+
+API = "/gradio_api/"
+# What Gradio's clients ask for. Without those that take recordings, write code, run components' own functions, keep
+# deep links or pass requests on.
+ROUTES = frozenset(
+    {
+        *("api", "app_id", "call", "cancel", "config", "file", "heartbeat", "info", "mcp", "openapi.json", "queue"),
+        *("reset", "run", "run-history", "runs", "startup-events", "theme.css", "upload", "upload_progress"),
+    }
+)
+CLOSED = frozenset({"login", "logout", "monitoring"})
+ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # of a session, or of an event
+NOT_AN_ID = "The id of a session or an event has 1 to 64 letters, digits, - or _. Reload the page."
+NOT_JSON = "This server takes JSON objects of finite numbers and valid Unicode, without unpaired surrogates."
+CLOSED_HERE = "The playground has no such address."
+NOT_TAKEN = "This server cannot take this request. Reload the page and try again."
+
+
+class RequestFilter:
+    """Middleware. `limits.body`: the bytes of a request that is no upload."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def noticed(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        request = Request(scope, receive)
+        try:
+            answer = _refusal(request)
+            if answer is None and request.method == "POST" and _route(request) not in ("", "upload", "mcp"):
+                answer, receive = await self._body(request, receive)
+            await (answer or self._app)(scope, receive, noticed)
+        except Exception as problem:  # of Gradio: what our handlers raise, it answers itself
+            logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
+            if not begun:
+                await _told(NOT_TAKEN)(scope, receive, send)
+
+    async def _body(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
+        """What is wrong with a body of JSON, and what gives it to Gradio."""
+        read = bytearray()
+        while (message := await receive())["type"] == "http.request":
+            read += message.get("body", b"")
+            if len(read) > self._limits.body:
+                return _told(f"This server takes requests of up to {self._limits.body:,} bytes.", 413), receive
+            if not message.get("more_body"):
+                break
+        body = bytes(read)
+        try:
+            data = orjson.loads(body or b"{}")
+        except orjson.JSONDecodeError:
+            data = None
+        if not isinstance(data, dict) or not isinstance(data.get("event_data") or {}, dict):
+            return _told(NOT_JSON), receive
+        ids = [data[name] for name in ("session_hash", "event_id") if data.get(name) is not None]
+        if not all(isinstance(it, str) and ID.fullmatch(it) for it in ids):
+            return _told(NOT_AN_ID), receive
+        given = False
+
+        async def again() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return None, again
+
+
+def _refusal(request: Request) -> Response | None:
+    """The answer to what need not be passed on; None for all else."""
+    steps = request.url.path.strip("/").split("/")
+    closed = steps[0] in CLOSED or (steps[0] == API.strip("/") and _route(request) not in ROUTES)
+    if closed:
+        return _told(CLOSED_HERE, 404)
+    sessions = [session for route, session in pairwise(steps) if route == "heartbeat"]
+    sessions += request.query_params.getlist("session_hash")
+    event = steps[-1] if _route(request) == "call" and request.method == "GET" else None
+    if not all(ID.fullmatch(it) for it in (*sessions, *([event] if event else []))):
+        return _told(NOT_AN_ID)
+    queue = request.app.get_blocks()._queue
+    if request.url.path == f"{API}queue/data" and sessions and sessions[0] not in queue.pending_messages_per_session:
+        lost = {"msg": "unexpected_error", "message": "This session has ended.", "session_not_found": True}
+        return _stream(f"data: {orjson.dumps(lost | {'success': False}).decode()}\n\n")
+    if event and not _known(queue, event):
+        return _stream('event: error\ndata: "There is no such event, or its answer was read."\n\n')
+    return None
+
+
+def _known(queue: Any, event: str) -> bool:
+    """Whether Gradio has an answer to an event, or will have one."""
+    waiting = queue.pending_event_ids_session
+    return event in queue.event_ids_to_events or event in waiting or any(event in ids for ids in waiting.values())
+
+
+def _route(request: Request) -> str:
+    """The first step after Gradio's prefix; "" for the page itself."""
+    path = request.url.path
+    return re.split(r"[/=]", path.removeprefix(API), maxsplit=1)[0] if path.startswith(API) else ""
+
+
+def _told(sentence: str, status: int = 400) -> Response:
+    return JSONResponse({"detail": sentence}, status_code=status)
+
+
+def _stream(text: str) -> Response:
+    return PlainTextResponse(text, media_type="text/event-stream")

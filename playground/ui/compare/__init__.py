@@ -1,0 +1,1 @@
+"""One prompt through two lanes or more: controls, the stage, and what is said of a run."""

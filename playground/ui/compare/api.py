@@ -1,0 +1,72 @@
+"""The page's endpoints for other programs. `/compare` takes the fields of `Asked` and returns a comparison."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import gradio as gr
+
+from playground.drafting_methods import METHODS
+from playground.hosting.readers import address_of
+from playground.settings import SETTINGS
+from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.handlers import Handlers
+
+
+def publish(page: gr.Blocks, events: Handlers, pairs: Iterable[str], concurrency: Mapping[str, Any]) -> None:
+    """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
+    choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
+    told = {it.name: describe(it.name, choices.get(it.name, ()), optional=it.default is None) for it in fields(Asked)}
+    add(page, "compare", _compare(events), told, **concurrency)
+
+
+def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **more: Any) -> None:
+    """Adds an endpoint to the page.
+
+    Args:
+        call: gr.api reads names, types and defaults from its signature.
+        told: a line on each parameter, in their order.
+        more: further arguments of gr.api.
+    """
+    call.__name__ = name
+    # An MCP server reads the descriptions of a tool's parameters here.
+    call.__doc__ = "\n".join([str(call.__doc__), "", "Parameters:", *map(": ".join, told.items())])
+    published = gr.api(call, api_name=name, **more)
+    # gr.api labels the parameters by their number, and takes no descriptions.
+    inputs: Sequence[Any] = page.fns[published["id"]].inputs
+    for (parameter, text), component in zip(told.items(), inputs, strict=True):
+        component.label = (
+            SETTINGS[parameter].label if parameter in SETTINGS else parameter.replace("_", " ").capitalize()
+        )
+        component._api_info = {**component._api_info, "description": text, "additional_description": text}
+
+
+def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
+    """One line on a parameter: what it accepts, what it is for, and what None means where it may be None."""
+    setting = SETTINGS[name]
+    allowed = f"one of {', '.join(choices)}" if choices else setting.allowed
+    default = " None uses the preset's value." if optional else ""
+    return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
+
+
+def _compare(events: Handlers) -> Callable[..., Awaitable[dict]]:
+    """A function for `gr.api`, which reads names, types and defaults from its signature: those of `Asked`."""
+
+    async def compare(request: gr.Request, *values: Any) -> dict:
+        """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
+        whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
+        probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
+        `pair` is a preset's name, or "own" to use `target` and `assistant`.
+        """
+        return await events.compare(str(request.session_hash), Asked(*values), address=address_of(request))
+
+    kinds = {"request": gr.Request, **get_type_hints(Asked), "return": dict}
+    request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    compare.__annotations__ = kinds
+    compare.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [request, *inspect.signature(Asked).parameters.values()], return_annotation=dict
+    )
+    return compare

@@ -1,0 +1,289 @@
+"""The controls above the panels, and the run that their values describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import gradio as gr
+from gradio.components import Component
+from pydantic import Strict, TypeAdapter, ValidationError
+
+from playground.backends.connect import Servers
+from playground.drafting_methods import METHODS, help_for
+from playground.errors import PlaygroundError, check
+from playground.hosting.access import Access
+from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
+from playground.settings import PRESET, SETTINGS, default
+from playground.ui.fits import Fits
+
+if TYPE_CHECKING:  # torch would double what the process that opens traces holds
+    from playground.models.fit import Fit
+
+OWN = "own"
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+Controls = dict[str, Any]  # Gradio components by the fields of `Asked` and the names of SERVERS
+SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
+
+
+class Buttons(NamedTuple):
+    run: gr.Button
+    stop: gr.Button
+    every: gr.Button
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The controls' values; also the arguments of the endpoint. None uses the preset's value."""
+
+    prompt: str
+    pair: str = default("pair")
+    target: str = default("target")
+    assistant: str = default("assistant")
+    drafter: str | None = None
+    lookahead: int | None = None
+    policy: str | None = None
+    confidence_threshold: float | None = None
+    nodes: int | None = None
+    keep_free_gb: float = default("keep_free_gb")
+    max_new_tokens: int = default("max_new_tokens")
+    temperature: float = default("temperature")
+    top_p: float = default("top_p")
+    top_k: int = default("top_k")
+    repetition_penalty: float = default("repetition_penalty")
+    seed: int = default("seed")
+    system: str = default("system")
+    chat_template: Annotated[bool, Strict()] = default("chat_template")
+    compiled: str = default("compiled")
+
+    def resolve(
+        self, pairs: dict[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
+    ) -> tuple[Pair, list[Lane], Request]:
+        """What to run: the standard lane and the one of the drafter or, with `every`, of all drafters of the pair.
+        `typed` turns the name of a model that was typed into the one that is loaded.
+
+        Raises:
+            PlaygroundError: a value of the wrong type or out of bounds, an unknown pair, or models that do not fit.
+        """
+        asked = _checked(self)
+        if asked.pair == OWN:
+            pair = custom_pair(typed(asked.target), typed(asked.assistant), asked.drafter)
+        elif asked.pair in pairs:
+            pair = pairs[asked.pair]
+        else:
+            raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
+        compiled = SETTINGS["compiled"]
+        check(compiled.accepts(asked.compiled), compiled.refusal(asked.compiled))
+        if asked.compiled != compiled.default:
+            pair = replace(pair, compiled=asked.compiled)
+        of_request = [field.name for field in fields(Request) if field.name in SETTINGS]
+        request = Request(**{name: getattr(asked, name) for name in of_request})
+        settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
+        if every:
+            return pair, all_drafters(pair, **settings), request
+        return pair, [standard_lane(pair), assisted_lane(pair, asked.drafter, **settings)], request
+
+
+def _checked(asked: Asked) -> Asked:
+    """The same with every value of its type: programs send anything, and a number box on the page can be empty."""
+    try:
+        return TypeAdapter(Asked).validate_python(vars(asked))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise PlaygroundError(SETTINGS[str(problem["loc"][0])].refusal(problem["input"])) from None
+
+
+def build(
+    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access
+) -> tuple[Controls, Buttons]:
+    """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
+    rest under Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
+    made: Controls = {}
+    text, system = (examples[0].text, examples[0].system) if examples else ("", "")
+    made["system"] = gr.Textbox(system, lines=1, render=False, **words("system"))
+    buttons = _prompt(made, text)
+    if examples:
+        _examples(made, examples)
+    _models(made, default, fits)
+    with gr.Row(visible=False, elem_id="own-models") as own:
+        typing = {"info": access.typing} if access.typing else {}
+        for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
+            made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
+    also = "" if access.public else ", servers"
+    with gr.Accordion(f"Advanced: length, sampling, drafting, memory, system prompt{also}", open=False, elem_id="more"):
+        _advanced(made, default, access)
+    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+        about = gr.Markdown(_about(default.drafter))
+    _follow(made, pairs, fits, own, about)
+    if not access.public:  # it looks into the folder that was typed
+        typed = [made["assistant"].blur, made["assistant"].submit]
+        gr.on(typed, _drafter_for, [made["assistant"], made["drafter"]], made["drafter"], **QUIET)
+    return made, buttons
+
+
+def _prompt(made: Controls, text: str) -> Buttons:
+    with gr.Row(elem_id="ask"):
+        made["prompt"] = gr.Textbox(
+            text,
+            label=SETTINGS["prompt"].label,
+            info=f"{SETTINGS['prompt'].help}; Ctrl+Enter to run",
+            lines=2,
+            max_lines=12,
+            placeholder="Ask the model something",
+            elem_id="prompt",
+        )
+        with gr.Column(elem_id="go", scale=0, min_width=120):
+            run = gr.Button("Run", variant="primary", elem_id="run", min_width=100)
+            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=100)
+            every = gr.Button("Which drafter?", elem_id="every", min_width=100)
+    return Buttons(run, stop, every)
+
+
+def _models(made: Controls, default: Pair, fits: Fits) -> None:
+    with gr.Row(elem_classes="controls", elem_id="models"):
+        made["pair"] = gr.Dropdown(
+            pair_choices(fits),
+            value=default.name,
+            label=SETTINGS["pair"].label,
+            info=default.note or SETTINGS["pair"].help,
+            elem_id="pair",
+        )
+        made["drafter"] = gr.Dropdown(
+            drafter_choices(default), value=default.drafter, elem_id="drafter", **words("drafter")
+        )
+        made["lookahead"] = slider("lookahead", default.lookahead)
+        made["temperature"] = slider("temperature")
+
+
+def _advanced(made: Controls, default: Pair, access: Access) -> None:
+    with gr.Row(elem_classes="controls"):
+        made["max_new_tokens"] = slider("max_new_tokens", most=access.limits.new_tokens)
+        made["policy"] = gr.Dropdown(
+            [(label, name) for name, label in SETTINGS["policy"].choices.items()],
+            value=default.policy,
+            elem_id="policy",
+            **words("policy"),
+        )
+        made["confidence_threshold"] = slider("confidence_threshold", default.confidence_threshold)
+        made["nodes"] = slider("nodes", default.nodes)
+        for name in ("top_p", "top_k", "repetition_penalty"):
+            made[name] = slider(name)
+        made["seed"] = gr.Number(Request.seed, precision=0, **words("seed"))
+        made["compiled"] = gr.Dropdown(
+            [(label, name) for name, label in SETTINGS["compiled"].choices.items()],
+            value=SETTINGS["compiled"].default,
+            elem_id="compiled",
+            **words("compiled"),
+        )
+        made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **words("keep_free_gb"))
+    made["system"].render()
+    made["chat_template"] = gr.Checkbox(Request.chat_template, **words("chat_template"))
+    with gr.Row(elem_classes="controls", visible=not access.public):
+        address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
+        made["server"] = gr.Dropdown(
+            label="Server", elem_id="server", **address,
+            info="address of a llama-server or vLLM; Run adds its lane. The tab Servers starts one",
+        )  # fmt: skip
+        made["baseline_server"] = gr.Dropdown(
+            label="Baseline server", elem_id="baseline-server", **address,
+            info="what to compare with instead of the standard lane; with both, only the servers run",
+        )  # fmt: skip
+        made["model"] = gr.Textbox(
+            label="Server's model", max_lines=1, elem_id="server-model", info="its name, where a server has several"
+        )
+
+
+def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
+    """What one control changes in the others."""
+    made["drafter"].change(_about, made["drafter"], about, **QUIET)
+    made["pair"].input(
+        lambda name: _chosen(pairs, name), made["pair"], [made[name] for name in ("drafter", *PRESET)], **QUIET
+    )
+    made["pair"].change(  # also where an address or a trace chose it
+        lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
+    )
+
+
+def inputs(controls: Controls) -> list[Component]:
+    """In the order of `Asked`."""
+    return [controls[field.name] for field in fields(Asked)]
+
+
+def server_inputs(controls: Controls) -> list[Component]:
+    """In the order in which `typed` takes them, after those of `inputs`."""
+    return [controls[name] for name in SERVERS]
+
+
+def typed(values: Sequence[Any]) -> tuple[Asked, Servers]:
+    """What the values of `inputs` and `server_inputs` ask for."""
+    at = len(fields(Asked))
+    server, baseline, model = (str(value or "").strip() for value in values[at:])
+    return Asked(*values[:at]), Servers(server, baseline, model)
+
+
+def pair_choices(fits: Fits) -> list[tuple[str, str]]:
+    """The labels and names of the pairs, each with whether it can run here."""
+    return [*fits.choices(), ("Your own models …", OWN)]
+
+
+def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
+    """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
+    names = (*(pair.drafters if pair else DRAFTERS), "none")
+    return [(METHODS[name].label, name) for name in names]
+
+
+def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
+    """Buttons that fill in a prompt and its system prompt."""
+    gr.Examples(
+        [[prompt.text, prompt.system] for prompt in examples],
+        [made["prompt"], made["system"]],
+        example_labels=[f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples],
+        label="Examples",
+        cache_examples=False,
+        api_visibility="private",
+        elem_id="examples",
+    )
+
+
+def words(name: str) -> dict[str, Any]:
+    return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
+
+
+def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
+    """A slider that starts at the value, or at the setting's default, and ends at `most`."""
+    setting = SETTINGS[name]
+    assert setting.slider, "a setting with a slider"
+    low, high, step = setting.slider
+    return gr.Slider(
+        low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **words(name)
+    )
+
+
+def _about(drafter: str) -> str:
+    """Its help, whose heading stands below the page's own."""
+    return f"#{help_for(drafter)}"
+
+
+def _drafter_for(name: str, drafter: str) -> object:
+    """The drafter that a typed folder was made for, if the chosen one cannot use it."""
+    kind = kind_of(name.strip())
+    return gr.skip() if kind is None or kind in METHODS[drafter].drafts_with else kind
+
+
+def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
+    """Updates of the controls after a pair was chosen."""
+    pair = pairs.get(name)
+    return (
+        gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
+        *(gr.update(value=getattr(pair, name)) if pair else gr.skip() for name in PRESET),
+    )
+
+
+def _described(pair: Pair | None, fit: Fit | None) -> tuple[dict, dict]:
+    """Updates of the line below the pair, which says at once where it cannot run, and of the boxes for models that the
+    user names (None)."""
+    note = pair.note or SETTINGS["pair"].help if pair else "name the models below"
+    info = note if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"
+    return gr.update(info=info), gr.update(visible=pair is None)

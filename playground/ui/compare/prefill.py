@@ -1,0 +1,102 @@
+"""Values that fill the controls: from the page's address, or from a comparison that was run.
+
+Nothing is run by itself, and whatever comes from outside is checked as the endpoint's arguments are.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from typing import Any, get_type_hints
+
+import gradio as gr
+from pydantic import TypeAdapter, ValidationError
+
+from playground.lane import LOCAL, preset_of
+from playground.presets import Pair
+from playground.settings import PRESET, SETTINGS, default
+from playground.trace import Comparison
+from playground.ui.compare.controls import OWN, Asked, drafter_choices
+
+OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
+KINDS = get_type_hints(Asked, include_extras=True)
+OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
+
+
+def defaults(pairs: Mapping[str, Pair]) -> dict[str, Any]:
+    """What an address leaves out: the value of each control, and for each pair those of the controls that it sets."""
+    usual = {field.name: "" if field.default is MISSING else field.default for field in fields(Asked)}
+    return {"usual": usual, "pairs": {name: _of(pair) for name, pair in pairs.items()} | {OWN: OWN_DEFAULTS}}
+
+
+def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: Pair) -> tuple[dict[str, Any], str]:
+    """The controls' values that an address names, and a sentence on those that cannot be used ("" if there are none).
+    Parameters of other names are not ours.
+
+    Args:
+        at_start: the pair that is chosen when the page loads.
+    """
+    values: dict[str, Any] = {}
+    refused = []
+    pair = pairs.get(query.get("pair", at_start.name))
+    if "pair" in query and (pair or query["pair"] == OWN):
+        values = {"pair": query["pair"], **(_of(pair) if pair else OWN_DEFAULTS)}
+    if "prompt" in query:
+        values["system"] = ""
+    for name in (field.name for field in fields(Asked) if field.name in query):
+        value = _read(name, query[name])
+        chosen = pairs.get(values.get("pair", at_start.name))
+        if value is None or not _accepted(name, value, pairs, chosen):
+            refused.append(f"{SETTINGS[name].label} ({reprlib.repr(query[name])})")
+        else:
+            values[name] = value
+    sentence = f"Ignored in this link, as they cannot be used here: {', '.join(refused)}." if refused else ""
+    return values, sentence
+
+
+def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: bool = False) -> dict[str, Any]:
+    """The controls' values that ask for a comparison again. The models are left out where no preset has them, unless
+    `own` is set, or where a server decoded the lane."""
+    lane, request = comparison.others[0].lane, comparison.others[0].request
+    values = asdict(request) | {name: getattr(lane, name) for name in (*PRESET, "keep_free_gb")}
+    pair = preset_of(lane, pairs.values())
+    if pair:
+        return values | {"pair": pair.name, "drafter": lane.drafter}
+    if not own or lane.backend != LOCAL:
+        return values
+    layers = (lane.assistant or "").removeprefix("its first ").removesuffix(" layers")
+    return values | {"pair": OWN, "target": lane.target, "assistant": layers, "drafter": lane.drafter}
+
+
+def updates(values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> list[Any]:
+    """Updates of the controls, in the order of `Asked`; those without a value stay as they are."""
+    return [_update(name, values, pairs) if name in values else gr.skip() for name in KINDS]
+
+
+def _update(name: str, values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> Any:
+    value = values[name]
+    if name == "drafter" and "pair" in values:
+        return gr.update(choices=drafter_choices(pairs.get(values["pair"])), value=value)
+    setting = SETTINGS[name]
+    return gr.update(value=setting.clip(value) if setting.slider else value)
+
+
+def _of(pair: Pair) -> dict[str, Any]:
+    return {name: getattr(pair, name) for name in OF_A_PAIR}
+
+
+def _read(name: str, text: str) -> Any:
+    """The value of a parameter's text; None if it is of another type."""
+    try:
+        return TypeAdapter(KINDS[name]).validate_python({"true": True, "false": False}.get(text, text))
+    except ValidationError:
+        return None
+
+
+def _accepted(name: str, value: Any, pairs: Mapping[str, Pair], chosen: Pair | None) -> bool:
+    if name == "pair":
+        return value in (*pairs, OWN)
+    if name == "drafter":
+        return value in (drafter for _, drafter in drafter_choices(chosen))
+    return SETTINGS[name].accepts(value)

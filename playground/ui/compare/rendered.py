@@ -1,0 +1,65 @@
+"""What the page shows of a whole comparison: the figures, the files to share and save, the controls' values. For a long
+one it takes seconds of Python, which is why `aside` runs these functions in another process where strangers ask."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from playground import export
+from playground.hosting.size_limits import make_room
+from playground.presets import Pair
+from playground.trace import Comparison
+from playground.ui import panels
+from playground.ui.compare import prefill, share
+from playground.ui.compare.screen import Screen, results
+
+
+def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> tuple[Any, ...]:
+    """The results, the Share menu's Markdown, the HTML file and the trace.
+
+    Args:
+        chosen: the name of the lane beside the baseline.
+        room: the bytes that the files of all visitors may take.
+    """
+    make_room(room)
+    lane = comparison.others[0].lane
+    drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
+    name = f"trace-{lane.target[-60:]}-{drafter[:20]}"
+    text, page = share.results(comparison, chosen, pairs)
+    trace = json.dumps(export.to_json(comparison)).encode()
+    return (
+        *results(comparison, chosen),
+        text,
+        panels.saved(f"{name}.html", page),
+        panels.saved(f"{name}.json", trace),
+    )
+
+
+def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[bytes, str, tuple[Any, ...]]:
+    """Reads a trace file of at most `most` tokens: the comparison, packed; the lane that is shown; then the stage, the
+    outcome and the controls' values.
+
+    Raises:
+        PlaygroundError: it is no trace, or too long.
+    """
+    comparison = export.load(data, most)
+    screen = Screen()
+    screen.opened(comparison, "a file")
+    values = prefill.from_comparison(comparison.beside(screen.chosen), pairs)
+    shown = (screen.packed(), *outcome(comparison, screen.chosen, pairs, room), *prefill.updates(values, pairs))
+    return pickle.dumps(comparison), screen.chosen, shown
+
+
+def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> tuple[Any, ...] | None:
+    """Another lane beside the baseline of a comparison that `file` packed: the stage and the outcome; None if it has
+    no lane of this name."""
+    comparison: Comparison = pickle.loads(packed)
+    if name not in [trace.lane.name for trace in comparison.others]:
+        return None
+    screen = Screen()
+    screen.load(comparison)
+    screen.choose(str(name))
+    return (screen.packed(), *outcome(comparison, str(name), pairs, room))

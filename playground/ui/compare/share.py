@@ -1,0 +1,57 @@
+"""The Share menu, and the page's address: copy a link or Markdown, save a picture or one HTML file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from playground.presets import Pair
+from playground.trace import Comparison
+from playground.ui import replay_file
+from playground.ui.compare import prefill
+from playground.views import markdown, scripts
+
+MENU = """
+<button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>
+<div id="share-menu" popover aria-label="Share">
+  <button type="button" name="link">Copy link <small>models, settings and prompt</small></button>
+  <button type="button" name="markdown">Copy as Markdown <small>a table, and the command</small></button>
+  <button type="button" name="picture">Save picture <small>1200 × 630 pixels</small></button>
+  <button type="button" name="file">Save as HTML <small>one file with the replay, works offline</small></button>
+</div>
+<span class="said" role="status"></span>
+"""
+
+
+@dataclass(frozen=True)
+class Share:
+    """`menu` holds the Markdown ("" without a comparison); `file` downloads the HTML, pressed by the menu."""
+
+    menu: gr.HTML
+    file: gr.DownloadButton
+
+
+def lay_out() -> Share:
+    script = scripts.component("share.js", "share")
+    menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
+    return Share(menu, gr.DownloadButton("Save as HTML", elem_id="save-html"))
+
+
+def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> tuple[str, bytes]:
+    """What the menu shares of a comparison: Markdown, and the HTML file, which shows the chosen lane."""
+    return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen).encode()
+
+
+def wire(share: Share, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
+    """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
+    which alone may write to the clipboard, and only right after a press."""
+    script = scripts.bundle("address.js")
+    known = json.dumps(prefill.defaults(pairs))
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    for event, act in (*((start, "showAddress") for start in starts), (share.menu.copy, "copyAddress")):
+        event(None, asked, None, js=f"(...values) => {script}.{act}(values, {known})", **quiet)

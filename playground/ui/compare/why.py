@@ -1,0 +1,116 @@
+"""Under a run, folded: why it is as fast as it is, what a batch or load would change, what a token costs, and what to
+write into a server's settings. Made when unfolded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from playground import theory
+from playground.lane import preset_of
+from playground.presets import Pair
+from playground.ui import deploy, markup, panels
+from playground.ui.compare.handlers import Shown
+from playground.views import charts_predicted, cost, engines, why
+
+NOTHING = "Run a comparison first."
+UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
+PREDICTED = (
+    "Predicted, not measured: from this run's acceptance and drafting, and the measured time of a pass by its width. A "
+    "verify pass processes b times as many tokens at batch size b."
+)
+SIMULATED = (
+    "Under load, simulated: Poisson arrivals at one replica that decodes all its requests in one batch, and prefills "
+    "one more between two rounds. Memory limits and the network are not in it."
+)
+
+
+def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> None:
+    """Lays it out here. `others`: events after which another run is shown; it folds then."""
+    with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
+        words = gr.HTML(apply_default_css=False)
+        plot = panels.empty_plot()
+        with gr.Accordion("In a batch and under load, predicted", open=False, elem_id="predicted") as predicted:
+            said = gr.HTML(apply_default_css=False)
+            with gr.Row(elem_classes="charts"):
+                batch, load = panels.empty_plot(), panels.empty_plot()
+    with gr.Accordion("What does a token cost?", open=False, elem_id="cost") as priced:
+        rate = gr.Number(
+            label="Hourly rate",
+            info="of the machine, in your currency",
+            minimum=0,
+            elem_id="hourly-rate",
+            scale=0,
+        )
+        costs = gr.HTML(apply_default_css=False)
+    with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
+        settings = gr.HTML(apply_default_css=False)
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    reasons.expand(_why, shown, [words, plot], **quiet)
+    priced.expand(_cost, [shown, rate], costs, **quiet)
+    rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **quiet)
+    predicted.expand(_predicted, shown, [said, batch, load], **quiet)
+    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
+    folds = [reasons, predicted, priced, unfolded]
+    gr.on(list(others), lambda: [gr.update(open=False)] * len(folds), None, folds, queue=False, **quiet)
+
+
+def _why(shown: Shown | None) -> tuple[str, Any]:
+    if shown is None:
+        return f"<p>{NOTHING}</p>", gr.update(visible=False)
+    comparison = shown.comparison.beside(shown.chosen)
+    other = comparison.others[0]
+    figure = why.waterfall(comparison, other)
+    if figure is None:
+        return "<p>This lane has too few rounds with a draft to explain.</p>", gr.update(visible=False)
+    sentences = [why.paragraph(comparison, other)]
+    if found := theory.what_if(comparison.standard, other):
+        sentences.append(why.lookahead(found, other))
+    return _paragraphs(sentences), gr.update(value=panels.plot(figure, "why"), visible=True)
+
+
+def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
+    """The load is simulated, which takes seconds; the batch is shown before."""
+    hidden = gr.update(visible=False)
+    if shown is None:
+        yield f"<p>{NOTHING}</p>", hidden, hidden
+        return
+    comparison = shown.comparison.beside(shown.chosen)
+    other = comparison.others[0]
+    points = theory.batches_of(comparison.standard, other)
+    if not points:
+        yield f"<p>{UNKNOWN}</p>", hidden, hidden
+        return
+    said = [PREDICTED, why.batch_end(points)]
+    batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
+    # A chart keeps the width at which it was drawn, so the other has its place from the beginning.
+    yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
+    loads = theory.loads_of(comparison.standard, other)
+    load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)
+    yield _paragraphs([*said, f"{SIMULATED} {why.load_end(loads)}"]), batch, load
+
+
+def _paragraphs(sentences: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _cost(shown: Shown | None, rate: float | None) -> str:
+    if shown is None:
+        return f"<p>{NOTHING}</p>"
+    comparison = shown.comparison
+    said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
+    return f"{markup.table(cost.table(comparison, rate))}<p>{said}</p>"
+
+
+def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
+    if shown is None:
+        return f"<p>{NOTHING}</p>"
+    lane = shown.comparison.beside(shown.chosen).others[0].lane
+    if lane.drafter == "none":
+        return "<p>Nothing drafts in this lane.</p>"
+    pair = shown.pair or preset_of(lane, pairs.values())
+    method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
+    return deploy.blocks(engines.settings(lane, method))

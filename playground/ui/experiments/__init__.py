@@ -1,0 +1,1 @@
+"""Suite, Sweep, Recommend, Lossless and Load: each on a tab and at an endpoint."""

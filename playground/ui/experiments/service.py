@@ -1,0 +1,103 @@
+"""Long experiments as the page's tabs and endpoints start, watch and stop them. They run on while nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from anyio import to_thread
+
+from playground.errors import PlaygroundError
+from playground.experiments.events import LevelDone, PartDone, PromptDone
+from playground.experiments.history import Entry, History
+from playground.experiments.jobs import Jobs
+from playground.experiments.work import Experiment
+from playground.hosting.access import OWN_MACHINE, Access
+from playground.hosting.readers import Reader
+from playground.results import Result
+
+HZ = 2  # looks at an experiment that runs, which decodes on the same cores
+REFUSED = f"Long experiments are disabled here: they would block other users. To run them, {OWN_MACHINE}."
+
+
+@dataclass(frozen=True)
+class View:
+    """An experiment as it is now. `done`: its parts that have ended while this process ran it. `result`: once it has
+    ended, as far as it got."""
+
+    entry: Entry
+    done: tuple[PartDone, ...] = ()
+    result: Result | None = None
+
+
+class Experiments:
+    """The experiments of whoever runs this machine; visitors of a public link have none."""
+
+    def __init__(self, jobs: Jobs, history: History, access: Access) -> None:
+        self._jobs, self._history, self._access = jobs, history, access
+
+    def start(self, work: Experiment, title: str) -> str:
+        """Its id, at once.
+
+        Raises:
+            PlaygroundError: visitors may not.
+        """
+        self.allowed()
+        return self._jobs.start(work, title)
+
+    def resume(self, name: str) -> None:
+        """Goes on with one that was stopped, or failed.
+
+        Raises:
+            PlaygroundError: it runs, there is none, or visitors may not.
+        """
+        self.allowed()
+        self._jobs.resume(name)
+
+    def stop(self, name: str) -> None:
+        """Raises:
+        PlaygroundError: there is none, or visitors may not.
+        """
+        self.allowed()
+        self._jobs.stop(name)
+
+    def entries(self, search: str = "") -> list[Entry]:
+        """Those of this machine, the newest first; none for visitors."""
+        return [] if self._access.public else self._history.entries(search=search)
+
+    def running(self, kind: str) -> str:
+        """The id of one of this kind that runs; "" if none does."""
+        return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
+
+    def view(self, name: str) -> View:
+        """Raises:
+        PlaygroundError: there is none, or visitors may not.
+        """
+        self.allowed()
+        entry = self._jobs.entry(name)
+        done = tuple(event for event in self._jobs.events(name) if isinstance(event, (PromptDone, LevelDone)))
+        return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
+
+    async def watch(self, name: str) -> AsyncGenerator[View, None]:
+        """Its views as they change, until it has ended.
+
+        Raises:
+            PlaygroundError: as `view`.
+        """
+        last, reader = None, Reader()
+        while not reader.left():
+            view = await to_thread.run_sync(self.view, name)
+            if view != last:
+                yield view
+            if view.entry.status != "running":
+                return
+            last = view
+            await asyncio.sleep(1 / HZ)
+
+    def allowed(self) -> None:
+        """Raises:
+        PlaygroundError: visitors may not.
+        """
+        if self._access.public:
+            raise PlaygroundError(REFUSED)

@@ -1,0 +1,1 @@
+"""What was run and is kept, for whoever looks."""

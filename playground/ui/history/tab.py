@@ -1,0 +1,110 @@
+"""History: what was run and is kept, and what runs now. Entries are compared, saved and deleted here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from playground.errors import PlaygroundError
+from playground.hosting.access import Access
+from playground.ui import markup, panels
+from playground.ui.history.owner import owner_of
+from playground.ui.history.visible import VisibleHistory
+from playground.views import compared, scripts
+
+INTRO = "Every experiment of this machine, the newest first. It is kept on this machine alone."
+OFF = (
+    "What was run since this server started, the newest first. The history is switched off: it is lost when the server "
+    "stops."
+)
+CHOOSE = "Choose one to save or delete it, two to compare them."
+FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
+PRESS = "() => document.getElementById('saved-entry').click()"
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+
+
+def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
+    gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
+    with gr.Row(elem_id="act"):
+        search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
+        clear = gr.Button("Delete finished runs", size="sm", min_width=200, scale=0)
+    with gr.Row(elem_id="chosen"):
+        compare = _button("Compare", "compare-entries")
+        saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
+        delete = _button("Delete", "delete-entries")
+        saved = gr.DownloadButton("Save", elem_id="saved-entry")
+    shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
+    listed = gr.HTML(
+        "",
+        html_template='<div class="listed"></div>',
+        js_on_load=scripts.component("history.js", "history"),
+        apply_default_css=False,
+        elem_id="history",
+    )
+    chosen = gr.State([])
+    owner, known = owner_of(page.load, past)
+
+    def rows(owner: str, text: str) -> str:
+        return markup.history(past.entries(owner, text), searched=bool(text.strip()))
+
+    def choose(pressed: gr.EventData) -> tuple[Any, ...]:
+        ids = (pressed._data or {}).get("ids")
+        ids = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
+        one = gr.update(interactive=len(ids) == 1)
+        return ids, gr.update(interactive=len(ids) == 2), *[one] * len(FORMS), gr.update(interactive=bool(ids))
+
+    def delete_chosen(owner: str, text: str, chosen: list[str]) -> tuple[str, str]:
+        try:
+            past.delete(owner, chosen)
+        except PlaygroundError as problem:
+            return panels.status(str(problem), "error"), rows(owner, text)
+        return "", rows(owner, text)
+
+    def forget(owner: str, text: str) -> str:
+        past.clear(owner)
+        return rows(owner, text)
+
+    def save(form: str, owner: str, chosen: list[str]) -> tuple[Any, str]:
+        try:
+            return past.saved(owner, next(iter(chosen), ""), form), ""
+        except PlaygroundError as problem:
+            return gr.skip(), panels.status(str(problem), "error")
+
+    asked = [owner, search]
+    known.then(rows, asked, listed, **PRIVATE)
+    gr.Timer(3).tick(rows, asked, listed, **PRIVATE)
+    search.input(rows, asked, listed, trigger_mode="always_last", **PRIVATE)
+    clear.click(forget, asked, listed, **PRIVATE)
+    listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
+    compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
+    delete.click(delete_chosen, [*asked, chosen], [shown, listed], **PRIVATE)
+    for button, form in saves.items():
+        written = button.click(partial(save, form), [owner, chosen], [saved, shown], **PRIVATE)
+        written.success(None, None, None, js=PRESS, **PRIVATE)
+
+
+def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
+    """Two entries as HTML, the older first; or why they cannot be compared."""
+    try:
+        entries = sorted((past.entry(owner, name) for name in names[:2]), key=lambda entry: entry.created)
+        first, second = (past.opened(owner, entry.id) for entry in entries)
+        sentences, table = compared.side_by_side(first, second)
+    except PlaygroundError as problem:
+        return panels.status(str(problem), "error")
+    return markup.side_by_side(entries, sentences, table)
+
+
+def _intro(past: VisibleHistory, access: Access) -> str:
+    if not access.public:
+        return INTRO if past.kept else OFF
+    limits = access.limits
+    return (
+        f"Your last {limits.history_each:.0f} comparisons on this server, the newest first. They are kept for "
+        f"{limits.history_s / 3600:.0f} hours at most, and only this browser can read them."
+    )
+
+
+def _button(label: str, name: str) -> gr.Button:
+    return gr.Button(label, size="sm", interactive=False, elem_id=name, min_width=90, scale=0)

@@ -1,0 +1,100 @@
+"""What was run and is kept: everything of one's own machine, or on a public link each browser's own comparisons."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from playground import export
+from playground.errors import PlaygroundError
+from playground.experiments import jobs
+from playground.experiments.history import COMPARE, Entry, History
+from playground.hosting.access import Access
+from playground.hosting.size_limits import make_room
+from playground.results import Result
+from playground.trace import Comparison
+from playground.ui import panels, result_file
+from playground.ui.compare.handlers import Shown
+from playground.views import report
+
+logger = logging.getLogger(__name__)
+
+KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class VisibleHistory:
+    """The history for whoever looks. Every method takes the owner, which `owner` tells."""
+
+    def __init__(self, history: History, access: Access) -> None:
+        self.kept = history.kept
+        self._history, self._access = history, access
+
+    def owner(self, key: object) -> str:
+        """Whose experiments a browser with this key sees: on one's own machine everybody's. A browser that keeps no key
+        gets an owner for as long as its page is open."""
+        if not self._access.public:
+            return ""
+        return key if isinstance(key, str) and KEY.fullmatch(key) else secrets.token_hex(32)
+
+    def keep(self, owner: str, shown: Shown | None) -> None:
+        """A comparison that has just ended, unless it was stopped. A repeat takes the place of what it repeats."""
+        if shown is None or not shown.repeatable or (self._access.public and not owner):
+            return
+        comparison = shown.comparison
+        try:
+            self._history.keep(
+                COMPARE, report.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
+            )
+        except sqlite3.Error as error:
+            logger.warning("the history does not have comparison %s: %s", shown.id, error)
+
+    def entry(self, owner: str, name: str) -> Entry:
+        """Raises:
+        PlaygroundError: the owner has no such experiment.
+        """
+        return self._history.entry(name, owner)
+
+    def entries(self, owner: str, search: str = "") -> list[Entry]:
+        """The newest first."""
+        return self._history.entries(owner, search)
+
+    def opened(self, owner: str, name: str) -> Result | Comparison:
+        """Raises:
+        PlaygroundError: the owner has no such experiment, or it has no result yet.
+        """
+        return jobs.opened(self._history, name, owner)
+
+    def comparison(self, owner: str, name: str) -> Comparison:
+        """Raises:
+        PlaygroundError: the owner has no such comparison.
+        """
+        result = self.opened(owner, name)
+        if not isinstance(result, Comparison):
+            raise PlaygroundError(f"{name} is no comparison. History leads to it.")
+        return result
+
+    def saved(self, owner: str, name: str, form: str) -> dict[str, Any]:
+        """An update of a button that downloads it as `result_file.build` makes it.
+
+        Raises:
+            PlaygroundError: as `opened`, or it has no such form.
+        """
+        entry = self.entry(owner, name)
+        text = result_file.build(self.opened(owner, name), form, entry.title)
+        make_room(self._access.limits.files)
+        return panels.saved(f"{entry.kind}-{name}{form}", text.encode())
+
+    def delete(self, owner: str, names: Sequence[str]) -> None:
+        """Raises:
+        PlaygroundError: one of them runs, or is not the owner's.
+        """
+        for name in names:
+            self._history.delete(name, owner)
+
+    def clear(self, owner: str) -> None:
+        """Deletes all that do not run."""
+        self._history.clear(owner)

@@ -1,0 +1,1 @@
+"""Servers that the page starts, and servers that it watches."""

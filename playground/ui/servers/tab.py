@@ -1,0 +1,132 @@
+"""Servers: how to start one, and one that serves traffic, watched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from html import escape
+from typing import Any
+
+import gradio as gr
+import plotly.graph_objects as go
+
+from playground.backends.http import KEY
+from playground.errors import PlaygroundError
+from playground.experiments import monitor
+from playground.experiments.events import Event
+from playground.hosting.access import NO_SERVERS, Access
+from playground.metrics.serving import Window
+from playground.ui import markup, panels
+from playground.ui.servers import start
+from playground.ui.servers.monitor_runs import ServerRuns
+from playground.ui.servers.started import StartedServers
+from playground.views import monitor as serving
+
+INTRO = "A model server, llama-server or vLLM: started here, or watched while it serves traffic."
+START = (
+    "Or in two terminals, at ports of your choice; docs/servers.md has vLLM and other models. A server's key is read "
+    f"from the environment variable {KEY}."
+)
+COMMANDS = """\
+pip install xllamacpp
+python -m playground serve llama --port 8081
+python -m playground serve llama --port 8082 --lookup ngram-simple
+"""
+EMPTY = "Press Watch while the server answers requests, such as those of a load test."
+EVERY_S = 5
+CHARTED, LINES = 720, 12  # windows that the charts show, and lines under them
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
+Updates = AsyncGenerator[tuple[Any, ...], None]
+
+
+def build(page: gr.Blocks, access: Access, own: StartedServers) -> None:
+    gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
+    if access.public:
+        gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
+        return
+    changed = start.build(page, own)
+    commands = _pre(COMMANDS, "Commands that start a server")
+    gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
+    url = _monitor_section(page, ServerRuns(access))
+    for event in changed:
+        event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **PRIVATE)
+
+
+def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
+    """Returns the box for the address."""
+    gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
+    with gr.Row(elem_classes="controls"):
+        url = gr.Textbox(
+            label="Server", placeholder="http://127.0.0.1:8082", info="llama-server (with --metrics) or vLLM",
+            max_lines=1, elem_id="monitor-url",
+        )  # fmt: skip
+        every = gr.Number(EVERY_S, label="Interval", info="seconds between readings", minimum=1, maximum=3600)
+    with gr.Row(elem_classes="act"):
+        run = gr.Button("Watch", variant="primary", elem_id="run-monitor", min_width=110, scale=0)
+        stop = gr.Button("Stop", interactive=False, elem_id="stop-monitor", min_width=110, scale=0)
+    shown = gr.HTML(markup.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
+    with gr.Row(elem_classes="charts"):
+        charts = panels.empty_plot(), panels.empty_plot()
+    lines = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
+
+    async def watch(request: gr.Request, url: str, every_s: float | None) -> Updates:
+        async with aclosing(monitored(runs, str(request.session_hash), url, every_s or EVERY_S)) as updates:
+            async for update in updates:
+                yield update
+
+    async def end(request: gr.Request) -> None:
+        runs.stop(str(request.session_hash))
+
+    run.click(watch, [url, every], [shown, *charts, lines, run, stop], **PRIVATE)
+    stop.click(end, queue=False, **PRIVATE)
+    page.unload(end)
+    return url
+
+
+async def monitored(runs: ServerRuns, session: str, url: str, every_s: float) -> Updates:
+    """What Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
+    windows: list[Window] = []
+
+    def work(stop: threading.Event, emit: Callable[[Event], None]) -> None:
+        for window in monitor.watch(url, every_s, stop):
+            windows.append(window)
+
+    yield panels.status("Reading the server's counters", "busy"), *_plots([]), "", *_pressed(True)
+    counted, problem = 0, ""
+    try:
+        async with aclosing(runs.follow(session, work)) as batches:
+            async for _ in batches:
+                if len(windows) > counted:
+                    counted = len(windows)
+                    yield *_watched(windows[-CHARTED:], panels.status("Watching", "busy")), *_pressed(True)
+    except PlaygroundError as error:
+        problem = str(error)
+    end = panels.status(problem, "error") if problem else panels.status("Stopped.")
+    yield *_watched(windows[-CHARTED:], end), *_pressed(False)
+
+
+def _watched(windows: Sequence[Window], state: str) -> tuple[Any, ...]:
+    if not windows:
+        return state, *_plots([]), ""
+    lines = "\n".join([serving.HEAD, *map(serving.line, reversed(windows[-LINES:]))])
+    return (
+        state + markup.findings(serving.advice(windows[-1])),
+        *_plots(serving.over_time(windows)),
+        _pre(lines, "Last readings"),
+    )
+
+
+def _pre(text: str, label: str) -> str:
+    return f'<pre tabindex="0" role="region" aria-label="{label}">{escape(text)}</pre>'
+
+
+def _plots(figures: Sequence[go.Figure]) -> tuple[Any, Any]:
+    """Updates of both charts."""
+    shown = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
+    first, second = (*shown, None, None)[:2]
+    return gr.update(value=first, visible=bool(first)), gr.update(value=second, visible=bool(second))
+
+
+def _pressed(running: bool) -> tuple[Any, Any]:
+    return gr.update(interactive=not running), gr.update(interactive=running)

@@ -1,1 +1,0 @@
-"""The tabs beside Compare, each with its own address. What runs there runs on when the tab is closed."""
