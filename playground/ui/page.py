@@ -188,6 +188,8 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "css_paths": panels.styles(),
         "js": f"() => {scripts.bundle('page.js')}.page()",
         "footer_links": ["api", "settings"],
+        # Else Gradio asks its own server for the page and gives up after 3 s, which a busy machine may take.
+        "_frontend": False,
         "app_kwargs": {
             "middleware": [
                 Middleware(SizeLimits, limits=access.limits),

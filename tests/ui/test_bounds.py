@@ -65,6 +65,11 @@ def test_what_the_page_is_made_of_names_neither_folders_nor_host(folder, serve):
             assert len(hidden) < 5 or hidden not in text
 
 
+def test_the_page_starts_on_a_machine_that_is_too_busy_to_answer_within_seconds(monkeypatch, serve):
+    monkeypatch.setattr("gradio.networking.url_ok", lambda url: False)
+    assert httpx.get(serve(fakes.Backend, SMALL)).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../../../etc/passwd", "app.py", "tests/ui/fakes.py"])
 def test_files_of_the_server_cannot_be_had(serve, path):
     url = serve(fakes.Backend, SMALL)

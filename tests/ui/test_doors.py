@@ -139,7 +139,7 @@ def test_values_that_no_component_takes_are_answered_without_a_traceback(logged,
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):
     with QuietBlocks() as blocks:
         gr.Button().click(lambda: 1 / 0, api_name="fault")
-    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True)
+    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, _frontend=False)
     with httpx.Client(base_url=url) as client:
         for _ in range(3):
             answer = client.post("/gradio_api/run/fault", json={"data": []})

@@ -149,7 +149,7 @@ def test_behind_a_proxy_on_this_machine_a_visitor_is_the_last_address_that_it_na
     """The last is the one that the proxy itself saw: what the client wrote before it counts for nothing."""
     with gr.Blocks() as blocks:
         gr.api(_who, api_name="who")
-    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True)
+    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, _frontend=False)
     found = []
     for named in ("8.8.8.8", "1.2.3.4, 8.8.8.8", "5.6.7.8, 1.2.3.4, 8.8.8.8"):
         answer = httpx.post(f"{url}gradio_api/run/who", json={"data": []}, headers={"X-Forwarded-For": named})
