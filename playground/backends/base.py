@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from typing import Protocol
 
@@ -54,9 +53,9 @@ class Backend(Protocol):
             PlaygroundError: the request does not fit this target.
         """
 
-    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
-        """Decodes a few rounds of the request, so that the timed run meets a warm device. Ends early once `stop` is
-        set."""
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
+        """Decodes a few rounds of the request, so that the timed run meets a warm device. Ends early once it is
+        `stopped`."""
 
     def describe(self, lane: Lane) -> Environment:
         """Where the lane runs. Read after a run."""

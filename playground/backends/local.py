@@ -6,7 +6,6 @@ import datetime
 import gc
 import itertools
 import platform
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -75,7 +74,7 @@ class LocalBackend:
         models = self.models(lane)
         return LocalRun(models, lane, request, self.runners(models))
 
-    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         run = self.run(lane, request)
         if not self._warmed or lane in self._warmed:  # not between two lanes, which are compared
             self._warmed.clear()
@@ -83,7 +82,7 @@ class LocalBackend:
         # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
         # static cache is made for the length of the answer.
         for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
-            if stop.is_set():
+            if stopped():
                 break
         self._warmed.append(lane)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 
 from playground.backends.connect import connect
@@ -38,11 +37,11 @@ class Restarted:
         PlaygroundError: the lane's server does not start, or the request does not fit.
         """
         if lane != self._lane:
-            self._start(lane).warm_up(lane, request, threading.Event())
+            self._start(lane).warm_up(lane, request, lambda: False)
         assert self._server
         return self._server.run(lane, request)
 
-    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         """Nothing: each start ends with a warm-up."""
 
     def describe(self, lane: Lane) -> Environment:

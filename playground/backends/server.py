@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import platform
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -105,10 +104,10 @@ class ServerBackend(ABC):
             self._encoded[request] = self.encode(request)
         return ServerRun(self, lane, request, self._encoded[request])
 
-    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
         for _ in self.run(lane, short).rounds:
-            if stop.is_set():
+            if stopped():
                 break
 
     @abstractmethod

@@ -7,7 +7,6 @@ waits without spinning, far more slowly, as soon as a process has more threads t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from transformers.generation.streamers import BaseStreamer
 from playground.backends.launch import Running, start_llama
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import decode
+from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
 from playground.models.fetch import starter
@@ -66,7 +66,7 @@ def _in_turn(
     speeds: dict[str, list[float]] = {}
     for i in range(runs + 1):
         request = requests[i % len(requests)]
-        backend.warm_up(standard_lane(pair), request, threading.Event())  # which chooses the number of threads
+        backend.warm_up(standard_lane(pair), request, lambda: False)  # which chooses the number of threads
         standard = _ours(backend, standard_lane(pair), request)
         watch = Stopwatch()
         generate(standard, {"streamer": watch})
@@ -103,7 +103,7 @@ class Stopwatch(BaseStreamer):
 
 
 def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
-    return decode(backend, lane, request, threading.Event(), lambda round_: None)
+    return decode(backend, lane, request, Watch())
 
 
 def _decoding_speed(trace: Trace) -> float:

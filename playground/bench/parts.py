@@ -10,7 +10,6 @@ import copy
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from playground.bench import cpu, launches, page
 from playground.decoding.clock import Clock
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
+from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers
@@ -234,7 +234,7 @@ class Holding:
 
 
 def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
-    return decode(backend, lane, request, threading.Event(), lambda round_: None)
+    return decode(backend, lane, request, Watch())
 
 
 def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +94,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
     from playground.backends.local import LocalBackend
     from playground.experiments import suite
     from playground.experiments.questions import questions
+    from playground.experiments.watch import Watch
     from playground.lane import LOCAL, assisted_lane, standard_lane
     from playground.models.store import ModelStore
     from playground.views.suite import table
@@ -113,9 +113,8 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
         lanes,
         questions(options.suite, options.per_category, settings, turns=1),
         backends,
+        Watch(_say),
         runs=options.runs or 1,
-        stop=threading.Event(),
-        emit=_say,
     )
     assert result, "nobody stops it"
     if options.traces:

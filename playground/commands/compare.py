@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +77,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def _compare(options: argparse.Namespace) -> None:
     from playground.experiments.compare import repeat, run
     from playground.experiments.events import Event, Finished
+    from playground.experiments.watch import Watch
     from playground.lane import Request
     from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
@@ -87,7 +87,7 @@ def _compare(options: argparse.Namespace) -> None:
     request = Request(text, **{name: getattr(options, name) for name in ANSWER})
     check_writable(options.json)
     check_writable(options.html)
-    store, stop = ModelStore(), threading.Event()
+    store = ModelStore()
     lanes, backends, baseline = _lanes(options, store)
     comparison: Comparison | None = None
     try:
@@ -99,10 +99,11 @@ def _compare(options: argparse.Namespace) -> None:
                     comparison = event.comparison
                 draw(event)
 
-            run(lanes, request, backends, baseline=baseline, skip=options.all_drafters, stop=stop, emit=emit)
+            watch = Watch(emit)
+            run(lanes, request, backends, watch, baseline=baseline, skip=options.all_drafters)
             assert comparison, "nobody stops it"
             if options.repeat:
-                comparison = repeat(comparison, backends, options.repeat, stop=stop, emit=emit)
+                comparison = repeat(comparison, backends, options.repeat, watch)
     finally:  # an error in a later lane leaves the lanes before it
         for backend in backends.values():
             backend.close()

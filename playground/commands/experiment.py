@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from playground.commands.progress_bar import progress_bar
@@ -37,7 +38,7 @@ def run(work: Experiment, title: str, *, again: bool, device: str = "auto") -> R
 
     def start(pair: Pair | None, work: Work) -> BackgroundRun:
         backends = {LOCAL: LocalBackend(store, pair, device=device)} if pair else {}
-        return BackgroundRun(lambda stop, emit: work(backends, stop=stop, emit=emit))
+        return BackgroundRun(partial(work, backends))
 
     jobs = Jobs(history, start, DeviceQueue())
     name = None if again else jobs.unfinished(work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -116,13 +115,14 @@ def _load(options: argparse.Namespace) -> None:
 
 
 def _monitor(options: argparse.Namespace) -> None:
-    from playground.experiments.monitor import watch
+    from playground.experiments.monitor import watched
+    from playground.experiments.watch import Watch
     from playground.views import monitor as serving
 
-    stop, said = threading.Event(), list[str]()
+    said = list[str]()
     if not options.json:
         print(serving.HEAD)
-    for number, window in enumerate(watch(options.url, options.every, stop), start=1):
+    for number, window in enumerate(watched(options.url, options.every, Watch()), start=1):
         if options.json:
             print(json.dumps(asdict(window)), flush=True)
         else:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator
 from typing import Protocol
 
 from playground.experiments.events import Event
+from playground.experiments.watch import Watch
 
-Work = Callable[[threading.Event, Callable[[Event], None]], object]
+Work = Callable[[Watch], object]
 
 
 class Run(Protocol):
@@ -26,24 +27,24 @@ class Run(Protocol):
 
 
 class BackgroundRun:
-    """`work(stop, emit)` in a daemon thread of its own. It is expected to return soon after `stop` is set."""
+    """`work(watch)` in a daemon thread of its own. It is expected to return soon after it is stopped."""
 
     def __init__(self, work: Work) -> None:
-        self._stop = threading.Event()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._watch = Watch(self._events.put)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work,), name="decoding", daemon=True)
         self._thread.start()
 
     def _run(self, work: Work) -> None:
         try:
-            work(self._stop, self._events.put)
+            work(self._watch)
         except BaseException as error:
             self._error = error
 
     def stop(self) -> None:
         """Asks the work to end; returns at once."""
-        self._stop.set()
+        self._watch.stop()
 
     def wait(self) -> None:
         """Until the work has ended."""

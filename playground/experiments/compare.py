@@ -5,7 +5,6 @@ Page, terminal and endpoint all call `run`; they differ in what they do with its
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,8 @@ from dataclasses import replace
 from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped
-from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
+from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
+from playground.experiments.watch import Watch
 from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 
@@ -22,15 +22,14 @@ def run(
     lanes: Sequence[Lane],
     request: Request,
     backends: Mapping[str, Backend],
+    watch: Watch,
     *,
     baseline: str = STANDARD,
     skip: bool = False,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
 ) -> Comparison | None:
     """Loads what is missing, warms every lane up, and runs the lanes one after the other.
 
-    Once `stop` is set it ends within one round, or at the next progress report while models are fetched. A lane that
+    Once it is stopped it ends within one round, or at the next progress report while models are fetched. A lane that
     was not reached has no rounds; None is returned if none was reached.
 
     Args:
@@ -38,7 +37,6 @@ def run(
         backends: by the name in `Lane.backend`.
         baseline: the name of the lane that the others are compared with.
         skip: leave out a lane that cannot run, with a LaneSkipped, as long as the baseline and one other lane remain.
-        emit: is given each event as it happens.
 
     Raises:
         PlaygroundError: the lanes make no comparison, a model or server cannot be had, the request does not fit, no
@@ -55,22 +53,22 @@ def run(
                 if not skip or lane.name == baseline or len(able) == 2:
                     raise
                 able.remove(lane)
-                emit(LaneSkipped(lane, str(error)))
+                watch.emit(LaneSkipped(lane, str(error)))
 
     def decode_next(lane: Lane) -> None:
-        if stop.is_set():
+        if watch.stopped():
             return
         index = len(traces)
-        emit(LaneStarted(index, lane))
+        watch.emit(LaneStarted(index, lane))
         rounds.clear()
 
-        def tell(round_: Round) -> None:
+        def take(round_: Round) -> None:
             rounds.append(round_)
-            emit(RoundDone(index, round_))
+            watch.emit(RoundDone(index, round_))
 
-        traces.append(decode(backends[lane.backend], lane, request, stop, tell))
+        traces.append(decode(backends[lane.backend], lane, request, watch, take))
         rounds.clear()
-        emit(LaneFinished(index, traces[-1]))
+        watch.emit(LaneFinished(index, traces[-1]))
 
     def finish() -> Comparison:
         for lane in able[len(traces) :]:
@@ -78,21 +76,20 @@ def run(
             traces.append(Trace(lane, request, environment, traces[0].prompt_ids, tuple(rounds), "stopped"))
             rounds.clear()
         comparison = Comparison(tuple(traces), baseline)
-        emit(Finished(comparison))
+        watch.emit(Finished(comparison))
         return comparison
 
     check_lanes(lanes, baseline)
-    tell = _until(stop, emit)
     able = list(lanes)
     traces: list[Trace] = []
     rounds: list[Round] = []  # of the lane that runs
     try:
-        each(lambda lane: backends[lane.backend].load(lane, tell))
+        each(lambda lane: backends[lane.backend].load(lane, watch.progress))
         cold = tuple(able)
 
         def warm(lane: Lane) -> None:
-            tell(_warming(lane, cold))
-            backends[lane.backend].warm_up(lane, request, stop)
+            watch.progress(_warming(lane, cold))
+            backends[lane.backend].warm_up(lane, request, watch.stopped)
 
         each(warm)
     except Stopped:
@@ -110,37 +107,35 @@ def repeat(
     comparison: Comparison,
     backends: Mapping[str, Backend],
     times: int,
-    *,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
+    watch: Watch,
 ) -> Comparison:
-    """Runs all lanes again, `times` times, interleaved: each pass through the lanes begins with another lane. Once
-    `stop` is set, the passes that were finished count.
+    """Runs all lanes again, `times` times, interleaved: each pass through the lanes begins with another lane. Once it
+    is stopped, the passes that were finished count.
 
     Raises:
         PlaygroundError: as `run`.
     """
-    lanes, request, tell = [trace.lane for trace in comparison.lanes], comparison.standard.request, _until(stop, emit)
+    lanes, request = [trace.lane for trace in comparison.lanes], comparison.standard.request
     try:
         for lane in lanes:
-            backends[lane.backend].load(lane, tell)
+            backends[lane.backend].load(lane, watch.progress)
         for lane in lanes:
-            tell(_warming(lane, lanes))
-            backends[lane.backend].warm_up(lane, request, stop)
+            watch.progress(_warming(lane, lanes))
+            backends[lane.backend].warm_up(lane, request, watch.stopped)
     except Stopped:
         return comparison
     repeats = list(comparison.repeats)
     for number in range(times):
         if number and metrics.unsteady(trace.rounds for trace in repeats[-1]):
             for lane in lanes:  # which chooses the number of threads anew
-                backends[lane.backend].warm_up(lane, request, stop)
+                backends[lane.backend].warm_up(lane, request, watch.stopped)
         traces: dict[str, Trace] = {}
         for i in range(len(lanes)):
             lane = lanes[(number + 1 + i) % len(lanes)]
             done = (number * len(lanes) + i) / (times * len(lanes))
-            emit(Progress(f"Repeat {number + 1} of {times}: {lane.name}", done))
-            traces[lane.name] = decode(backends[lane.backend], lane, request, stop, lambda round_: None)
-            if stop.is_set():
+            watch.emit(Progress(f"Repeat {number + 1} of {times}: {lane.name}", done))
+            traces[lane.name] = decode(backends[lane.backend], lane, request, watch)
+            if watch.stopped():
                 return replace(comparison, repeats=tuple(repeats))
         repeats.append(tuple(traces[lane.name] for lane in lanes))
     return replace(comparison, repeats=tuple(repeats))
@@ -151,21 +146,14 @@ def _warming(lane: Lane, lanes: Sequence[Lane]) -> Progress:
     return Progress(f"Warming up lane {at + 1} of {len(lanes)}: {lane.name}", at / len(lanes))
 
 
-def _until(stop: threading.Event, emit: Callable[[Event], None]) -> Callable[[Progress], None]:
-    """A `progress` for whatever takes long: once `stop` is set, it raises Stopped."""
-
-    def tell(step: Progress) -> None:
-        if stop.is_set():
-            raise Stopped
-        emit(step)
-
-    return tell
-
-
 def decode(
-    backend: Backend, lane: Lane, request: Request, stop: threading.Event, tell: Callable[[Round], None]
+    backend: Backend,
+    lane: Lane,
+    request: Request,
+    watch: Watch,
+    take: Callable[[Round], None] = lambda round_: None,
 ) -> Trace:
-    """One lane on one request, until it ends or `stop` is set. `tell` is given each round.
+    """One lane on one request, until it ends or is stopped. `take` is given each round.
 
     Raises:
         PlaygroundError: as `run`.
@@ -175,8 +163,8 @@ def decode(
     with closing(run.rounds):
         for round_ in run.rounds:
             rounds.append(round_)
-            tell(round_)
-            if stop.is_set():
+            take(round_)
+            if watch.stopped():
                 break
     joules = run.joules()  # before anything else is computed
     environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)

@@ -9,7 +9,6 @@ would not be the same load.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,9 +19,10 @@ from playground import metrics
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments.compare import decode
-from playground.experiments.events import Event, LevelDone
+from playground.experiments.events import LevelDone
 from playground.experiments.load_record import Header, Record
 from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
 from playground.lane import Lane
 from playground.metrics.load import Answered, Level, Limits, gains, points
 from playground.progress import Progress
@@ -32,8 +32,6 @@ from playground.trace import Environment, Round, Trace
 MOST = 256  # requests in flight in open loop; the next one then waits, which its latency includes
 WARM_UP_TOKENS = 8
 TELL_S = 0.5  # between two looks at how many requests have ended
-
-Tell = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,12 @@ def run(
     backends: Mapping[str, ServerBackend],
     plan: Plan,
     limits: Limits,
+    watch: Watch,
     *,
     record: Record | None = None,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
     trace: Callable[[Trace], None] = lambda trace: None,
 ) -> LoadResult | None:
-    """Once `stop` is set no request is sent, those in flight end within one round and are left out, and the result has
+    """Once it is stopped no request is sent, those in flight end within one round and are left out, and the result has
     the levels that were finished; None if none was.
 
     Args:
@@ -75,14 +72,8 @@ def run(
         PlaygroundError: a server cannot be had, a prompt does not fit, or the record is another's.
     """
     check(bool(questions) and bool(plan.levels), "A load test needs a prompt and a level.")
-
-    def tell(step: Progress) -> None:
-        if stop.is_set():
-            raise Stopped
-        emit(step)
-
     try:
-        environments = _prepared(lanes, questions, backends, tell)
+        environments = _prepared(lanes, questions, backends, watch)
         header = Header(tuple(lanes), tuple(questions), plan.requests, plan.seed, environments)
         rows = [*record.begin(header)] if record else []
     except Stopped:
@@ -93,8 +84,8 @@ def run(
     begun, spent = time.monotonic(), 0.0
     try:
         for at, (level, lane) in enumerate(left, start=1):
-            turn = _Turn(level, lane, backends[lane.backend], questions, plan.count(level), plan.seed, stop, trace)
-            new = turn.run(tell)
+            turn = _Turn(level, lane, backends[lane.backend], questions, plan.count(level), plan.seed, watch, trace)
+            new = turn.run()
             if record:
                 record.extend(new)
             rows += new
@@ -102,7 +93,7 @@ def run(
             ahead = sum(_weight(plan, level) for level, _ in left[at:])
             number = len(turns) - len(left) + at
             left_s = (time.monotonic() - begun) / spent * ahead
-            emit(LevelDone(number, len(turns), tuple(points(rows, limits)), left_s))
+            watch.emit(LevelDone(number, len(turns), tuple(points(rows, limits)), left_s))
     except Stopped:
         pass
     return load_result(header, rows, plan.levels, limits)
@@ -127,13 +118,13 @@ def load_result(header: Header, rows: Sequence[Answered], levels: Sequence[Level
 
 
 def _prepared(
-    lanes: Sequence[Lane], questions: Sequence[Question], backends: Mapping[str, ServerBackend], tell: Tell
+    lanes: Sequence[Lane], questions: Sequence[Question], backends: Mapping[str, ServerBackend], watch: Watch
 ) -> tuple[Environment, ...]:
     """Every prompt is tokenised before the first level, so that one that does not fit ends no long run."""
     for lane in lanes:
         backend = backends[lane.backend]
         backend.details = False
-        backend.load(lane, tell)
+        backend.load(lane, watch.progress)
         for question in questions:
             backend.run(lane, question.request)
     return tuple(backends[lane.backend].describe(lane) for lane in lanes)
@@ -154,13 +145,13 @@ class _Turn:
     questions: Sequence[Question]
     count: int
     seed: int
-    stop: threading.Event
+    watch: Watch
     trace: Callable[[Trace], None]
 
-    def run(self, tell: Tell) -> list[Answered]:
+    def run(self) -> list[Answered]:
         users = self.level.concurrency or min(MOST, self.count)
         where = f"{self.lane.name} at {self.level.words}"
-        tell(Progress(f"{where}: warming up"))
+        self.watch.progress(Progress(f"{where}: warming up"))
         with ThreadPoolExecutor(users) as pool:
             list(pool.map(self._warm_up, range(users)))
             begun = time.monotonic()
@@ -169,7 +160,7 @@ class _Turn:
             left = set(requests)
             while left:
                 left = wait(left, timeout=TELL_S).not_done
-                tell(Progress(f"{where}: {self.count - len(left)} of {self.count} requests"))
+                self.watch.progress(Progress(f"{where}: {self.count - len(left)} of {self.count} requests"))
         return [request.result() for request in requests]
 
     def _moments(self) -> Iterator[float | None]:
@@ -185,17 +176,17 @@ class _Turn:
     def _warm_up(self, number: int) -> None:
         request = self.questions[self._question(number)].request
         short = replace(request, max_new_tokens=min(WARM_UP_TOKENS, request.max_new_tokens))
-        if not self.stop.is_set():
-            decode(self.backend, self.lane, short, self.stop, lambda round_: None)
+        if not self.watch.stopped():
+            decode(self.backend, self.lane, short, self.watch)
 
     def _ask(self, number: int, begun: float, due: float | None) -> Answered:
         if due is not None:
-            self.stop.wait(max(0.0, begun + due - time.monotonic()))
+            self.watch.wait(max(0.0, begun + due - time.monotonic()))
         sent = time.monotonic() - begun
         late = 0.0 if due is None else sent - due
         question = self._question(number)
         row = Answered(self.level, self.lane.name, number, question, sent - late, ())
-        if self.stop.is_set():
+        if self.watch.stopped():
             return row
         ends: dict[float, int] = {}  # tokens by when they arrived
 
@@ -204,7 +195,7 @@ class _Turn:
 
         error = ""
         try:
-            whole = decode(self.backend, self.lane, self.questions[question].request, self.stop, count)
+            whole = decode(self.backend, self.lane, self.questions[question].request, self.watch, count)
             self.trace(whole)
             m = metrics.measure(whole)
             known = not whole.environment.notes

@@ -4,17 +4,17 @@ against the distribution that the target gives them in a pass of its own."""
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.local import LocalBackend
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress
+from playground.experiments.events import Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, samples_drafts
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.trace import DraftToken, Trace
@@ -38,12 +38,11 @@ def run(
     lanes: Sequence[Lane],
     questions: Sequence[Question],
     backends: Mapping[str, Backend],
+    watch: Watch,
     *,
     temperature: float = 1.0,
     draws: int = 2048,
     record: Record | None = None,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
 ) -> LosslessResult | None:
     """As `suite.run`; None if it was stopped.
 
@@ -58,11 +57,11 @@ def run(
     backend = backends[LOCAL]
     assert isinstance(backend, LocalBackend)
     ask = asked(questions, temperature, draws)
-    result = suite.run(baseline, lanes, ask, backends, record=record, stop=stop, emit=emit)
-    if result is None or stop.is_set():
+    result = suite.run(baseline, lanes, ask, backends, watch, record=record)
+    if result is None or watch.stopped():
         return None
     suite.check_ran(result)
-    emit(Progress("Checking against the target"))
+    watch.emit(Progress("Checking against the target"))
     names = dict.fromkeys(row.lane for row in result.rows)
     greedy = {name: _traces(result, name, range(len(questions))) for name in names}
     sampled = {name: _traces(result, name, range(len(questions), len(ask))) for name in names}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 
 from playground.backends.counters import counters
 from playground.backends.http import KEY, Http
+from playground.experiments.watch import Watch
 from playground.metrics.serving import Reading, Window, window
 
 
-def watch(url: str, every_s: float, stop: threading.Event) -> Iterator[Window]:
-    """A window every `every_s` seconds until `stop` is set. A server that is started anew begins a new window.
+def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:
+    """A window every `every_s` seconds until it is stopped. A server that is started anew begins a new window.
 
     Raises:
         PlaygroundError: nothing answers, or it shows no counters of vLLM or llama-server (started with --metrics).
@@ -22,7 +22,7 @@ def watch(url: str, every_s: float, stop: threading.Event) -> Iterator[Window]:
     begun = time.monotonic()
     try:
         before = _read(http, begun)
-        while not stop.wait(every_s):
+        while not watch.wait(every_s):
             after = _read(http, begun)
             if found := window(before, after):
                 yield found

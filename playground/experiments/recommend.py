@@ -10,7 +10,6 @@ candidates do not make more false gains.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from playground.experiments import suite, summaries
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
+from playground.experiments.watch import Watch
 from playground.lane import Lane, assisted_lane, at_lookahead, label
 from playground.presets import Pair
 from playground.results import STANDARD, Recommendation, SuiteResult
@@ -38,11 +38,10 @@ def run(
     lanes: Sequence[Lane],
     questions: Sequence[Question],
     backends: Mapping[str, Backend],
+    watch: Watch,
     *,
     seed: int = 0,
     records: Sequence[Record | None] = (None, None, None),
-    stop: threading.Event,
-    emit: Callable[[Event], None],
 ) -> Recommendation | None:
     """None if it was stopped.
 
@@ -54,15 +53,14 @@ def run(
     Raises:
         PlaygroundError: as `suite.run`; no prompt could be run.
     """
-
-    told = _Told(emit, costs(len(lanes)))
+    whole = _Whole(watch.emit, costs(len(lanes)))
 
     def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
         result = suite.run(
-            baseline, lanes, questions, backends, runs=runs, seed=seed + number, skip=number == 0,
-            record=records[number], stop=stop, emit=partial(told, number),
+            baseline, lanes, questions, backends, replace(watch, emit=partial(whole.take, number)),
+            runs=runs, seed=seed + number, skip=number == 0, record=records[number],
         )  # fmt: skip
-        if result is None or stop.is_set():
+        if result is None or watch.stopped():
             return None
         suite.check_ran(result)
         return result
@@ -123,25 +121,25 @@ def _lookaheads(lane: Lane) -> list[Lane]:
 
 
 @dataclass
-class _Told:
+class _Whole:
     """The progress of all stages as one. `began`: a moment, and how much was done then."""
 
-    emit: Callable[[Event], None]
+    emit: Callable[[Event], object]
     costs: Sequence[float]
     began: tuple[float, float] | None = None
 
-    def __call__(self, number: int, event: Event) -> None:
+    def take(self, number: int, event: Event) -> None:
         if isinstance(event, Progress) and event.fraction is not None:
-            done = self._whole(number, event.fraction)
+            done = self._done(number, event.fraction)
             self.began = self.began or (time.monotonic(), done)
             self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
         elif isinstance(event, PromptDone):
-            done = self._whole(number, event.fraction)
+            done = self._done(number, event.fraction)
             since, before = self.began = self.began or (time.monotonic(), 0.0)  # a prompt may fail before it has begun
             left_s = (time.monotonic() - since) / (done - before) * (1 - done)
             self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
         else:
             self.emit(event)
 
-    def _whole(self, number: int, fraction: float) -> float:
+    def _done(self, number: int, fraction: float) -> float:
         return (sum(self.costs[:number]) + fraction * self.costs[number]) / sum(self.costs)

@@ -8,20 +8,19 @@ speed-up is of all tokens over all time, of all runs. All figures come from the 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from playground import metrics
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import summaries
 from playground.experiments.compare import decode
-from playground.experiments.events import Event, LaneSkipped, Progress, PromptDone
+from playground.experiments.events import LaneSkipped, Progress, PromptDone
 from playground.experiments.questions import Question
 from playground.experiments.record import Header, Record
+from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, label
 from playground.results import STANDARD, Failure, QuestionResult, Row, SuiteResult
 from playground.trace import Trace
@@ -32,15 +31,14 @@ def run(
     lanes: Sequence[Lane],
     questions: Sequence[Question],
     backends: Mapping[str, Backend],
+    watch: Watch,
     *,
     runs: int = 1,
     seed: int = 0,
     skip: bool = False,
     record: Record | None = None,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
 ) -> SuiteResult | None:
-    """Once `stop` is set it ends within one round and returns what the finished questions gave; None if none finished.
+    """Once it is stopped it ends within one round and returns what the finished questions gave; None if none finished.
 
     A question that cannot be run becomes a Failure, and the suite goes on.
 
@@ -59,36 +57,36 @@ def run(
     in_turn = {STANDARD: baseline} | {label(lane): lane for lane in lanes}
     check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")
 
-    def tell(step: Progress) -> None:
-        if stop.is_set():
-            raise Stopped
-        emit(step)
-
     try:
         for name, lane in list(in_turn.items()):
             try:
-                backends[lane.backend].load(lane, tell)
+                backends[lane.backend].load(lane, watch.progress)
             except PlaygroundError as error:
                 if not skip or name == STANDARD or len(in_turn) == 2:
                     raise
                 del in_turn[name]
-                emit(LaneSkipped(lane, str(error)))
-        tell(Progress("Warming up"))
+                watch.emit(LaneSkipped(lane, str(error)))
+        watch.progress(Progress("Warming up"))
     except Stopped:
         return None
-    _warm_up(in_turn, questions, backends, stop)
+    _warm_up(in_turn, questions, backends, watch)
     beside = tuple(lane for name, lane in in_turn.items() if name != STANDARD)
     header = Header(baseline, beside, tuple(questions), runs, seed, backends[baseline.backend].describe(baseline))
     done = {result.question: result for result in record.begin(header)} if record else {}
     left = [number for number in range(len(questions)) if number not in done]
     started = time.monotonic()
+
+    def step(fraction: float, lane: str) -> None:
+        at = (len(done) + fraction) / len(questions)
+        watch.progress(Progress(f"Prompt {len(done) + 1} of {len(questions)}: {lane}", at))
+
     for at, number in enumerate(left):
         question = questions[number]
         if at and metrics.unsteady(trace.rounds for trace in done[left[at - 1]].traces):
-            _warm_up(in_turn, [question], backends, stop)  # which chooses the number of threads anew
-        step = partial(_step, emit, len(done), len(questions))
-        result = _Question(number, question, in_turn, backends, runs, seed, stop, step).run()
-        if result is None:
+            _warm_up(in_turn, [question], backends, watch)  # which chooses the number of threads anew
+        try:
+            result = _Question(number, question, in_turn, backends, runs, seed, watch, step).run()
+        except Stopped:
             break
         if record:
             record.append(result)
@@ -96,7 +94,7 @@ def run(
         left_s = (time.monotonic() - started) / (at + 1) * (len(left) - at - 1)
         speedups = {row.lane: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}
         fraction = len(done) / len(questions)
-        emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s, fraction))
+        watch.emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s, fraction))
     return suite_result(header, list(done.values()))
 
 
@@ -130,7 +128,7 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
 
 
 def _warm_up(
-    lanes: Mapping[str, Lane], questions: Sequence[Question], backends: Mapping[str, Backend], stop: threading.Event
+    lanes: Mapping[str, Lane], questions: Sequence[Question], backends: Mapping[str, Backend], watch: Watch
 ) -> None:
     """Every lane, with the first question that it takes."""
     requests: dict[str, Request] = {}
@@ -138,17 +136,13 @@ def _warm_up(
         requests.setdefault(question.request.prompt, question.request)
     for lane in lanes.values():
         for request in requests.values():
-            if stop.is_set():
+            if watch.stopped():
                 return
             try:
-                backends[lane.backend].warm_up(lane, request, stop)
+                backends[lane.backend].warm_up(lane, request, watch.stopped)
                 break
             except PlaygroundError:
                 continue  # its own turn will say why
-
-
-def _step(emit: Callable[[Event], None], done: int, total: int, fraction: float, lane: str) -> None:
-    emit(Progress(f"Prompt {done + 1} of {total}: {lane}", (done + fraction) / total))
 
 
 @dataclass(frozen=True)
@@ -161,11 +155,13 @@ class _Question:
     backends: Mapping[str, Backend]
     runs: int
     seed: int
-    stop: threading.Event
+    watch: Watch
     step: Callable[[float, str], None]
 
-    def run(self) -> QuestionResult | None:
-        """None if it was stopped."""
+    def run(self) -> QuestionResult:
+        """Raises:
+        Stopped: before it ended.
+        """
         rows: list[Row] = []
         traces: list[Trace] = []
         request, category = self.question.request, self.question.category
@@ -179,18 +175,15 @@ class _Question:
             try:
                 # The first prefill of a length is slower, and must not fall to one lane alone.
                 baseline = self.lanes[STANDARD]
-                self.backends[baseline.backend].warm_up(baseline, request, self.stop)
+                self.backends[baseline.backend].warm_up(baseline, request, self.watch.stopped)
                 for i, name in enumerate(order):
-                    if self.stop.is_set():
-                        return None
                     self.step((turn - 1 + i / len(order)) / len(turns), name)
                     lane = self.lanes[name]
-                    done[name].append(decode(self.backends[lane.backend], lane, request, self.stop, lambda _: None))
+                    done[name].append(decode(self.backends[lane.backend], lane, request, self.watch))
+                self.watch.check()
             except (PlaygroundError, RuntimeError) as error:  # torch raises RuntimeError, also out of memory
                 reason = str(error) if isinstance(error, PlaygroundError) else f"The model failed: {error}"
                 return QuestionResult(self.number, failure=Failure(self.number, category, name, reason))
-            if self.stop.is_set():
-                return None
             for name, of_lane in done.items():
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
                 traces += of_lane

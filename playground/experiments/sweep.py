@@ -7,9 +7,9 @@ their own. Either way it is one suite, with its record, its order and its interv
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from playground import theory
@@ -17,9 +17,9 @@ from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import suite, summaries
-from playground.experiments.events import Event, Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
+from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, at_lookahead, label
 from playground.presets import ROOT
 from playground.results import STANDARD, Axis, Point, Predicted, SuiteResult, SweepResult
@@ -63,12 +63,11 @@ def run(
     values: Sequence[float],
     questions: Sequence[Question],
     backends: Mapping[str, Backend],
+    watch: Watch,
     *,
     runs: int = 1,
     seed: int = 0,
     record: Record | None = None,
-    stop: threading.Event,
-    emit: Callable[[Event], None],
 ) -> SweepResult | None:
     """As `suite.run`, for each value of the setting.
 
@@ -83,11 +82,13 @@ def run(
     if axis == "temperature":
         asked = [_at_temperature(question, value) for value in values for question in questions]
     elif axis == "prompt_tokens":
-        count = _counter(backends[baseline.backend], baseline, stop, emit)
-        if count is None:
+        try:
+            backends[baseline.backend].load(baseline, watch.progress)
+        except Stopped:
             return None
+        count = partial(_count, backends[baseline.backend], baseline)
         asked = [_padded(question, int(value), count) for value in values for question in questions]
-    result = suite.run(baseline, lanes, asked, backends, runs=runs, seed=seed, record=record, stop=stop, emit=emit)
+    result = suite.run(baseline, lanes, asked, backends, watch, runs=runs, seed=seed, record=record)
     return sweep_result(axis, values, lanes, result) if result else None
 
 
@@ -143,26 +144,10 @@ def _at_temperature(question: Question, value: float) -> Question:
     return replace(question, request=replace(question.request, temperature=value))
 
 
-def _counter(
-    backend: Backend, lane: Lane, stop: threading.Event, emit: Callable[[Event], None]
-) -> Callable[[Request], int] | None:
-    """Counts the tokens of a prompt; None if it was stopped while the models came."""
-
-    def tell(step: Progress) -> None:
-        if stop.is_set():
-            raise Stopped
-        emit(step)
-
-    try:
-        backend.load(lane, tell)
-    except Stopped:
-        return None
-
-    def count(request: Request) -> int:
-        ids = backend.run(lane, request).prompt_ids
-        return len(request.prompt) // CHARACTERS if ids is None else len(ids)
-
-    return count
+def _count(backend: Backend, lane: Lane, request: Request) -> int:
+    """The tokens of its prompt."""
+    ids = backend.run(lane, request).prompt_ids
+    return len(request.prompt) // CHARACTERS if ids is None else len(ids)
 
 
 def _padded(question: Question, tokens: int, count: Callable[[Request], int]) -> Question:

@@ -12,9 +12,10 @@ from typing import Protocol
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers, connected
 from playground.experiments import compare, load, load_record, lossless, recommend, suite, sweep
-from playground.experiments.events import Event, Finished, Progress, ResultReady
+from playground.experiments.events import Finished, Progress, ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
+from playground.experiments.watch import Watch
 from playground.export import trace_to_json
 from playground.lane import Lane, Request, standard_lane
 from playground.metrics.load import Limits
@@ -34,9 +35,7 @@ class Work(Protocol):
     def tokens(self) -> int:
         """The most new tokens that all lanes together decode."""
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None: ...
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None: ...
 
 
 class Experiment(Work, Protocol):
@@ -72,15 +71,11 @@ class Compare:
     def tokens(self) -> int:
         return self.count * self.request.max_new_tokens
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         for url in self.servers.urls:
-            emit(Progress(f"Asking the server at {url}"))
+            watch.emit(Progress(f"Asking the server at {url}"))
         lanes, servers, baseline = self.servers.beside(self.lanes)
-        compare.run(
-            lanes, self.request, {**backends, **servers}, baseline=baseline, skip=self.skip, stop=stop, emit=emit
-        )
+        compare.run(lanes, self.request, {**backends, **servers}, watch, baseline=baseline, skip=self.skip)
 
 
 @dataclass(frozen=True)
@@ -98,11 +93,9 @@ class Repeat:
     def tokens(self) -> int:
         return self.times * len(self.lanes) * self.comparison.standard.request.max_new_tokens
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         every = {**backends, **connected(self.lanes)}
-        emit(Finished(compare.repeat(self.comparison, every, self.times, stop=stop, emit=emit)))
+        watch.emit(Finished(compare.repeat(self.comparison, every, self.times, watch)))
 
 
 @dataclass(frozen=True)
@@ -122,17 +115,15 @@ class Suite:
     def tokens(self) -> int:
         return self.runs * (1 + len(self.lanes)) * _tokens(self.questions)
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         baseline = _baseline(self.pair, self.baseline)
         every = {**backends, **connected([baseline, *self.lanes])}
         result = suite.run(
-            baseline, self.lanes, self.questions, every,
-            runs=self.runs, seed=self.seed, skip=self.skip, record=_record(self.record), stop=stop, emit=emit,
+            baseline, self.lanes, self.questions, every, watch,
+            runs=self.runs, seed=self.seed, skip=self.skip, record=_record(self.record),
         )  # fmt: skip
         if result:
-            emit(ResultReady(result))
+            watch.emit(ResultReady(result))
 
     def so_far(self) -> SuiteResult | None:
         return _on_record(self.record)
@@ -161,17 +152,15 @@ class Sweep:
         asked = 1 if self.axis in sweep.OF_LANES else len(self.values)
         return self.runs * asked * (1 + len(self.lanes)) * _tokens(self.questions)
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         baseline = _baseline(self.pair, self.baseline)
         every = {**backends, **connected([baseline, self.lane])}
         result = sweep.run(
-            baseline, self.lane, self.axis, self.values, self.questions, every,
-            runs=self.runs, seed=self.seed, record=_record(self.record), stop=stop, emit=emit,
+            baseline, self.lane, self.axis, self.values, self.questions, every, watch,
+            runs=self.runs, seed=self.seed, record=_record(self.record),
         )  # fmt: skip
         if result:
-            emit(ResultReady(result))
+            watch.emit(ResultReady(result))
 
     def so_far(self) -> SweepResult | None:
         result = _on_record(self.record)
@@ -193,15 +182,13 @@ class Lossless:
     def tokens(self) -> int:
         return (1 + len(self.lanes)) * (_tokens(self.questions) + self.draws)
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         result = lossless.run(
-            standard_lane(self.pair), self.lanes, self.questions, backends,
-            temperature=self.temperature, draws=self.draws, record=_record(self.record), stop=stop, emit=emit,
+            standard_lane(self.pair), self.lanes, self.questions, backends, watch,
+            temperature=self.temperature, draws=self.draws, record=_record(self.record),
         )  # fmt: skip
         if result:
-            emit(ResultReady(result))
+            watch.emit(ResultReady(result))
 
     def so_far(self) -> SuiteResult | None:
         """Whether the greedy outputs are identical; what differs is checked at the end."""
@@ -223,17 +210,15 @@ class Recommend:
     def tokens(self) -> int:
         return int(sum(recommend.costs(len(self.lanes))) * _tokens(self.questions))
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         baseline = _baseline(self.pair, self.baseline)
         every = {**backends, **connected([baseline, *self.lanes])}
         result = recommend.run(
-            self.pair, baseline, self.lanes, self.questions, every,
-            seed=self.seed, records=[_record(path) for path in self._stages()], stop=stop, emit=emit,
+            self.pair, baseline, self.lanes, self.questions, every, watch,
+            seed=self.seed, records=[_record(path) for path in self._stages()],
         )  # fmt: skip
         if result:
-            emit(ResultReady(result))
+            watch.emit(ResultReady(result))
 
     def so_far(self) -> SuiteResult | None:
         """The last stage that has a finished question; the choice comes at the end."""
@@ -276,21 +261,19 @@ class Load:
         most = max(question.request.max_new_tokens for question in self.questions)
         return len(self.servers.urls) * requests * most
 
-    def __call__(
-        self, backends: Mapping[str, Backend], *, stop: threading.Event, emit: Callable[[Event], None]
-    ) -> None:
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         lanes, servers, _ = self.servers.beside([])
         record = load_record.Record(Path(self.record)) if self.record else None
         try:
             result = load.run(
-                lanes, self.questions, servers, self.plan, self.limits,
-                record=record, stop=stop, emit=emit, trace=_appender(self.traces),
+                lanes, self.questions, servers, self.plan, self.limits, watch,
+                record=record, trace=_appender(self.traces),
             )  # fmt: skip
         finally:
             for server in servers.values():
                 server.close()
         if result:
-            emit(ResultReady(result))
+            watch.emit(ResultReady(result))
 
     def so_far(self) -> LoadResult | None:
         if not Path(self.record).is_file():

@@ -156,7 +156,7 @@ class ZeroGpu:
         """What happens in the forked process: events as they come, at last what went wrong. The run stops once the
         file `wanted` is gone, and before the process is killed."""
         backend = self._backend_for(self._pairs[name])
-        run = BackgroundRun(lambda stop, emit: work({LOCAL: backend}, stop=stop, emit=emit))
+        run = BackgroundRun(partial(work, {LOCAL: backend}))
         end = time.monotonic() + seconds(work) - START_S
         try:
             for batch in run.drain(hz):

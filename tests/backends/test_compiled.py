@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
 
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import ModelStore
@@ -27,7 +27,7 @@ def test_both_lanes_run_alike_and_write_what_eager_lanes_write(drafter, tiny_fol
 
     def compared(compiled: str):
         backends = {LOCAL: LocalBackend(store, replace(pair, compiled=compiled), "float32", "cpu")}
-        return run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
+        return run(lanes, request, backends, Watch())
 
     auto, on = compared("auto"), compared("on")
     assert [trace.token_ids for trace in on.lanes] == [trace.token_ids for trace in auto.lanes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 
 import pytest
 
@@ -14,6 +13,7 @@ from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
 from playground.experiments.events import Finished
+from playground.experiments.watch import Watch
 from playground.lane import Request
 from tests.backends.fake_server import BREAK, HANG, Answer, llama_server, serve
 
@@ -135,8 +135,8 @@ def test_a_server_that_dies_in_the_middle_leaves_the_lane_before_it(server, end)
         second.routes["/completion"] = lambda *_: next(answers)
         events = []
         with pytest.raises(PlaygroundError, match="broke off in the middle of an answer"):
-            run(lanes, REQUEST, {it.name: it for it in backends}, baseline=lanes[0].name, stop=threading.Event(),
-                emit=events.append)  # fmt: skip
+            named = {it.name: it for it in backends}
+            run(lanes, REQUEST, named, Watch(events.append), baseline=lanes[0].name)
     assert isinstance(events[-1], Finished)
     first, died = events[-1].comparison.lanes
     assert (len(first.tokens), first.finish) == (40, "length")

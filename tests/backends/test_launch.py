@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from playground.backends import launch
 from playground.backends.connect import connect
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
+from playground.experiments.watch import Watch
 from playground.lane import Request
 from playground.models.fetch import starter
 
@@ -45,9 +45,8 @@ def test_a_real_server_decodes_both_lanes_and_the_lookup_saves_passes(servers):
         lanes,
         Request(PROMPT, max_new_tokens=32),
         {backend.name: backend for backend in backends},
+        Watch(),
         baseline=lanes[0].name,
-        stop=threading.Event(),
-        emit=lambda event: None,
     )
     standard, assisted = comparison.lanes
     assert "waves and waves" in standard.text and "waves and waves" in assisted.text

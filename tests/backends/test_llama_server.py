@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
@@ -11,6 +10,7 @@ from playground import export, metrics
 from playground.backends.connect import connect
 from playground.backends.llama_server import LlamaServer
 from playground.experiments.compare import decode, run
+from playground.experiments.watch import Watch
 from playground.lane import Request
 from playground.views import markdown, report, run_details, table
 from tests.backends.fake_server import llama_server, serve
@@ -26,7 +26,7 @@ def server():
 
 def traced(url: str, request: Request = REQUEST):
     backend = connect(url)
-    return decode(backend, backend.lane(), request, threading.Event(), lambda round_: None)
+    return decode(backend, backend.lane(), request, Watch())
 
 
 def test_each_verify_step_is_a_round(server):
@@ -94,9 +94,8 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
             lanes,
             REQUEST,
             {backend.name: backend for backend in backends},
+            Watch(),
             baseline=lanes[0].name,
-            stop=threading.Event(),
-            emit=lambda event: None,
         )
     assert export.load(json.dumps(export.to_json(comparison))) == comparison
     assert "Identical output: 40 tokens" in table.text(comparison)

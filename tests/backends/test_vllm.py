@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
@@ -14,6 +13,7 @@ from playground.backends.vllm import VllmServer
 from playground.backends.vllm_rounds import Chunk, Step, estimated, rounds_of
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
+from playground.experiments.watch import Watch
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve, vllm
 
@@ -33,7 +33,7 @@ def recorded() -> dict:
 def traced(url: str, request: Request = REQUEST):
     backend = connect(url)
     seen = []
-    return decode(backend, backend.lane(), request, threading.Event(), seen.append), seen
+    return decode(backend, backend.lane(), request, Watch(), seen.append), seen
 
 
 def test_the_last_chunk_tells_what_each_step_drafted(server):

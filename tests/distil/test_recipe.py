@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
@@ -67,7 +67,7 @@ def test_what_was_trained_is_loaded_drafts_and_changes_nothing(target, trained, 
         request = Request(prompt, chat_template=False, max_new_tokens=30)
         backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
         lanes = [standard_lane(pair), assisted_lane(pair, kind, 3)]
-        comparison = run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
+        comparison = run(lanes, request, backends, Watch())
         standard, assisted = ([t.id for r in lane.rounds for t in r.tokens] for lane in comparison.lanes)
         assert standard == assisted
         drafted = [token for round_ in comparison.lanes[1].rounds for token in round_.drafted]

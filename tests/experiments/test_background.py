@@ -11,9 +11,9 @@ from playground.experiments.events import Progress
 
 
 def test_every_event_arrives_in_order_and_the_end_is_seen():
-    def work(stop, emit):
+    def work(watch):
         for i in range(100):
-            emit(Progress(str(i)))
+            watch.emit(Progress(str(i)))
 
     seen = [event.label for batch in BackgroundRun(work).drain(hz=200) for event in batch]
     assert seen == [str(i) for i in range(100)]
@@ -22,9 +22,9 @@ def test_every_event_arrives_in_order_and_the_end_is_seen():
 def test_the_work_does_not_wait_for_whoever_watches():
     done = threading.Event()
 
-    def work(stop, emit):
+    def work(watch):
         for i in range(1000):
-            emit(Progress(str(i)))
+            watch.emit(Progress(str(i)))
         done.set()
 
     batches = BackgroundRun(work).drain()
@@ -34,9 +34,9 @@ def test_the_work_does_not_wait_for_whoever_watches():
 
 
 def test_stop_reaches_the_work():
-    def work(stop, emit):
-        stop.wait(timeout=10)
-        emit(Progress("stopped" if stop.is_set() else "never stopped"))
+    def work(watch):
+        watch.wait(10)
+        watch.emit(Progress("stopped" if watch.stopped() else "never stopped"))
 
     run = BackgroundRun(work)
     run.stop()
@@ -44,8 +44,8 @@ def test_stop_reaches_the_work():
 
 
 def test_an_error_comes_out_after_the_events():
-    def work(stop, emit):
-        emit(Progress("one"))
+    def work(watch):
+        watch.emit(Progress("one"))
         raise PlaygroundError("no memory")
 
     seen = []
@@ -56,7 +56,7 @@ def test_an_error_comes_out_after_the_events():
 
 
 def test_a_quiet_run_still_ticks():
-    def work(stop, emit):
+    def work(watch):
         time.sleep(0.2)
 
     assert sum(1 for _ in BackgroundRun(work).drain(hz=50)) > 2

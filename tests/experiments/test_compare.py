@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import threading
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
+from playground.experiments.watch import Watch
 from playground.export import load, to_json
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
@@ -49,20 +49,20 @@ def store(tiny_llama, tiny_tokenizer):
     )
 
 
-def compare(store, lanes, request, stop=None, emit=lambda event: None, **options):
+def compare(store, lanes, request, watch=None, **options):
     backends = {LOCAL: LocalBackend(store, PAIR)}
-    return run(lanes, request, backends, stop=stop or threading.Event(), emit=emit, **options)
+    return run(lanes, request, backends, watch or Watch(), **options)
 
 
 def against_standard(lane: Lane) -> list[Lane]:
     return [standard_lane(PAIR), lane]
 
 
-def compared(store, drafter="ngram", stop=None, lookahead=4, **request):
+def compared(store, drafter="ngram", lookahead=4, **request):
     events = []
     lane = assisted_lane(PAIR, drafter, lookahead)
     request = Request(**{"prompt": "The lighthouse counts the waves", "max_new_tokens": 24, **request})
-    comparison = compare(store, against_standard(lane), request, stop, events.append)
+    comparison = compare(store, against_standard(lane), request, Watch(events.append))
     return comparison, events
 
 
@@ -146,33 +146,33 @@ def test_a_target_that_gives_no_numbers_is_named(store, tiny_tokenizer, temperat
 
 
 def test_stop_ends_within_one_round_and_keeps_what_was_decoded(store):
-    stop = threading.Event()
     events = []
 
     def emit(event):
         events.append(event)
         if isinstance(event, RoundDone) and event.index == 1:
-            stop.set()
+            watch.stop()
 
+    watch = Watch(emit)
     lane = assisted_lane(PAIR, "ngram", 4)
     request = Request("The lighthouse", max_new_tokens=24)
-    comparison = compare(store, against_standard(lane), request, stop, emit)
+    comparison = compare(store, against_standard(lane), request, watch)
     assert [lane.finish for lane in comparison.lanes] == ["length", "stopped"]
     assert len(comparison.lanes[1].rounds) == 1
 
 
 def stopped_at(store, kind):
     """A comparison that is stopped at its first event of this kind, and the events."""
-    stop = threading.Event()
     events = []
 
     def emit(event):
         events.append(event)
         if isinstance(event, kind):
-            stop.set()
+            watch.stop()
 
+    watch = Watch(emit)
     lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
-    return compare(store, lanes, Request("x"), stop, emit), events
+    return compare(store, lanes, Request("x"), watch), events
 
 
 def test_stop_in_the_first_lane_keeps_what_was_decoded(store):
@@ -192,18 +192,17 @@ def test_stop_before_the_first_lane_gives_no_comparison(store):
 
 
 def test_stop_while_a_model_is_fetched_ends_that_at_the_next_word_of_progress(store):
-    stop = threading.Event()
-    told = []
+    watch, told = Watch(), []
 
     class SlowStore:
         def get(self, pair, *, progress, **options):
             for step in ("Fetching: 1 %", "Fetching: 2 %", "Fetching: 3 %"):
                 progress(Progress(step))
                 told.append(step)
-                stop.set()
+                watch.stop()
 
     lane, request = assisted_lane(PAIR, "ngram", 4), Request("x")
-    assert compare(SlowStore(), against_standard(lane), request, stop) is None
+    assert compare(SlowStore(), against_standard(lane), request, watch) is None
     assert told == ["Fetching: 1 %"]
 
 
@@ -282,7 +281,7 @@ def test_every_lane_is_warmed_up_with_the_whole_prompt_before_the_first_is_timed
     hook = store.target.model.register_forward_pre_hook(note, with_kwargs=True)
     try:
         lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
-        compare(store, lanes, Request("a" * 150, chat_template=False, max_new_tokens=4), emit=emit)
+        compare(store, lanes, Request("a" * 150, chat_template=False, max_new_tokens=4), Watch(emit))
     finally:
         hook.remove()
     assert prefills == [0, 0, 1, 2]
@@ -292,7 +291,7 @@ def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
     comparison = compare(store, against_standard(assisted_lane(PAIR, "ngram", 4)), Request("waves", max_new_tokens=8))
     backends = {LOCAL: LocalBackend(store, PAIR)}
     events = []
-    again = repeat(comparison, backends, 3, stop=threading.Event(), emit=events.append)
+    again = repeat(comparison, backends, 3, Watch(events.append))
     assert again.lanes == comparison.lanes and len(again.repeats) == 3
     assert all([t.lane for t in traces] == [t.lane for t in comparison.lanes] for traces in again.repeats)
     spread = metrics.repeated(again, again.others[0])
@@ -307,13 +306,13 @@ def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
 
 def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
     comparison = compare(store, against_standard(assisted_lane(PAIR, "ngram", 4)), Request("waves", max_new_tokens=8))
-    stop = threading.Event()
 
     def emit(event):
         if isinstance(event, Progress) and event.label.startswith("Repeat 2"):
-            stop.set()
+            watch.stop()
 
-    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, stop=stop, emit=emit).repeats) == 1
+    watch = Watch(emit)
+    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, watch).repeats) == 1
 
 
 @pytest.mark.parametrize(("noisy", "choices"), [(False, 2), (True, 3)])
@@ -326,8 +325,7 @@ def test_threads_are_chosen_again_before_a_repeat_whose_last_was_unsteady_never_
     request = Request("The waves.", max_new_tokens=4)
     backend = {LOCAL: LocalBackend(store, PAIR)}
     lanes = against_standard(assisted_lane(PAIR, "ngram", 4))
-    stop = threading.Event()
-    first = run(lanes, request, backend, stop=stop, emit=lambda event: None)
+    first = run(lanes, request, backend, Watch())
     assert happened == ["choose"]
-    repeat(first, backend, 2, stop=stop, emit=lambda event: None)
+    repeat(first, backend, 2, Watch())
     assert happened == ["choose"] * choices

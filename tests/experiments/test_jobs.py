@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 
 import psutil
 import pytest
@@ -48,7 +49,7 @@ def jobs_of(history, queue=None):
 
     def start(pair, work):
         backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
-        return BackgroundRun(lambda stop, emit: work(backends, stop=stop, emit=emit))
+        return BackgroundRun(partial(work, backends))
 
     return Jobs(history, start, queue or DeviceQueue())
 
@@ -74,11 +75,11 @@ def test_one_that_is_stopped_goes_on_where_it_was_stopped(history, work, monkeyp
     jobs, first = jobs_of(history), threading.Event()
     decode = suite.decode
 
-    def pausing(backend, lane, request, stop, tell):
+    def pausing(backend, lane, request, watch):
         if request.prompt == "waves 1":
             first.set()
-            stop.wait(10)
-        return decode(backend, lane, request, stop, tell)
+            watch.wait(10)
+        return decode(backend, lane, request, watch)
 
     monkeypatch.setattr(suite, "decode", pausing)
     name = jobs.start(work, "mine")

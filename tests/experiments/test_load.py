@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,8 +21,9 @@ from playground.experiments.background import BackgroundRun
 from playground.experiments.events import LevelDone
 from playground.experiments.history import History, open_history
 from playground.experiments.jobs import Jobs
-from playground.experiments.monitor import watch
+from playground.experiments.monitor import watched
 from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
 from playground.experiments.work import Load
 from playground.lane import Request
 from playground.metrics.load import Level, Limits
@@ -44,12 +46,11 @@ def sent(servers, plan: load.Plan, **more):
     return list(result.rows) if result else []
 
 
-def loaded(servers, plan: load.Plan, **more):
+def loaded(servers, plan: load.Plan, watch=None, **more):
     backends = [connect(server.url) for server in servers]
     lanes = [backend.lane() for backend in backends]
     by_name = {backend.name: backend for backend in backends}
-    more = {"stop": threading.Event(), "emit": lambda event: None, **more}
-    return load.run(lanes, QUESTIONS, by_name, plan, LIMITS, **more)
+    return load.run(lanes, QUESTIONS, by_name, plan, LIMITS, watch or Watch(), **more)
 
 
 def test_every_level_asks_every_lane_the_same_prompts(servers):
@@ -90,14 +91,15 @@ def test_a_request_that_fails_is_a_row_with_its_error(servers):
 
 
 def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
-    path, stop = tmp_path / "rows.jsonl", threading.Event()
+    path = tmp_path / "rows.jsonl"
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2)
 
     def until_the_second_level(event):
         if " at 2 users" in getattr(event, "label", ""):
-            stop.set()
+            watch.stop()
 
-    rows = sent(servers, plan, record=load_record.Record(path), stop=stop, emit=until_the_second_level)
+    watch = Watch(until_the_second_level)
+    rows = sent(servers, plan, watch=watch, record=load_record.Record(path))
     assert {row.level.concurrency for row in rows} == {1}
     assert load_record.read(path)[1] == tuple(rows)
     so_far = load.load_result(*load_record.read(path), plan.levels, LIMITS)
@@ -112,7 +114,7 @@ def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
 
 def test_each_level_that_ended_is_told_with_its_figures(servers):
     events = []
-    loaded(servers, load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2), emit=events.append)
+    loaded(servers, load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=2), Watch(events.append))
     ended = [event for event in events if isinstance(event, LevelDone)]
     assert [(event.number, event.total, len(event.points)) for event in ended] == [(n, 4, n) for n in (1, 2, 3, 4)]
     assert ended[-1].left_s == 0 < ended[0].left_s
@@ -143,7 +145,7 @@ def test_load_prints_the_table_and_writes_its_result_which_the_history_has(serve
 def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(servers, tmp_path):
     jobs = Jobs(
         History(tmp_path),
-        lambda _, work: BackgroundRun(lambda stop, emit: work({}, stop=stop, emit=emit)),
+        lambda _, work: BackgroundRun(partial(work, {})),
         DeviceQueue(),
     )
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=3)
@@ -207,7 +209,7 @@ def metrics_of(server) -> None:
 
 def test_monitor_reads_the_change_of_the_counters_and_asks_nothing_else(servers):
     metrics_of(servers[1])
-    windows = watch(servers[1].url, 0.01, threading.Event())
+    windows = watched(servers[1].url, 0.01, Watch())
     first, after_a_restart = next(windows), next(windows)
     windows.close()
     assert first.acceptance_rate == pytest.approx(32 / 45) == after_a_restart.acceptance_rate
@@ -234,4 +236,4 @@ def test_monitor_prints_a_line_for_each_window(servers, capsys):
 def test_a_server_that_shows_no_counters(servers, shown, named):
     servers[1].routes["/metrics"] = shown
     with pytest.raises(PlaygroundError, match=named):
-        next(watch(servers[1].url, 0.01, threading.Event()))
+        next(watched(servers[1].url, 0.01, Watch()))

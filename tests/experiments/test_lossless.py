@@ -4,7 +4,6 @@ classes."""
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import lossless
 from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, label, lossy, standard_lane
 from playground.metrics import NearTie, Placed, law_test
 from playground.models.store import ModelStore
@@ -39,9 +39,7 @@ def pair(tiny_folder, tmp_path, tiny_tokenizer):
 
 def run(pair, lanes, draws=320, asked=ASKED, **more):
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    return lossless.run(
-        standard_lane(pair), lanes, asked, backends, draws=draws, stop=threading.Event(), emit=lambda e: None, **more
-    )
+    return lossless.run(standard_lane(pair), lanes, asked, backends, Watch(), draws=draws, **more)
 
 
 def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import threading
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from playground.experiments import recommend, suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import History
 from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
 from playground.experiments.work import Recommend
 from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
@@ -30,7 +30,7 @@ def faked(speed, wobbly=None):
     """A suite whose lanes are as fast as `speed` says: question i has its own length, each run its own noise, which is
     large for the lane `wobbly`."""
 
-    def run(baseline, lanes, questions, backends, *, runs, seed, skip, record, stop, emit):
+    def run(baseline, lanes, questions, backends, watch, *, runs, seed, skip, record):
         asked.append(([label(lane) for lane in lanes], runs, seed, questions[0].request.max_new_tokens))
         rows = []
         for i in range(len(questions)):
@@ -59,8 +59,7 @@ def go(monkeypatch, speed, drafters=("ngram", "suffix", "assistant"), seed=0, **
     fake = faked(speed, **more)
     monkeypatch.setattr(recommend.suite, "run", fake)
     lanes = recommend.candidates(pair)
-    events = {"stop": threading.Event(), "emit": lambda e: None}
-    result = recommend.run(pair, standard_lane(pair), lanes, ASKED, {}, seed=seed, **events)
+    result = recommend.run(pair, standard_lane(pair), lanes, ASKED, {}, Watch(), seed=seed)
     return result, fake.asked
 
 
@@ -144,7 +143,7 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
     work = Recommend(pair, tuple(lanes), asked, record=str(history.record(name)))
     events = []
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    work(backends, stop=threading.Event(), emit=events.append)
+    work(backends, Watch(events.append))
     result = events[-1].result
     assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 5", "ngram 8"}
     assert len(result.confirmed.rows) == 2 and work.tokens == (0.5 + 4 * 2 + 6) * 8
@@ -159,15 +158,16 @@ def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(ti
     asked = tuple(replace(each, request=replace(each.request, max_new_tokens=4)) for each in ASKED[:2])
     work = Recommend(pair, tuple(recommend.candidates(pair, ["ngram"])), asked, record=str(tmp_path / "it.jsonl"))
     assert work.so_far() is None
-    backends, stop, told = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, threading.Event(), []
+    backends, told = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, []
 
     def emit(event):
         if isinstance(event, PromptDone):
             told.append(event)
             if event.stage == "Refining":
-                stop.set()
+                watch.stop()
 
-    work(backends, stop=stop, emit=emit)
+    watch = Watch(emit)
+    work(backends, watch)
     assert [(event.stage, event.number, event.total) for event in told] == [
         ("Screening", 1, 2), ("Screening", 2, 2), ("Refining", 1, 2),
     ]  # fmt: skip
@@ -183,8 +183,7 @@ def test_a_prompt_that_is_too_long_is_left_out_and_where_all_are_that_is_said(ti
 
     def recommended(*asked):
         lanes = recommend.candidates(pair, ["ngram"])
-        stop, told = threading.Event(), []
-        return recommend.run(pair, standard_lane(pair), lanes, asked, backends, stop=stop, emit=told.append)
+        return recommend.run(pair, standard_lane(pair), lanes, asked, backends, Watch())
 
     assert "1 prompt could not be run" in view.reasons(recommended(long, short))[-1]
     with pytest.raises(PlaygroundError, match="No prompt could be run"):

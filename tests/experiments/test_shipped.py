@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -11,6 +9,7 @@ from transformers import AutoModelForCausalLM
 from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, load_pairs
@@ -40,7 +39,7 @@ def traces(store):
     assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in STARTER.drafters]
     lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=14)
     backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
-    comparison = run(lanes, request, backends, stop=threading.Event(), emit=lambda event: None)
+    comparison = run(lanes, request, backends, Watch())
     return {trace.lane.drafter: trace for trace in comparison.lanes}
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from playground.experiments.events import LaneSkipped, PromptDone
 from playground.experiments.questions import Question, load, questions
 from playground.experiments.record import Record
 from playground.experiments.summaries import ratio, summarise
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -86,10 +86,9 @@ def test_prompts_that_all_gain_alike_have_a_narrow_interval():
     assert summarise(rows)[-1].interval == pytest.approx((2.0, 2.0))
 
 
-def run(pair, lanes, asked, runs=1, stop=None, emit=lambda event: None, **more):
+def run(pair, lanes, asked, watch=None, runs=1, **more):
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    stop = stop or threading.Event()
-    return suite.run(standard_lane(pair), lanes, asked, backends, runs=runs, stop=stop, emit=emit, **more)
+    return suite.run(standard_lane(pair), lanes, asked, backends, watch or Watch(), runs=runs, **more)
 
 
 def test_every_prompt_goes_through_every_lane_and_the_table_holds_all(tiny_folder, tmp_path):
@@ -97,7 +96,7 @@ def test_every_prompt_goes_through_every_lane_and_the_table_holds_all(tiny_folde
     lanes = [assisted_lane(pair, "ngram", 2), assisted_lane(pair, "assistant", 3, "confidence", 0.2)]
     path = spec_bench(tmp_path / "half.jsonl", ["qa", "rag"])
     events = []
-    result = run(pair, lanes, questions(path, None, GREEDY), emit=events.append)
+    result = run(pair, lanes, questions(path, None, GREEDY), Watch(events.append))
     assert [label(lane) for lane in lanes] == ["ngram 2", "assistant 3, confidence 0.2"]
     assert len(result.rows) == len(result.traces) == 2 * 3
     assert all(row.identical for row in result.rows)
@@ -121,16 +120,17 @@ def test_every_row_can_be_computed_again_from_its_trace(tiny_folder, tmp_path):
 
 
 def test_a_suite_that_is_stopped_keeps_the_prompts_that_were_finished(tiny_folder, tmp_path):
-    pair, stop = custom_pair(str(tiny_folder), None), threading.Event()
+    pair = custom_pair(str(tiny_folder), None)
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa", "qa", "qa"]), None, GREEDY)
 
     def emit(event):
         if isinstance(event, PromptDone):
-            stop.set()
+            watch.stop()
 
-    result = run(pair, [assisted_lane(pair, "ngram", 2)], asked, stop=stop, emit=emit)
+    watch = Watch(emit)
+    result = run(pair, [assisted_lane(pair, "ngram", 2)], asked, watch)
     assert [(row.question, row.lane) for row in result.rows] == [(0, STANDARD), (0, "ngram 2")]
-    assert run(pair, [assisted_lane(pair, "ngram", 2)], asked, stop=stop) is None
+    assert run(pair, [assisted_lane(pair, "ngram", 2)], asked, watch) is None
 
 
 def test_a_result_survives_its_file_but_for_its_traces(tiny_folder, tmp_path):
@@ -181,7 +181,7 @@ def timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, runs, cut_sho
     monkeypatch.setattr(suite, "decode", timed)
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
     asked = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY)
-    return run(pair, [assisted_lane(pair, "ngram", 2)], asked, runs)
+    return run(pair, [assisted_lane(pair, "ngram", 2)], asked, runs=runs)
 
 
 def test_a_run_that_gives_other_tokens_is_reported_though_another_counts(tiny_folder, tmp_path, monkeypatch):
@@ -263,17 +263,18 @@ def test_turns_are_asked_with_the_standard_lanes_answers_before_them(tiny_folder
 
 
 def test_a_suite_goes_on_where_its_record_ends(tiny_folder, tmp_path):
-    pair, stop = custom_pair(str(tiny_folder), None), threading.Event()
+    pair = custom_pair(str(tiny_folder), None)
     lanes, path = [assisted_lane(pair, "ngram", 2)], tmp_path / "rows.jsonl"
     asked = [
         *questions(spec_bench(tmp_path / "half.jsonl", ["qa"] * 3), None, GREEDY),
         Question("qa", Request("a" * 300)),
     ]
-    run(pair, lanes, asked, stop=stop, record=Record(path), emit=lambda e: stop.set() if is_done(e) else None)
+    watch = Watch(lambda event: watch.stop() if is_done(event) else None)
+    run(pair, lanes, asked, watch, record=Record(path))
     path.write_bytes(path.read_bytes() + b'{"question": 1, "rows": [{"ques')  # a crash in the middle of a line
     assert [result.question for result in records.read(path)[1]] == [0]
     events = []
-    result = run(pair, lanes, asked, record=Record(path), emit=events.append)
+    result = run(pair, lanes, asked, Watch(events.append), record=Record(path))
     told = [event for event in events if is_done(event)]
     assert [(event.number, event.total) for event in told] == [(2, 4), (3, 4), (4, 4)]
     assert told[-1].left_s == 0 < told[0].left_s
@@ -338,7 +339,7 @@ def test_a_drafter_that_cannot_be_loaded_is_left_out_where_that_is_asked(tiny_fo
     pair = custom_pair(str(tiny_folder), "no/such/drafter/here")
     lanes = [assisted_lane(pair, "ngram", 2), assisted_lane(pair, "assistant", 2)]
     asked, events = questions(spec_bench(tmp_path / "half.jsonl", ["qa"]), None, GREEDY), []
-    result = run(pair, lanes, asked, skip=True, emit=events.append)
+    result = run(pair, lanes, asked, Watch(events.append), skip=True)
     assert [event.lane.drafter for event in events if isinstance(event, LaneSkipped)] == ["assistant"]
     assert result.lanes == (lanes[0],) and {row.lane for row in result.rows} == {STANDARD, "ngram 2"}
     for these, skip in ((lanes, False), (lanes[1:], True)):
@@ -353,7 +354,7 @@ def test_the_order_of_the_lanes_is_shuffled_with_a_seed_that_is_kept(tiny_folder
 
     def order(seed):
         events = []
-        result = run(pair, lanes, asked, runs=2, seed=seed, emit=events.append)
+        result = run(pair, lanes, asked, Watch(events.append), runs=2, seed=seed)
         assert result.seed == seed
         return [event.label for event in events if getattr(event, "label", "").startswith("Prompt ")]
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import sweep
 from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -25,7 +25,7 @@ def run(folder, axis, values, asked=ASKED, **more):
     pair = custom_pair(str(folder), None)
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     baseline, lane = standard_lane(pair), assisted_lane(pair, "ngram", policy="constant")
-    return sweep.run(baseline, lane, axis, values, asked, backends, stop=threading.Event(), emit=lambda e: None, **more)
+    return sweep.run(baseline, lane, axis, values, asked, backends, Watch(), **more)
 
 
 def test_a_lookahead_of_0_is_no_drafter_and_every_value_runs_on_the_same_prompts(tiny_folder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -148,7 +147,7 @@ class Backend:
     def run(self, lane: Lane, request: Request) -> Run:
         return Run(lane, request)
 
-    def warm_up(self, lane: Lane, request: Request, stop: threading.Event) -> None:
+    def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         time.sleep(0.1)
         if "fail" in request.prompt:
             raise PlaygroundError("The device ran out of memory <b>here</b>. Ask for fewer tokens.")

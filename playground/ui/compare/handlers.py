@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import html
 import logging
-import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -25,6 +25,7 @@ from playground.errors import INTERNAL, PlaygroundError, check
 from playground.experiments.background import BackgroundRun, Run
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.history import new_id
+from playground.experiments.watch import Watch
 from playground.experiments.work import Compare, Repeat, Work
 from playground.hosting.access import Access, visitor
 from playground.hosting.readers import Reader
@@ -292,11 +293,11 @@ class Handlers:
             PlaygroundError: the pair cannot run here, or needs a large download.
         """
         if pair is None:
-            return BackgroundRun(lambda stop, emit: work({}, stop=stop, emit=emit))
+            return BackgroundRun(partial(work, {}))
         check_fit(pair, self._fit_of(pair), LARGE)
         if self._elsewhere:
             return self._elsewhere(pair, work)
-        return BackgroundRun(lambda stop, emit: work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit))
+        return BackgroundRun(partial(work, {LOCAL: self._backend_for(pair)}))
 
     def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
@@ -338,11 +339,11 @@ class Handlers:
             return self._elsewhere(pair, work)
 
         def here(release: Callable[[], None]) -> Run:
-            def act(stop: threading.Event, emit: Callable[[Event], None]) -> None:
+            def act(watch: Watch) -> None:
                 try:
                     if any(lane.backend == LOCAL for lane in work.lanes):
                         check_fit(pair, self._fit_of(pair), agreed)
-                    work({LOCAL: self._backend_for(pair)}, stop=stop, emit=emit)
+                    work({LOCAL: self._backend_for(pair)}, watch)
                 finally:
                     release()
 

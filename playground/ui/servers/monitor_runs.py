@@ -28,7 +28,7 @@ class ServerRuns:
         self._runs: dict[str, BackgroundRun] = {}
 
     async def follow(self, session: str, work: Work) -> AsyncGenerator[list[Event], None]:
-        """Runs `work(stop, emit)` and yields its events HZ times a second, an empty list where there are none.
+        """Runs `work(watch)` and yields its events HZ times a second, an empty list where there are none.
 
         Raises:
             PlaygroundError: visitors may not, or the work failed.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from html import escape
 from typing import Any
@@ -14,7 +13,7 @@ import plotly.graph_objects as go
 from playground.backends.http import KEY
 from playground.errors import PlaygroundError
 from playground.experiments import monitor
-from playground.experiments.events import Event
+from playground.experiments.watch import Watch
 from playground.hosting.access import NO_SERVERS, Access
 from playground.metrics.serving import Window
 from playground.ui import markup, panels
@@ -88,8 +87,8 @@ async def monitored(runs: ServerRuns, session: str, url: str, every_s: float) ->
     """What Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
     windows: list[Window] = []
 
-    def work(stop: threading.Event, emit: Callable[[Event], None]) -> None:
-        for window in monitor.watch(url, every_s, stop):
+    def work(watch: Watch) -> None:
+        for window in monitor.watched(url, every_s, watch):
             windows.append(window)
 
     yield panels.status("Reading the server's counters", "busy"), *_plots([]), "", *_pressed(True)
