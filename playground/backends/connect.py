@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from playground.backends.http import KEY, Http, NotFound
-from playground.backends.llama_server import LlamaServer
+from playground.backends.kinds import KINDS, kind_of
 from playground.backends.server import ServerBackend
-from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, STANDARD, Lane
 
@@ -67,20 +65,16 @@ def connect(url: str, model: str = "") -> ServerBackend:
         model: the name of the model to ask for; "" if the server has only one.
 
     Raises:
-        PlaygroundError: nothing answers there, it is neither llama-server nor vLLM, it refuses the key, or it serves
-            no such model.
+        PlaygroundError: nothing answers there, it is of no kind in KINDS, it refuses the key, or it serves no such
+            model.
     """
     http = Http(url, os.environ.get(KEY, ""))
     listing = _models(http)
-    owner = str(listing[0].get("owned_by", "unknown"))
-    if owner == "llamacpp":
-        names = {PurePath(str(it["id"])).name: [it["id"], *it.get("aliases", [])] for it in listing}
-        return LlamaServer(http, _chosen(names, model, http.url))
-    if owner == "vllm":
-        return VllmServer(http, _chosen({str(it["id"]): [] for it in listing}, model, http.url))
+    if kind := kind_of(listing):
+        return kind(http, _chosen(kind.models(listing), model, http.url))
+    owner = listing[0].get("owned_by", "unknown")
     raise PlaygroundError(
-        f"The server at {http.url} is neither llama-server nor vLLM: its model belongs to {owner!r}. Give the address "
-        "of one of these."
+        f"The server at {http.url} is {_neither()}: its model belongs to {owner!r}. Give the address of one of these."
     )
 
 
@@ -123,13 +117,17 @@ def _models(http: Http) -> list[dict[str, Any]]:
     listing = data.get("data") if isinstance(data, dict) else None
     if not isinstance(listing, list) or not listing or not all(isinstance(it, dict) and "id" in it for it in listing):
         raise PlaygroundError(
-            f"The server at {http.url} does not list its models at /v1/models, so it is neither llama-server nor vLLM. "
-            "Check address and port."
+            f"The server at {http.url} does not list its models at /v1/models, so it is {_neither()}. Check address "
+            "and port."
         )
     return listing
 
 
-def _chosen(names: Mapping[str, list[Any]], model: str, url: str) -> str:
+def _neither() -> str:
+    return f"neither {' nor '.join(kind.kind for kind in KINDS)}"
+
+
+def _chosen(names: Mapping[str, list[str]], model: str, url: str) -> str:
     """The name of the model that was asked for by its name or an alias, or of the only one."""
     for name, aliases in names.items():
         if model in (name, *aliases) or (not model and len(names) == 1):

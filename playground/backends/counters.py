@@ -1,29 +1,36 @@
-"""A server's own counts, from /metrics, by one name for both kinds of server."""
+"""A server's own counts, from /metrics, by the same names for every kind of server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from playground.backends.prometheus import Sample, samples
 from playground.errors import check
 from playground.metrics.serving import Counts
 
-PREFIXES = ("vllm:", "llamacpp:")
+
+class CounterNames(NamedTuple):
+    """What a kind of server calls its counters. Those of drafts have vLLM's names in both."""
+
+    prefix: str
+    tokens: str
+    running: str
+    waiting: str
 
 
-def counters(text: str) -> Counts:
-    """Reads what vLLM or llama-server shows at /metrics. Several engines of a server are added up.
+def counters(text: str, names: CounterNames) -> Counts:
+    """Reads what a server shows at /metrics. Several engines of a server are added up.
 
     Raises:
         PlaygroundError: these are the metrics of another program.
     """
     found = [
-        sample._replace(name=sample.name.removeprefix(prefix))
+        sample._replace(name=sample.name.removeprefix(names.prefix))
         for sample in samples(text)
-        for prefix in PREFIXES
-        if sample.name.startswith(prefix)
+        if sample.name.startswith(names.prefix)
     ]
-    check(bool(found), "The server's /metrics has no counters of vLLM or llama-server.")
+    check(bool(found), f"The server's /metrics has no counters that begin with {names.prefix}")
     by_position: dict[int, int] = {}
     for sample in found:
         if sample.name == "spec_decode_num_accepted_tokens_per_pos_total":
@@ -34,13 +41,13 @@ def counters(text: str) -> Counts:
         drafted=_total(found, "spec_decode_num_draft_tokens_total"),
         accepted=_total(found, "spec_decode_num_accepted_tokens_total"),
         accepted_at=tuple(by_position[position] for position in sorted(by_position)),
-        tokens=_total(found, "generation_tokens_total", "tokens_predicted_total") or 0,
-        running=_total(found, "num_requests_running", "requests_processing") or 0,
-        waiting=_total(found, "num_requests_waiting", "requests_deferred") or 0,
+        tokens=_total(found, names.tokens) or 0,
+        running=_total(found, names.running) or 0,
+        waiting=_total(found, names.waiting) or 0,
     )
 
 
-def _total(found: Sequence[Sample], *names: str) -> int | None:
+def _total(found: Sequence[Sample], name: str) -> int | None:
     """The sum over labels; None if there is no such sample."""
-    values = [sample.value for sample in found if sample.name in names]
+    values = [sample.value for sample in found if sample.name == name]
     return int(sum(values)) if values else None

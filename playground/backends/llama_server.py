@@ -1,24 +1,90 @@
-"""llama.cpp's HTTP server. With `timings_per_token` each token's event carries the counts so far of drafted and
-accepted tokens, from which the rounds follow.
+"""llama.cpp's HTTP server: its rounds, and how it is started.
+
+With `timings_per_token` each token's event carries the counts so far of drafted and accepted tokens, from which the
+rounds follow.
 
 https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path, PurePath
 from typing import Any
 
+from playground.backends.counters import CounterNames
 from playground.backends.http import Event, Http
+from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room, round_of
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
+from playground.progress import Progress
+from playground.settings import default
 from playground.trace import Finish, Round
 
 ENDS: dict[str, Finish] = {"eos": "eos", "word": "eos", "limit": "length"}
 REPEATED = "The tide comes in, the tide goes out, and the gulls cry over the harbour wall. " * 6  # lookups draft here
+LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+MATCH = 3  # tokens that a lookup finds again, as the playground's own does
 SEEDS = 2**32 - 1  # which itself means a random seed
 CONTEXT = 2**20  # tokens that the repetition penalty looks back: all of them
+
+
+def start_llama(
+    gguf: str | Path | None,
+    progress: Callable[[Progress], None],
+    *,
+    lookup: str = "none",
+    lookahead: int = default("lookahead"),
+    slots: int = 4,
+    context: int = 2048,
+    threads: int | None = None,
+    extra: Sequence[str] = (),
+    port: int | None = None,
+) -> Running:
+    """Starts the llama-server on the PATH or else the one in the wheel xllamacpp, and waits until it is ready.
+
+    Args:
+        gguf: a file; None is the starter's.
+        lookup: one of LOOKUPS, or "none" for standard decoding.
+        slots: requests that it decodes at the same time, each with room for `context` tokens.
+        threads: None takes half of the cores, as busy cores make llama.cpp spin.
+        extra: more of llama-server's options, such as --rpc; the wheel's server has none of them.
+        port: None takes a free one.
+
+    Raises:
+        PlaygroundError: there is neither, it does not start, or the starter cannot be had.
+    """
+    if not gguf:
+        from playground.models.fetch import starter  # imports torch
+
+        gguf = starter.fetch_gguf(progress)
+    port = port or free_port()
+    options = ["--model", str(gguf), "--host", HOST, "--port", str(port), "--ctx-size", str(slots * context)]
+    options += ["--parallel", str(slots), "--threads", str(threads or max(1, (os.cpu_count() or 1) // 2)), "--metrics"]
+    if lookup != "none":
+        options += ["--spec-type", lookup, f"--spec-{lookup}-size-n", str(MATCH), f"--spec-{lookup}-size-m"]
+        options.append(str(lookahead))
+    options += extra
+    if binary := shutil.which("llama-server"):
+        command = [binary, *options]
+    elif find_spec("xllamacpp"):
+        command = [sys.executable, "-m", "playground.backends.xllama", *options]
+    else:
+        raise PlaygroundError(
+            "There is no llama-server on the PATH, and no wheel of it. Install one with `pip install xllamacpp`."
+        )
+    return started(command, port, {}, progress)
+
+
+def _served_name(gguf: str | None) -> str:
+    from playground.models.fetch import starter  # imports torch
+
+    return PurePath(gguf or starter.GGUF).name
 
 
 class LlamaServer(ServerBackend):
@@ -27,13 +93,35 @@ class LlamaServer(ServerBackend):
     """
 
     kind = "llama-server"
+    owner = "llamacpp"
+    counter_names = CounterNames("llamacpp:", "tokens_predicted_total", "requests_processing", "requests_deferred")
     how_to_speculate = "Start llama-server with --spec-type, such as --spec-type ngram-simple, or with a draft model."
+    launch = Launch(
+        "llama",
+        help="llama-server from the PATH, or the one in the wheel xllamacpp",
+        start=start_llama,
+        served_name=_served_name,
+        model=Option("gguf", "the model (default: the starter's)", "FILE"),
+        speculation=Option("lookup", "prompt lookup"),
+        methods=LOOKUPS,
+        example=LOOKUPS[0],
+        numbers=(
+            Option("slots", "requests at the same time (default: %(default)s)", "N", 4),
+            Option("context", "tokens of a slot (default: %(default)s)", "N", 2048),
+            Option("threads", "CPU threads (default: half of the cores)", "N"),
+        ),
+        lookahead=True,
+    )
 
     def __init__(self, http: Http, model: str) -> None:
-        super().__init__(http)
-        self.model = model
+        super().__init__(http, model)
         self._props = http.get("/props")
         self.drafter, self.obeys_lookahead = self._probe()
+
+    @classmethod
+    def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """A model's id is the path of its file."""
+        return {PurePath(it["id"]).name: [it["id"], *it.get("aliases", [])] for it in listing}
 
     def encode(self, request: Request) -> list[int]:
         text = request.text

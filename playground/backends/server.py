@@ -1,4 +1,4 @@
-"""What all servers have in common as backends: lanes, runs, and rounds with unknowns.
+"""What all kinds of server have in common as backends: lanes, runs, and rounds with unknowns.
 
 A server reports less than the engine in this process. What it does not report is None in the trace: the ids of
 rejected tokens, p, q, margins, and the split of a round's time. Times are read here, at the client.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import datetime
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from playground import __version__
+from playground.backends.counters import CounterNames
 from playground.backends.http import Http
+from playground.backends.launch import Launch
 from playground.errors import check
 from playground.lane import Lane, Request
 from playground.progress import Progress
@@ -50,10 +52,14 @@ def lane_of(
 
 
 class ServerBackend(ABC):
-    """Lanes that one server decodes. Runs may overlap.
+    """Lanes that one server decodes. Runs may overlap. A kind of server is a subclass that is listed in
+    `kinds.KINDS`; docs/add-a-backend.md shows how to add one.
 
     Attributes:
         kind: the program.
+        owner: what such a server names at /v1/models as the owner of its models, by which it is recognised.
+        counter_names: what it calls its counters at /metrics; None if it shows none.
+        launch: how it is started here; None if it cannot be.
         how_to_speculate: a sentence for whoever started it without a drafter.
         model: the name that the server gives its model.
         drafter: as in `Lane`: "none", the server's name for its method, or UNREPORTED.
@@ -62,16 +68,23 @@ class ServerBackend(ABC):
     """
 
     kind: ClassVar[str]
+    owner: ClassVar[str]
+    counter_names: ClassVar[CounterNames | None] = None
+    launch: ClassVar[Launch | None] = None
     how_to_speculate: ClassVar[str]
-    model: str
-    drafter: str
+    drafter: str = UNREPORTED
     obeys_lookahead: bool = False
     details: bool = True
 
-    def __init__(self, http: Http) -> None:
-        self.http = http
+    def __init__(self, http: Http, model: str) -> None:
+        self.http, self.model = http, model
         self._notes: dict[Lane, tuple[str, ...]] = {}  # of a lane's last run
         self._encoded: dict[Request, list[int]] = {}
+
+    @classmethod
+    def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """The names of its models, each with other names for it, from the list at /v1/models."""
+        return {str(it["id"]): [] for it in listing}
 
     @property
     def name(self) -> str:

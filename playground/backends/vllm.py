@@ -1,4 +1,4 @@
-"""vLLM over its OpenAI-compatible API.
+"""vLLM over its OpenAI-compatible API: its rounds, and how it is started.
 
 An answer's chunks have the output of one verify step each, seldom of more. How many tokens the steps drafted comes
 with the last chunk (`--enable-per-request-metrics --per-request-spec-decode-metrics detailed`), or is estimated from
@@ -10,27 +10,75 @@ https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/
 from __future__ import annotations
 
 import math
+import shutil
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from playground.backends.counters import counters
+from playground.backends.counters import CounterNames, counters
 from playground.backends.http import Http
+from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
 from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room
 from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated, rounds_of
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.metrics.serving import Counts
+from playground.progress import Progress
+from playground.settings import default
 from playground.trace import DraftToken, Round, TargetToken
 
 ESTIMATED = (
     "vLLM did not report the steps of this request: drafted tokens are estimated from its counters. Start it with "
     "--enable-per-request-metrics --per-request-spec-decode-metrics detailed."
 )
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 3}'
 UNKNOWN = "vLLM did not report the steps of this request: rejected tokens are missing in its rounds."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
+
+
+def start_vllm(
+    model: str | None,
+    progress: Callable[[Progress], None],
+    *,
+    speculative_config: str = "none",
+    extra: Sequence[str] = (),
+    port: int | None = None,
+) -> Running:
+    """Starts vLLM, with the metrics that show rounds, and waits until it is ready.
+
+    Args:
+        model: an id on the hub or a folder; None is the starter.
+        speculative_config: vLLM's JSON, such as '{"method": "ngram", "num_speculative_tokens": 5}', or "none" for
+            standard decoding.
+        extra: more of vLLM's options.
+        port: None takes a free one.
+
+    Raises:
+        PlaygroundError: there is no vLLM, it does not start, or the starter cannot be had.
+    """
+    vllm = shutil.which("vllm")
+    if not vllm:
+        raise PlaygroundError("There is no vllm on the PATH. Activate the environment that it is installed in.")
+    folder = model
+    if not folder:
+        from playground.models.fetch import starter  # imports torch
+
+        folder = str(starter.fetch(progress).folder)
+    port = port or free_port()
+    # Not by `vllm serve`, which the CPU wheel breaks: it looks for a distribution of another name.
+    command = [str(Path(vllm).with_name("python")), "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
+    command += ["--served-model-name", _served_name(model), "--host", HOST, "--port", str(port)]
+    command.append("--enable-per-request-metrics")
+    if speculative_config != "none":
+        command += ["--speculative-config", speculative_config, "--per-request-spec-decode-metrics", "detailed"]
+    return started([*command, *extra], port, {"VLLM_NO_USAGE_STATS": "1"}, progress)
+
+
+def _served_name(model: str | None) -> str:
+    return model or default("pair")
 
 
 class VllmServer(ServerBackend):
@@ -39,16 +87,27 @@ class VllmServer(ServerBackend):
     """
 
     kind = "vLLM"
+    owner = "vllm"
+    counter_names = CounterNames("vllm:", "generation_tokens_total", "num_requests_running", "num_requests_waiting")
     how_to_speculate = (
         'Start vLLM with --speculative-config, such as \'{"method": "ngram", "num_speculative_tokens": 5, '
         '"prompt_lookup_max": 3}\'.'
     )
 
+    launch = Launch(
+        "vllm",
+        help="vLLM, from the PATH",
+        start=start_vllm,
+        served_name=_served_name,
+        model=Option("target", "a Hugging Face id or a folder (default: the starter)", "MODEL"),
+        speculation=Option("speculative_config", "as vLLM takes it", "JSON"),
+        example=NGRAM,
+    )
+
     def __init__(self, http: Http, model: str) -> None:
-        super().__init__(http)
-        self.model = model
+        super().__init__(http, model)
         self._version = http.get("/version")["version"]
-        known = counters(http.text("/metrics"))
+        known = self._counters()
         self.drafter = "none" if known.drafts is None else UNREPORTED
         self._lookahead = len(known.accepted_at) or None
 
@@ -129,7 +188,7 @@ class VllmServer(ServerBackend):
         return {"vllm": self._version}, None
 
     def _counters(self) -> Counts:
-        return counters(self.http.text("/metrics"))
+        return counters(self.http.text("/metrics"), self.counter_names)
 
     def _body(self, request: Request, prompt_ids: Sequence[int]) -> dict[str, Any]:
         """The request's distribution, with nothing from the checkpoint's generation config. The salt keeps the prefix

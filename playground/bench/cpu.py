@@ -16,7 +16,8 @@ import httpx
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from playground.backends.launch import Running, start_llama
+from playground.backends.launch import Running
+from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import decode
 from playground.experiments.watch import Watch

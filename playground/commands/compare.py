@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.backends.connect import Servers
+from playground.backends.kinds import programs
 from playground.commands.arguments import (
     ANSWER,
     PRESETS_OWN,
@@ -57,7 +58,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
     )
     add_models(compare)
-    servers = compare.add_argument_group("servers", "llama-server or vLLM, each found by asking it; docs/servers.md")
+    servers = compare.add_argument_group("servers", f"{programs()}, each found by asking it; docs/servers.md")
     servers.add_argument("--server", metavar="URL", help="add a lane that this server decodes")
     servers.add_argument(
         "--baseline-server", metavar="URL", help="compare with this server's lane; without it, with the pair's own"

@@ -5,74 +5,55 @@ from __future__ import annotations
 import argparse
 import shlex
 from functools import partial
-from pathlib import Path
 
-from playground.backends.launch import HOST, LOOKUPS, free_port, start_llama, start_vllm
-from playground.backends.llama_server import LlamaServer
-from playground.backends.restarted import Restarted, Start
+from playground.backends.kinds import KINDS
+from playground.backends.launch import HOST, STANDARD, free_port
+from playground.backends.restarted import Restarted
 from playground.backends.server import UNREPORTED, lane_of
-from playground.backends.vllm import VllmServer
 from playground.commands.arguments import DEFAULT
 from playground.lane import Lane
-from playground.progress import Progress
-from playground.settings import default
-
-NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 3}'
+from playground.settings import default, flag
 
 
 def add_serve(parser: argparse._ActionsContainer) -> None:
+    launches = [(kind.kind, kind.launch) for kind in KINDS if kind.launch]
     parser.add_argument(
         "--serve",
-        choices=("llama", "vllm"),
+        choices=[launch.name for _, launch in launches],
         help="start such a server here without speculation, run its lane, and restart it with speculation",
     )
     parser.add_argument(
-        "--serve-model", metavar="MODEL", help="a GGUF file; for vLLM an id or a folder (default: the starter)"
+        "--serve-model", metavar="MODEL", help="the model, as `serve` takes it for this kind (default: the starter)"
     )
-    parser.add_argument("--lookup", choices=LOOKUPS, default=LOOKUPS[0], help=f"how llama.cpp speculates {DEFAULT}")
+    for program, launch in launches:
+        parser.add_argument(
+            flag(launch.speculation.name),
+            choices=launch.methods or None,
+            default=launch.example,
+            metavar=launch.speculation.metavar,
+            help=f"how {program} speculates {DEFAULT}",
+        )
     parser.add_argument(
-        "--speculative-config", default=NGRAM, metavar="JSON", help="how vLLM speculates (default: prompt lookup)"
-    )
-    parser.add_argument(
-        "--serve-options", default="", metavar="TEXT", help='more options of vLLM, such as "--tensor-parallel-size 2"'
+        "--serve-options",
+        default="",
+        metavar="TEXT",
+        help='more options of the server, such as "--tensor-parallel-size 2" of vLLM',
     )
 
 
 def served(options: argparse.Namespace) -> tuple[Lane, Lane, Restarted]:
     """The standard lane and the assisted one, and what runs both. Nothing is started yet."""
+    kind, launch = next((kind, kind.launch) for kind in KINDS if kind.launch and kind.launch.name == options.serve)
     port = free_port()
-    url = f"http://{HOST}:{port}"
-    lookahead = options.lookahead or default("lookahead")
-    standard: Start
-    assisted: Start
-    if options.serve == "llama":
-        gguf = _gguf(options.serve_model)
-        lane = partial(lane_of, LlamaServer.kind, url, gguf.name)
-        lanes = lane("none", lookahead), lane(options.lookup, lookahead)
-        standard = partial(start_llama, gguf, port=port)
-        assisted = partial(start_llama, gguf, port=port, lookup=options.lookup, lookahead=lookahead)
-    else:
-        name = options.serve_model or default("pair")
-        lane = partial(lane_of, VllmServer.kind, url, name)
-        lanes = lane("none"), lane(UNREPORTED)
-        model = options.serve_model or _starter()
-        more = shlex.split(options.serve_options)
-        standard = partial(start_vllm, model, served_name=name, options=more, port=port)
-        assisted = partial(standard, speculative_config=options.speculative_config)
-    return *lanes, Restarted(dict(zip(lanes, (standard, assisted), strict=True)))
-
-
-def _gguf(path: str | None) -> Path:
-    from playground.models.fetch import starter
-
-    return Path(path) if path else starter.fetch_gguf(_quiet)
-
-
-def _starter() -> str:
-    from playground.models.fetch import starter
-
-    return str(starter.fetch(_quiet).folder)
-
-
-def _quiet(step: Progress) -> None:
-    """The starter is fetched once, in some seconds."""
+    how = {"lookahead": options.lookahead or default("lookahead")} if launch.lookahead else {}
+    lane = partial(lane_of, kind.kind, f"http://{HOST}:{port}", launch.served_name(options.serve_model), **how)
+    speculation = getattr(options, launch.speculation.name)
+    extra = shlex.split(options.serve_options)
+    start = partial(launch.start, options.serve_model, extra=extra, port=port, **how)
+    lanes = lane(drafter="none"), lane(drafter=speculation if launch.methods else UNREPORTED)
+    return *lanes, Restarted(
+        {
+            each: partial(start, **{launch.speculation.name: value})
+            for each, value in zip(lanes, (STANDARD, speculation), strict=True)
+        }
+    )

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Iterator
 
-from playground.backends.counters import counters
 from playground.backends.http import KEY, Http
+from playground.backends.kinds import counts_of
 from playground.experiments.watch import Watch
 from playground.metrics.serving import Reading, Window, window
 
@@ -16,7 +16,7 @@ def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:
     """A window every `every_s` seconds until it is stopped. A server that is started anew begins a new window.
 
     Raises:
-        PlaygroundError: nothing answers, or it shows no counters of vLLM or llama-server (started with --metrics).
+        PlaygroundError: nothing answers, or as `counts_of` (llama-server shows counters if started with --metrics).
     """
     http = Http(url, os.environ.get(KEY, ""), idle_s=max(5.0, every_s))
     begun = time.monotonic()
@@ -33,4 +33,4 @@ def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:
 
 def _read(http: Http, begun: float) -> Reading:
     text = http.text("/metrics")
-    return Reading(time.monotonic() - begun, counters(text))
+    return Reading(time.monotonic() - begun, counts_of(text))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
-from playground.backends.counters import counters
+import pytest
+
+from playground.backends.kinds import counts_of
 from playground.backends.prometheus import samples
+from playground.errors import PlaygroundError
 from playground.metrics.serving import Counts
 from tests.backends.fake_server import RECORDED
 
@@ -23,15 +26,20 @@ llamacpp:requests_deferred 1
 
 def test_vllm():
     before = json.loads((RECORDED / "vllm.json").read_text(encoding="utf-8"))["before"]
-    assert counters(before) == Counts(30, 150, 106, (26, 23, 23, 17, 17), 153, 0, 0)
+    assert counts_of(before) == Counts(30, 150, 106, (26, 23, 23, 17, 17), 153, 0, 0)
 
 
 def test_llama_server():
-    assert counters(LLAMA) == Counts(6, 34, 29, (), 60, 2, 1)
+    assert counts_of(LLAMA) == Counts(6, 34, 29, (), 60, 2, 1)
 
 
 def test_a_server_that_does_not_count_drafts():
-    assert counters("vllm:generation_tokens_total 5\nsomething_else 1") == Counts(None, None, None, (), 5, 0, 0)
+    assert counts_of("vllm:generation_tokens_total 5\nsomething_else 1") == Counts(None, None, None, (), 5, 0, 0)
+
+
+def test_the_metrics_of_another_program():
+    with pytest.raises(PlaygroundError, match="no counters of llama-server or vLLM"):
+        counts_of("# vllm:generation_tokens_total\nsglang:generation_tokens_total 5")
 
 
 def test_labels_may_hold_anything():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import httpx
 import pytest
 
 from playground import metrics
-from playground.backends import launch
+from playground.backends import launch, llama_server
 from playground.backends.connect import connect
+from playground.backends.llama_server import start_llama
+from playground.backends.vllm import start_vllm
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
 from playground.experiments.watch import Watch
@@ -29,7 +32,7 @@ def servers():
     started = []
     try:
         for lookup in ("none", "ngram-simple"):
-            started.append(launch.start_llama(gguf, lambda step: None, lookup=lookup, **options))
+            started.append(start_llama(gguf, lambda step: None, lookup=lookup, **options))
         yield started
     finally:
         for server in started:
@@ -62,22 +65,22 @@ def test_more_options_reach_the_llama_server_on_the_path(tmp_path, monkeypatch):
     (tmp_path / "llama-server").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(PlaygroundError, match="--metrics --rpc other:50052"):
-        launch.start_llama(Path("model.gguf"), lambda step: None, extra=["--rpc", "other:50052"])
+        start_llama(Path("model.gguf"), lambda step: None, extra=["--rpc", "other:50052"])
 
 
 def test_a_server_ends_when_it_is_stopped():
     port = launch.free_port()
-    server = launch._started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
+    server = launch.started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
     assert httpx.get(f"{server.url}/health").status_code == 200
     with pytest.raises(PlaygroundError, match=f"Something listens on port {port} already"):
-        launch._started(["never"], port, {}, lambda step: None)
+        launch.started(["never"], port, {}, lambda step: None)
     server.stop()
     assert server.process.poll() is not None
 
 
 def test_a_server_ends_with_what_started_it_even_if_that_is_killed():
     port = launch.free_port()
-    server = launch._started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
+    server = launch.started([sys.executable, "-c", HEALTHY, str(port)], port, {}, lambda step: None)
     server.process.stdin.close()  # as the end of a process does it
     assert server.process.wait(timeout=10) != 0
     with pytest.raises(httpx.ConnectError):
@@ -87,7 +90,7 @@ def test_a_server_ends_with_what_started_it_even_if_that_is_killed():
 def test_a_server_that_ends_while_it_starts_shows_its_log():
     command = [sys.executable, "-c", "import sys; sys.exit('no such model: tides.gguf')"]
     with pytest.raises(PlaygroundError, match=r"ended while it started[^$]*no such model: tides\.gguf"):
-        launch._started(command, launch.free_port(), {}, lambda step: None)
+        launch.started(command, launch.free_port(), {}, lambda step: None)
 
 
 def test_whoever_stops_waiting_ends_the_server():
@@ -101,10 +104,10 @@ def test_whoever_stops_waiting_ends_the_server():
     assert server.process.poll() is not None
 
 
-@pytest.mark.parametrize("start", [launch.start_llama, launch.start_vllm])
+@pytest.mark.parametrize("start", [start_llama, start_vllm])
 def test_what_is_not_installed_is_named(start, monkeypatch, tmp_path):
-    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(llama_server, "find_spec", lambda name: None)
     with pytest.raises(PlaygroundError, match="on the PATH"):
         start(tmp_path, lambda step: None)
 

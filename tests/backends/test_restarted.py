@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from playground.backends.llama_server import LlamaServer
 from playground.commands import main
-from playground.commands import serve_option as served
 from playground.errors import PlaygroundError
 from tests.backends.fake_server import llama_server, serve
 
@@ -26,13 +27,13 @@ def started(monkeypatch):
 
     with serve(llama_server()) as server:
 
-        def start(gguf, progress, *, port, lookup="none", lookahead=5):
+        def start(gguf, progress, *, extra, port, lookup, lookahead):
             if lookup == "ngram-map-k4v":
                 raise PlaygroundError("The server ended while it started.")
             told.append(f"start {lookup}")
             return Running(server.url, lookup)
 
-        monkeypatch.setattr(served, "start_llama", start)
+        monkeypatch.setattr(LlamaServer, "launch", replace(LlamaServer.launch, start=start))
         yield told
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from playground import results
-from playground.backends import launch
+from playground.backends import llama_server
 from playground.bench import cpu, parts
 from playground.errors import PlaygroundError
 from playground.models.store import LoadedPair
@@ -75,8 +75,8 @@ def test_llama_cpp_runs_the_starter_alone(tiny_folder):
 
 def test_without_llama_cpp_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(cpu.starter, "fetch_gguf", lambda progress: Path("starter.gguf"))
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
+    monkeypatch.setattr(llama_server, "find_spec", lambda name: None)
+    monkeypatch.setattr(llama_server.shutil, "which", lambda name: None)
     with pytest.raises(PlaygroundError, match="pip install xllamacpp"):
         cpu.tokens_per_second(None, None, None, [], 1, print)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from playground.backends.launch import LOOKUPS, Running, start_llama
+from playground.backends.launch import Running
+from playground.backends.llama_server import LOOKUPS, start_llama
 from playground.errors import PlaygroundError, Stopped
 from playground.models.fetch import starter
 from playground.progress import Progress

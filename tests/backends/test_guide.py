@@ -1,0 +1,51 @@
+"""docs/add-a-backend.md, followed to the letter."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from playground.backends.connect import connect
+from playground.backends.kinds import KINDS
+from playground.backends.server import ServerBackend
+from playground.commands import main
+from playground.errors import PlaygroundError
+from tests.backends.fake_server import Answer, serve
+
+GUIDE = Path(__file__).parents[2] / "docs" / "add-a-backend.md"
+FILE, REGISTRATION, TEST = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """The guide's backend, as the file and the registration that the guide shows."""
+    (tmp_path / "tiny.py").write_text(FILE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiny", raising=False)
+    from tiny import TinyServer
+
+    scope = {kind.__name__: kind for kind in (ServerBackend, *KINDS, TinyServer)}
+    exec(REGISTRATION, scope)
+    assert scope["KINDS"] == [*KINDS, TinyServer]
+    KINDS.append(TinyServer)
+    yield
+    KINDS.remove(TinyServer)
+
+
+def test_the_guide_s_backend_passes_the_guide_s_test(registered, capsys):
+    code: dict = {}
+    exec(TEST, code)
+    (test,) = (value for name, value in code.items() if name.startswith("test_"))
+    test(capsys)
+
+
+def test_a_registered_kind_is_named_wherever_kinds_are(registered, capsys):
+    routes = {"/v1/models": Answer({"data": [{"id": "m", "owned_by": "another"}]})}
+    with serve(routes) as server, pytest.raises(PlaygroundError, match="neither llama-server nor vLLM nor tiny-server"):
+        connect(server.url)
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert "llama-server, vLLM or tiny-server" in " ".join(capsys.readouterr().out.split())
