@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from playground.backends.kinds import programs
 from playground.commands.arguments import (
     DEFAULT,
     add_model_name,
@@ -66,7 +67,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Reads a server's /metrics at intervals until Ctrl-C. It sends no prompt.",
     )
     monitor.set_defaults(command=_monitor)
-    monitor.add_argument("url", metavar="URL", help="llama-server (started with --metrics) or vLLM")
+    monitor.add_argument("url", metavar="URL", help=f"{programs()}; llama-server needs --metrics")
     monitor.add_argument(
         "--every", type=positive_number, default=5.0, metavar="S", help=f"seconds between lines {DEFAULT}"
     )

@@ -11,6 +11,7 @@ from gradio.components import Component
 from pydantic import Strict, TypeAdapter, ValidationError
 
 from playground.backends.connect import Servers
+from playground.backends.kinds import programs
 from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError, check
 from playground.hosting.access import Access
@@ -184,7 +185,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
         made["server"] = gr.Dropdown(
             label="Server", elem_id="server", **address,
-            info="address of a llama-server or vLLM; Run adds its lane. The tab Servers starts one",
+            info=f"address of a {programs()}; Run adds its lane. The tab Servers starts one",
         )  # fmt: skip
         made["baseline_server"] = gr.Dropdown(
             label="Baseline server", elem_id="baseline-server", **address,

@@ -11,6 +11,7 @@ import gradio as gr
 import plotly.graph_objects as go
 
 from playground.backends.http import KEY
+from playground.backends.kinds import programs
 from playground.errors import PlaygroundError
 from playground.experiments import monitor
 from playground.experiments.watch import Watch
@@ -22,7 +23,7 @@ from playground.ui.servers.monitor_runs import ServerRuns
 from playground.ui.servers.started import StartedServers
 from playground.views import monitor as serving
 
-INTRO = "A model server, llama-server or vLLM: started here, or watched while it serves traffic."
+INTRO = f"A model server ({programs()}): started here, or watched while it serves traffic."
 START = (
     "Or in two terminals, at ports of your choice; docs/servers.md has vLLM and other models. A server's key is read "
     f"from the environment variable {KEY}."
@@ -57,7 +58,7 @@ def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         url = gr.Textbox(
-            label="Server", placeholder="http://127.0.0.1:8082", info="llama-server (with --metrics) or vLLM",
+            label="Server", placeholder="http://127.0.0.1:8082", info=f"{programs()}; llama-server needs --metrics",
             max_lines=1, elem_id="monitor-url",
         )  # fmt: skip
         every = gr.Number(EVERY_S, label="Interval", info="seconds between readings", minimum=1, maximum=3600)
