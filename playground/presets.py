@@ -18,12 +18,15 @@ from playground.validation import read
 ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
 PRESETS = ROOT / "presets"
 SHIPPED = ROOT / "assets" / "drafters"
-DRAFTERS = tuple(name for name in METHODS if name != "none")
-WEIGHTED = tuple(name for name, method in METHODS.items() if method.weights)
 HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
 T = TypeVar("T")
+
+
+def drafters() -> list[str]:
+    """All drafting methods, in the order of their registration."""
+    return [name for name in METHODS if name != "none"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,11 @@ class Pair:
 
     Attributes:
         target: an id on the hub, a folder (also one of assets/drafters), or "starter".
-        drafters: the methods to choose from; `drafter` is the default.
         weights: the drafter's weights, by the name of the drafting method: an id or a folder as for `target`; for mtp
             also "native", the target's own layers; for early-exit the number of the target's layers.
+        without: methods that fit, but are not offered.
+        drafters: the methods that are offered: by default all that fit, in the order of their registration, after the
+            default `drafter`.
         nodes: the most tokens of a draft tree.
         compiled: how its lanes are run by default: auto, on or off.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
@@ -44,11 +49,12 @@ class Pair:
     name: str
     title: str
     target: str
-    drafters: tuple[str, ...]
     drafter: str
     lookahead: int
     size_gb: float
     weights: Mapping[str, str | int] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
     policy: str = settings.default("policy")
     confidence_threshold: float = settings.default("confidence_threshold")
     nodes: int = settings.default("nodes")
@@ -60,17 +66,23 @@ class Pair:
     def __post_init__(self) -> None:
         _expect(self.title.strip(), "title", "some text")
         _expect(self.target.strip(), "target", "an id on the hub, a folder, or starter")
-        _expect(self.drafters and set(self.drafters) <= set(DRAFTERS), "drafters", f"some of {', '.join(DRAFTERS)}")
+        known, weighted = drafters(), [name for name, method in METHODS.items() if method.weights]
+        for key, named in (("drafter", [self.drafter]), ("drafters", self.drafters), ("without", self.without)):
+            _expect(set(named) <= set(known), key, f"{'one' if key == 'drafter' else 'some'} of {', '.join(known)}")
         for method, value in self.weights.items():
-            _expect(method in WEIGHTED, f"weights.{method}", f"one of the known keys: {', '.join(WEIGHTED)}")
+            _expect(method in weighted, f"weights.{method}", f"one of the known keys: {', '.join(weighted)}")
             if METHODS[method].weights == "layers":
                 _expect(isinstance(value, int) and value >= 1, f"weights.{method}", "a number of layers, 1 or more")
             else:
                 _expect(isinstance(value, str) and value.strip(), f"weights.{method}", "an id on the hub or a folder")
-        for drafter in self.drafters:
-            wanted = METHODS[drafter].drafts_with
-            if wanted and not self.drafts_by(drafter):
-                raise PlaygroundError(f"weights should name {' or '.join(wanted)}, for the drafter {drafter}.")
+        for drafter in (self.drafter, *self.drafters):
+            if not self.fits(drafter):
+                wanted = " or ".join(METHODS[drafter].drafts_with)
+                raise PlaygroundError(f"weights should name {wanted}, for the drafter {drafter}.")
+        _expect(self.drafter not in self.without, "without", f"other drafters than the default, {self.drafter}")
+        if not self.drafters:
+            others = [name for name in known if self.fits(name) and name not in (self.drafter, *self.without)]
+            object.__setattr__(self, "drafters", (self.drafter, *others))
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
         for name in (*settings.PRESET, "compiled"):
             setting = settings.SETTINGS[name]
@@ -81,6 +93,10 @@ class Pair:
     def drafts_by(self, drafter: str) -> str | None:
         """The key of `weights` that a method drafts with here; None where it needs none, or has none."""
         return next((name for name in METHODS[drafter].drafts_with if name in self.weights), None)
+
+    def fits(self, drafter: str) -> bool:
+        """Whether the pair has what a method drafts with."""
+        return not METHODS[drafter].drafts_with or self.drafts_by(drafter) is not None
 
     def weights_of(self, drafter: str) -> str | None:
         """What a method drafts with, in words; None where it needs no weights.
@@ -183,7 +199,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         weights[asked] = int(assistant)
     elif assistant:
         kind = kind_of(assistant)
-        if drafter in DRAFTERS and not (kind in wanted if kind else wanted):
+        if drafter in drafters() and not (kind in wanted if kind else wanted):
             made = f"is made to draft as {kind}" if kind else "was named to draft"
             raise PlaygroundError(
                 f"{assistant} {made}, and the drafter {drafter} makes no use of it. Choose "
@@ -197,10 +213,8 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
         weights[kind or asked] = assistant
     elif asked == "mtp":
         weights["mtp"] = NATIVE
-    able = [name for name in DRAFTERS if not METHODS[name].drafts_with or set(METHODS[name].drafts_with) & set(weights)]
-    default = next((name for name in able if METHODS[name].drafts_with), able[0])
-    lookahead = settings.default("lookahead")
-    return Pair("custom", title, target, tuple(able), default, lookahead, size_gb=0, weights=weights)
+    default = next((name for name in drafters() if set(METHODS[name].drafts_with) & set(weights)), "ngram")
+    return Pair("custom", title, target, default, settings.default("lookahead"), size_gb=0, weights=weights)
 
 
 def folder_of(name: str) -> Path:

@@ -11,7 +11,6 @@ PAIR = {
     "title": "T",
     "target": "owner/name",
     "weights": "{assistant: owner/small}",
-    "drafters": "[assistant, ngram]",
     "drafter": "assistant",
     "lookahead": "5",
     "size_gb": "1.5",
@@ -28,7 +27,9 @@ def test_every_shipped_pair_is_good():
     assert problems == []
     assert set(pairs) == {path.stem for path in (PRESETS / "pairs").iterdir()}
     assert next(iter(pairs)) == "starter", "the smallest comes first"
-    assert pairs["starter"].drafter == "composite"
+    assert pairs["starter"].drafter == pairs["starter"].drafters[0] == "composite"
+    assert pairs["starter"].drafters[1:] == ("ngram", "suffix", "assistant", "mtp", "heads", "tree", "adaptive")
+    assert pairs["qwen3.5-2b"].drafters == ("mtp", "ngram", "suffix"), "recurrent layers take no trees"
     assert pairs["smollm2-360m"].weights == {"assistant": "HuggingFaceTB/SmolLM2-135M-Instruct"}
     gated = {pair.name for pair in pairs.values() if pair.gated}
     assert gated == {"layerskip-llama3.2-1b", "layerskip-llama3-8b", "llama-3.1-8b", "mistral-7b-medusa"}
@@ -56,9 +57,10 @@ def test_the_shipped_suite_covers_the_five_kinds():
 
 
 def test_optional_keys_have_defaults(tmp_path):
-    write(tmp_path, "mine.yaml", {"weights": None, "drafters": "[ngram]", "drafter": "ngram"})
+    write(tmp_path, "mine.yaml", {"weights": None, "drafter": "ngram"})
     pair = load_pairs(tmp_path)[0]["mine"]
     assert (pair.weights, pair.dtype, pair.gated, pair.note) == ({}, "auto", False, "")
+    assert pair.drafters == ("ngram", "suffix")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,10 @@ def test_optional_keys_have_defaults(tmp_path):
         ({"gated": "'no'"}, "gated", "true or false"),
         ({"drafters": "ngram"}, "drafters", "list"),
         ({"drafters": "[ngram, 3]"}, "drafters[1]", "text"),
-        ({"drafters": "[eagle]", "drafter": "eagle"}, "drafters", "ngram, suffix"),
+        ({"drafter": "eagle"}, "drafter should be one of", "ngram, suffix"),
+        ({"drafters": "[assistant, eagle]"}, "drafters should be some of", "ngram, suffix"),
+        ({"without": "[eagle]"}, "without should be some of", "ngram, suffix"),
+        ({"without": "[ngram, assistant]"}, "without", "other drafters than the default, assistant"),
         ({"drafters": "[ngram]"}, "drafter", "one of this pair's drafters (ngram)"),
         ({"name": "mine"}, "name", "left out"),
         ({"weights": None}, "weights should name assistant", "for the drafter assistant"),
@@ -87,8 +92,9 @@ def test_optional_keys_have_defaults(tmp_path):
         ({"weights": "{tree: a}"}, "weights.tree", "known keys: assistant, universal, early-exit, mtp"),
         ({"weights": "[a]"}, "weights", "keys with values; it is a list"),
         ({"assistant": "owner/small"}, "assistant", "known keys"),
-        ({"drafters": "[mtp]", "drafter": "mtp"}, "weights should name mtp", "for the drafter mtp"),
-        ({"drafters": "[tree]", "drafter": "tree"}, "weights should name mtp or eagle3", "for the drafter tree"),
+        ({"drafter": "mtp"}, "weights should name mtp", "for the drafter mtp"),
+        ({"drafters": "[assistant, mtp]"}, "weights should name mtp", "for the drafter mtp"),
+        ({"drafter": "tree"}, "weights should name mtp or eagle3", "for the drafter tree"),
         ({"nodes": "0"}, "nodes", "from 1 to 256"),
         ({"dtype": "int3"}, "dtype", "auto, float32, bfloat16, float16, int8, int4"),
         ({"title": "'unclosed"}, "not YAML", "line"),

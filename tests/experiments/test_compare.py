@@ -24,7 +24,7 @@ from playground.presets import Pair
 from playground.views import report
 
 WEIGHTS = {"assistant": "tinier"}
-PAIR = Pair("tiny", "Tiny", "tiny", ("assistant", "ngram"), "assistant", lookahead=4, size_gb=0, weights=WEIGHTS)
+PAIR = Pair("tiny", "Tiny", "tiny", "assistant", lookahead=4, size_gb=0, weights=WEIGHTS, without=("suffix",))
 
 
 class TinyStore:
@@ -220,7 +220,7 @@ def test_out_of_memory_is_a_sentence_and_the_next_run_works(store, monkeypatch):
 def test_an_unknown_drafter_or_one_that_the_pair_lacks_is_refused():
     with pytest.raises(PlaygroundError, match="'hydra'"):
         assisted_lane(PAIR, "hydra", 4)
-    alone = Pair("alone", "Alone", "tiny", ("ngram",), "ngram", lookahead=4, size_gb=0)
+    alone = Pair("alone", "Alone", "tiny", "ngram", lookahead=4, size_gb=0)
     with pytest.raises(PlaygroundError, match="no weights for the drafter assistant"):
         assisted_lane(alone, "assistant", 4)
 

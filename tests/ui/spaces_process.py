@@ -33,7 +33,7 @@ def main(target: str, *weights: str) -> None:
     from playground.presets import Pair
 
     named = dict(each.split("=", 1) for each in weights)
-    pair = Pair("starter", "Tiny", target, (*named, "tree"), "tree", lookahead=4, size_gb=0, weights=named)
+    pair = Pair("starter", "Tiny", target, "tree", lookahead=4, size_gb=0, weights=named, drafters=(*named, "tree"))
     held = Held({"starter": pair})
     for drafter in pair.drafters:
         models = held.get(pair, drafter=drafter)

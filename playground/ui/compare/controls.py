@@ -16,7 +16,7 @@ from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError, check
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
-from playground.presets import DRAFTERS, Pair, Prompt, custom_pair, kind_of
+from playground.presets import Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import PRESET, SETTINGS, default
 from playground.ui.fits import Fits
 
@@ -231,7 +231,7 @@ def pair_choices(fits: Fits) -> list[tuple[str, str]]:
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
-    names = (*(pair.drafters if pair else DRAFTERS), "none")
+    names = (*(pair.drafters if pair else drafters()), "none")
     return [(METHODS[name].label, name) for name in names]
 
 
