@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
 
 from playground.metrics.drafts import positions
 from playground.trace import DraftToken, Round
@@ -133,6 +132,8 @@ def acceptance_test(
 ) -> AcceptanceTest | None:
     """`places`: as `judged`; `tokens`: with what p gives each of those draft tokens. `sampled`: the drafter samples its
     tokens from its q, rather than choose them. None if chance decides nothing."""
+    from scipy import stats  # takes seconds
+
     due, accepted = [], 0
     for drafted, placed in zip(places, tokens, strict=True):
         if not drafted:
@@ -153,6 +154,8 @@ def acceptance_test(
 
 def law_test(tokens: Sequence[Placed]) -> LawTest | None:
     """None if there are too few tokens for two classes."""
+    from scipy import stats  # takes seconds
+
     if not tokens:
         return None
     chances = np.array([token.chances for token in tokens])
@@ -194,5 +197,7 @@ def _groups(expected: np.ndarray) -> list[list[int]]:
 
 def _noncentrality(freedom: int) -> float:
     """Of the chi-square distribution that exceeds the bound of SIGNIFICANCE with a chance of POWER."""
+    from scipy import optimize, stats  # takes seconds
+
     bound = stats.chi2.isf(SIGNIFICANCE, freedom)
     return float(optimize.brentq(lambda x: stats.ncx2.sf(bound, freedom, x) - POWER, 1e-3, 200))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 LEVEL = 0.95
 LEAST_PROMPTS = 8  # that an interval over prompts takes
@@ -64,6 +63,8 @@ def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) 
         comparisons: among how many this one is chosen or named; the interval holds for all of them together
             (Bonferroni).
     """
+    from scipy import stats  # takes seconds
+
     base_s, base_tokens, seconds, tokens = (
         np.array(rows, dtype=float)
         for lane in (base, other)

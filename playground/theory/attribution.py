@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from playground import metrics
 from playground.trace import Round, Trace
 
@@ -153,6 +151,8 @@ def published(found: Decoding, speedup: float, tokens_per_pass: float | None = N
 
 def _wider(base: Sequence[Round], ours: Sequence[Round], plain_s: float) -> tuple[float, float] | None:
     """How much longer a verify pass takes than a plain one, in plain passes, the prefill left out."""
+    from scipy import stats  # takes seconds
+
     plain, wide = ([round_.verify_s or 0.0 for round_ in rounds[1:]] for rounds in (base, ours))
     if min(len(plain), len(wide)) < LEAST_PASSES:
         return None

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from playground import metrics
 from playground.theory.attribution import decoding
@@ -165,6 +164,8 @@ def seconds(service: Service, rate: float, length: int, rng: random.Random) -> l
 
 def _band(values: np.ndarray) -> Band:
     """Over seeds."""
+    from scipy import stats  # takes seconds
+
     mean = float(values.mean())
     if len(values) < 2 or not values.std():
         return Band(mean, mean, mean)
