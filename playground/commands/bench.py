@@ -97,7 +97,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
     from playground.experiments.watch import Watch
     from playground.lane import LOCAL, assisted_lane, standard_lane
     from playground.models.store import ModelStore
-    from playground.views.suite import table
+    from playground.views import report
 
     check_writable(options.traces)
     pair = chosen_pair(options)
@@ -119,7 +119,7 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
     assert result, "nobody stops it"
     if options.traces:
         write(options.traces, "\n".join(json.dumps(export.trace_to_json(trace)) for trace in result.traces))
-    print(table(result))
+    print(report.text(report.of(result)))
     return result
 
 

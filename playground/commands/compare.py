@@ -149,7 +149,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     """Writes the files and prints the table."""
     from playground import export
-    from playground.views import drafters, table
+    from playground.views import report
 
     data = export.to_json(comparison)
     _keep(comparison, data)
@@ -163,18 +163,16 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
         return
     if options.json:
         write(options.json, document)
-    if options.all_drafters:
-        print(f"{drafters.text(comparison)}\n")
-    print(table.text(comparison))
+    print(report.text(report.of(comparison)))
 
 
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
     """In the history; a folder that cannot be written costs the comparison nothing."""
     from playground.experiments.history import COMPARE, open_history
-    from playground.views import drafters, report
+    from playground.views import drafters, facts
 
     best = drafters.of(comparison)[0].lane
     try:
-        open_history().keep(COMPARE, report.title(comparison, best), data)
+        open_history().keep(COMPARE, facts.title(comparison, best), data)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)

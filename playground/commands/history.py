@@ -79,33 +79,18 @@ def _line(entry: Entry) -> str:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from playground import export, results
-    from playground.trace import Comparison
-    from playground.views import load, lossless, recommend, suite, sweep, table
+    from playground.ui import result_file
+    from playground.views import report
 
     result = _kept(_history(), options.id)
-    if options.json:
-        data = export.to_json(result) if isinstance(result, Comparison) else results.to_json(result)
-        print(json.dumps(data, indent=1))
-    elif isinstance(result, Comparison):
-        print(table.text(result))
-    elif isinstance(result, results.SweepResult):
-        print("\n\n".join([sweep.table(result), "\n".join(sweep.findings(result))]))
-    elif isinstance(result, results.SuiteResult):
-        print("\n\n".join([suite.table(result), "\n".join(suite.findings(result))]))
-    elif isinstance(result, results.LosslessResult):
-        print(lossless.text(result))
-    elif isinstance(result, results.Recommendation):
-        print(recommend.text(result))
-    elif isinstance(result, results.LoadResult):
-        print(load.text(result))
+    print(result_file.build(result, ".json") if options.json else report.text(report.of(result)))
 
 
 def _compare(options: argparse.Namespace) -> None:
     from playground.views import compared
 
     sentences, table = compared.side_by_side(*(_named(name) for name in (options.first, options.second)))
-    print("\n".join([*sentences, "", table.markdown()]))
+    print("\n".join([*sentences, "", table.text()]))
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -84,7 +84,7 @@ def _load(options: argparse.Namespace) -> None:
     from playground.experiments.work import Load
     from playground.metrics.load import Level, Limits
     from playground.results import LoadResult
-    from playground.views import load, page_report
+    from playground.views import page_report, report
 
     for path in (options.traces, options.json, options.html):
         check_writable(path)
@@ -108,7 +108,7 @@ def _load(options: argparse.Namespace) -> None:
     else:
         if options.json:
             write(options.json, document)
-        print(load.text(result))
+        print(report.text(report.of(result)))
     if options.html:
         write(options.html, page_report.build(result, title))
     if result.failures:

@@ -62,7 +62,7 @@ def _lossless(options: argparse.Namespace) -> None:
     from playground.experiments.questions import questions
     from playground.experiments.work import Lossless
     from playground.lane import assisted_lane, lossy
-    from playground.views import lossless as view
+    from playground.views import report
 
     check_writable(options.json)
     pair = chosen_pair(options)
@@ -80,6 +80,6 @@ def _lossless(options: argparse.Namespace) -> None:
     else:
         if options.json:
             write(options.json, document)
-        print(view.text(result))
+        print(report.text(report.of(result)))
     if not result.passed:
         sys.exit(1)

@@ -53,7 +53,7 @@ def _recommend(options: argparse.Namespace) -> None:
     from playground.experiments.questions import questions
     from playground.experiments.recommend import candidates
     from playground.experiments.work import Recommend
-    from playground.views import recommend as view
+    from playground.views import report
 
     check_writable(options.json)
     settings = {name: getattr(options, name) for name in ANSWER if name != "system"}
@@ -75,4 +75,4 @@ def _recommend(options: argparse.Namespace) -> None:
         return
     if options.json:
         write(options.json, document)
-    print(view.text(result))
+    print(report.text(report.of(result)))

@@ -97,7 +97,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def _suite(options: argparse.Namespace) -> None:
     from playground.experiments.work import Suite
     from playground.lane import assisted_lane
-    from playground.views import suite as view
+    from playground.views import report
 
     questions = _questions(options)
     if servers.named(options):
@@ -115,8 +115,7 @@ def _suite(options: argparse.Namespace) -> None:
         title = f"{options.suite} on {pair.title}"
     result = _run(work, title, options)
     if options.json != Path("-"):
-        parts = [view.table(result), *([view.by_prompt(result).markdown()] if options.by_prompt else [])]
-        print("\n\n".join([*parts, "\n".join(view.findings(result))]))
+        print(report.text(report.of(result), folded=options.by_prompt))
     _exit(result)
 
 
@@ -124,7 +123,7 @@ def _sweep(options: argparse.Namespace) -> None:
     from playground.experiments import sweep
     from playground.experiments.work import Sweep
     from playground.lane import assisted_lane
-    from playground.views import sweep as view
+    from playground.views import report
 
     questions = _questions(options)
     pair: Pair | None = None
@@ -143,7 +142,7 @@ def _sweep(options: argparse.Namespace) -> None:
     title = f"{options.over.replace('_', ' ')} of {lane.drafter} on {where}, {options.suite}"
     result = _run(work, title, options)
     if options.json != Path("-"):
-        print("\n\n".join([view.table(result), "\n".join(view.findings(result))]))
+        print(report.text(report.of(result)))
     _exit(result.suite)
 
 

@@ -8,7 +8,7 @@ from html import escape
 from playground.experiments.history import COMPARE, Entry
 from playground.ui import panels
 from playground.ui.experiments.progress import at, state
-from playground.views.suite import Table
+from playground.views.table import Table
 
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
@@ -32,7 +32,7 @@ def findings(sentences: Sequence[str]) -> str:
 def tables(shown: Sequence[Table], opened: int = 1) -> str:
     """The first of them open, the others folded."""
     return "".join(
-        f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{table(each)}</details>"
+        f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
         for i, each in enumerate(shown)
     )
 
@@ -40,29 +40,6 @@ def tables(shown: Sequence[Table], opened: int = 1) -> str:
 def folded(caption: str, body: str) -> str:
     """Markup under a caption, open at first."""
     return f"<details open><summary>{escape(caption)}</summary>{body}</details>"
-
-
-def table(shown: Table) -> str:
-    """Scrolls sideways where the page is narrow."""
-    words = len(shown.columns) - shown.numbers
-    head = "".join(_head(name, i < words) for i, name in enumerate(shown.columns))
-    rows = "".join(_row(row, words) for row in shown.rows)
-    label = escape(shown.caption)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _head(name: str, words: bool) -> str:
-    return f'<th scope="col"{" class=word" if words else ""}>{escape(name)}</th>' if name else "<td></td>"
-
-
-def _row(cells: Sequence[str], words: int) -> str:
-    """`words`: how many of the first columns hold words."""
-    first, *others = map(escape, cells)
-    rest = "".join(f"<td{' class=word' if i < words else ''}>{cell}</td>" for i, cell in enumerate(others, start=1))
-    return f'<tr><th scope="row">{first}</th>{rest}</tr>'
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:
@@ -94,5 +71,5 @@ def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Ta
         for name, entry in zip(("First", "Second"), entries, strict=True)
     )
     asked = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) or "<li>Both were asked the same.</li>"
-    shown = table(figures) if figures.rows else note("They have no lane in common.")
+    shown = figures.html() if figures.rows else note("They have no lane in common.")
     return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{shown}</section>'

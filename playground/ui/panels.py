@@ -21,6 +21,7 @@ from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
 from playground.views import charts, scripts
+from playground.views.table import Table
 
 ASSETS = scripts.ASSETS
 
@@ -102,17 +103,9 @@ def details(rows: list[tuple[str, str]]) -> str:
     return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
 
 
-def memory(rows: list[list[str]]) -> str:
-    """What the lanes hold in memory, as a table; its first row is the head."""
-    if not rows:
-        return ""
-    head, *parts = ([escape(cell) for cell in row] for row in rows)
-    corner, *names = head
-    columns = f"<td>{corner}</td>" + "".join(f'<th scope="col">{cell}</th>' for cell in names)
-    lines = "".join(
-        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{size}</td>" for size in sizes)}</tr>' for name, *sizes in parts
-    )
-    return f"<table><caption>Memory at the end</caption><tr>{columns}</tr>{lines}</table>"
+def memory(held: Table | None) -> str:
+    """What the lanes hold in memory."""
+    return f"<h2>{held.caption}</h2>{held.html()}" if held else ""
 
 
 def plot(figure: go.Figure, name: str) -> PlotData:

@@ -12,7 +12,7 @@ from playground import export, metrics
 from playground.trace import Comparison, Trace
 from playground.ui import panels
 from playground.ui.compare.screen import Screen
-from playground.views import report, run_details, scripts
+from playground.views import facts, run_details, scripts
 
 TITLE = "Speculative Decoding Playground"
 
@@ -28,7 +28,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     screen.choose(chosen or screen.chosen)
     pair = comparison.beside(screen.chosen)
     other = pair.others[0]
-    banner = f"Run at {report.run_at(other.environment)} on {report.environment_line(other.environment)}."
+    banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
     value = screen.value() | {"banner": banner, "replay": True}
     template = Template((panels.ASSETS / "shared.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -37,7 +37,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
         prompt=escape(other.request.prompt),
         legend=panels.LEGEND,
         acceptance=_acceptance(other),
-        memory=panels.memory(report.memory_rows(comparison)),
+        memory=panels.memory(facts.memory(comparison)),
         details=panels.details(run_details.details(pair)),
         value=_json(panels.packed(value)),
         trace=_json(export.to_json(comparison)),

@@ -16,8 +16,14 @@ from playground.lane import label
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
 from playground.views import charts
 from playground.views.charts import ASSISTED, GRID, INK, OTHERS
-from playground.views.sweep import NAMES
 
+NAMES = {
+    "lookahead": "lookahead",
+    "nodes": "tree size",
+    "confidence_threshold": "confidence threshold",
+    "temperature": "temperature",
+    "prompt_tokens": "prompt tokens",
+}
 HATCHED = ("", "/", "x", ".")  # beside the colours, which are few
 PREDICTED = "#8A6100"
 COLUMNS = 2  # of small multiples

@@ -7,6 +7,7 @@ from typing import Any
 
 from playground import metrics
 from playground.errors import PlaygroundError
+from playground.format import UNKNOWN, ratio
 from playground.lane import Request
 from playground.metrics.load import Gain
 from playground.results import (
@@ -22,7 +23,8 @@ from playground.results import (
 )
 from playground.trace import Comparison, Environment, Trace
 from playground.views import lossless
-from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, ratio
+from playground.views.suite import NO_DIFFERENCE
+from playground.views.table import Table
 
 ASKED = ("max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "chat_template")
 WHERE = ("device", "device_name", "dtype", "threads")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from playground import metrics, theory
+from playground.format import number
 from playground.trace import Comparison
-from playground.views.suite import UNKNOWN, Table
+from playground.views.table import Table
 
 NO_COUNTER = "No energy counter of this device could be read (RAPL, or NVML), so the energy is unknown."
 ENERGY = "The energy is the device's during the run, other programs included."
@@ -14,11 +15,11 @@ def table(comparison: Comparison, hourly_rate: float | None) -> Table:
     """A row for each lane. `hourly_rate`: of the machine, in any currency; None leaves the price out."""
     rows = []
     for trace in comparison.lanes:
-        cells = [_number(metrics.measure(trace).tokens_per_s, 1)]
+        cells = [number(metrics.measure(trace).tokens_per_s, 1)]
         if hourly_rate:
-            cells.append(_number(theory.price_of(trace, hourly_rate), 2))
+            cells.append(number(theory.price_of(trace, hourly_rate), 2))
         if measured(comparison):
-            cells.append(_number(theory.joules_per_token(trace), 2))
+            cells.append(number(theory.joules_per_token(trace), 2))
         rows.append((trace.lane.name, *cells))
     price, energy = ["price per million tokens"] * bool(hourly_rate), ["J per token"] * measured(comparison)
     columns = ("lane", "tokens/s", *price, *energy)
@@ -28,7 +29,3 @@ def table(comparison: Comparison, hourly_rate: float | None) -> Table:
 def measured(comparison: Comparison) -> bool:
     """Whether the energy of a lane is known."""
     return any(theory.joules_per_token(trace) for trace in comparison.lanes)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return UNKNOWN if value is None else f"{value:,.{digits}f}"

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from playground import metrics
+from playground.format import UNKNOWN, megabytes, number, percent, ratio
 from playground.lane import LOCAL, Lane
 from playground.metrics import Repeated
 from playground.trace import Comparison, Trace
+from playground.views.table import Table
 
 HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Memory", "Output")
 CAPTION = "Which drafter? Every lane on this prompt, beside standard decoding."
@@ -56,31 +58,27 @@ def rows(baseline: Trace, others: Sequence[Trace], repeats: Mapping[str, Repeate
     ]
 
 
-def text(comparison: Comparison) -> str:
-    """The table for a terminal."""
-    cells = [list(HEAD)]
+def table(comparison: Comparison) -> Table:
+    """The same as a table."""
+    shown = []
     for row in of(comparison):
         name = f"{row.name}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
-        cells.append([name, row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.memory, row.output])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))])
-        for name, *rest in cells
-    )
+        shown.append((name, row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.memory, row.output))
+    return Table(CAPTION, HEAD, tuple(shown), numbers=len(HEAD) - 1)
 
 
 def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None, *, best: bool) -> Row:
     equation = metrics.equation(*metrics.compared_rounds(baseline, trace))
     rate = metrics.measure(trace).acceptance_rate
-    spread = f" ({repeats.low:.2f} to {repeats.high:.2f})" if repeats else ""
+    spread = (repeats.low, repeats.high) if repeats else None
     return Row(
         lane=trace.lane.name,
         name=_short(trace.lane),
-        speedup=f"{speedup:.2f}×{spread}" if speedup else "–",
-        tokens_per_pass=f"{equation.tokens_per_pass:.2f}" if equation else "–",
-        acceptance="–" if rate is None else f"{100 * rate:.0f} %",
-        cost=f"{equation.cost:.2f}" if equation else "–",
-        memory=f"{trace.memory.total / 1e6:,.0f} MB" if trace.memory else "–",
+        speedup=ratio(speedup, spread),
+        tokens_per_pass=number(equation.tokens_per_pass if equation else None),
+        acceptance=percent(rate),
+        cost=number(equation.cost if equation else None),
+        memory=megabytes(trace.memory.total if trace.memory else None),
         output=_output(baseline, trace),
         note=_note(trace, speedup),
         best=best and speedup > 1,
@@ -99,7 +97,7 @@ def _output(baseline: Trace, trace: Trace) -> str:
         return "identical"
     n = min(len(baseline.tokens), len(trace.tokens))
     if "stopped" in (baseline.finish, trace.finish) and difference.index == n:
-        return "identical so far" if n else "–"
+        return "identical so far" if n else UNKNOWN
     return f"differs from token {difference.index + 1}"
 
 

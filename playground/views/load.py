@@ -9,10 +9,12 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from playground.format import UNKNOWN, bracketed, number, percent, ratio
 from playground.metrics.load import Gain, Limits, Percentiles, Point, crossing, pays
 from playground.results import LoadResult
-from playground.views import charts
-from playground.views.suite import UNKNOWN, Table
+from playground.views import charts, report
+from playground.views.report import Report
+from playground.views.table import Table
 
 HEAD = (
     "lane", "level", "requests", "tok/s in all", "tok/s a user", "TTFT ms", "TPOT ms", "chunk gap ms", "goodput /s",
@@ -20,10 +22,15 @@ HEAD = (
 )  # fmt: skip
 
 
-def text(result: LoadResult) -> str:
-    """For a terminal."""
-    tables = [by_level(result.points), definitions(result.limits)]
-    return "\n\n".join([setting(result), *(table.markdown() for table in tables), "\n".join(findings(result))])
+@report.of.register
+def _(result: LoadResult) -> Report:
+    return Report(
+        f"Load on {result.lanes[0].target}",
+        setting(result),
+        findings(result),
+        [speedup(result), pareto(result), latency(result)],
+        [by_level(result.points), definitions(result.limits)],
+    )
 
 
 def setting(result: LoadResult) -> str:
@@ -70,7 +77,7 @@ def findings(result: LoadResult) -> list[str]:
     baseline, said = result.lanes[0].name, []
     for lane, group in itertools.groupby(sorted(result.gains, key=lambda gain: gain.lane), key=lambda gain: gain.lane):
         gains = sorted(group, key=lambda gain: gain.level.size)
-        curve = ", ".join(f"{gain.speedup:.2f}× at {gain.level}{_interval(gain)}" for gain in gains)
+        curve = ", ".join(f"{ratio(gain.speedup)} at {gain.level}{bracketed(gain.interval)}" for gain in gains)
         said += [_verdict(gains), f"{lane} against {baseline}, by the time per token of a request: {curve}."]
     if not said:
         said.append("Only one server has answered. A speed-up takes both.")
@@ -147,7 +154,7 @@ def speedup(result: LoadResult) -> go.Figure:
             line={"color": color, "width": 2},
             hovertemplate="%{y:.2f}×",
         )
-        told += [f"{lane}: {gain.speedup:.2f} at {gain.level.words}{_interval(gain)}." for gain in gains]
+        told += [f"{lane}: {number(gain.speedup)} at {gain.level.words}{bracketed(gain.interval)}." for gain in gains]
         if at := crossing(gains):
             figure.add_scatter(
                 x=[at],
@@ -204,19 +211,15 @@ def _cells(point: Point) -> tuple[str, ...]:
         point.lane,
         str(point.level),
         requests,
-        f"{point.tokens_per_s:.1f}",
-        UNKNOWN if point.per_user is None else f"{point.per_user:.1f}",
+        number(point.tokens_per_s, 1),
+        number(point.per_user, 1),
         _ms(point.ttft),
         _ms(point.tpot),
         _ms(point.chunk_gap),
-        f"{point.goodput:.2f}",
-        UNKNOWN if point.acceptance_rate is None else f"{point.acceptance_rate:.0%}",
+        number(point.goodput),
+        percent(point.acceptance_rate),
     )
 
 
 def _ms(found: Percentiles | None) -> str:
     return UNKNOWN if found is None else f"{1000 * found.p50:.0f} / {1000 * found.p99:.0f}"
-
-
-def _interval(gain: Gain) -> str:
-    return " ({:.2f} to {:.2f})".format(*gain.interval) if gain.interval else ""

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from playground.format import UNKNOWN, count, percent
 from playground.lane import LOSSY
 from playground.metrics import lossless
 from playground.results import ALL, STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
-from playground.views.report import count
-from playground.views.suite import UNKNOWN, Table
+from playground.views import report, suite
+from playground.views.report import Report
+from playground.views.table import Table
 
 UNFINISHED = "It ended before the check: whether a difference is a fault, and the test of sampled tokens, come last."
+
+
+@report.of.register
+def _(result: LosslessResult) -> Report:
+    title = f"Lossless check of {result.lanes[0].target}"
+    return Report(title, method(result), [headline(result)], [], [table(result), in_words(result)])
+
+
+def unfinished(result: SuiteResult) -> Report:
+    """Of a check that ended early."""
+    shown = report.of(result)
+    return replace(
+        shown, findings=[UNFINISHED, *so_far(result)], charts=[], tables=[suite.by_prompt(result)], folded=()
+    )
 
 
 def table(result: LosslessResult) -> Table:
@@ -65,11 +82,6 @@ def method(result: LosslessResult) -> str:
         "places where a draft token was accepted are counted against how many the exact rule is due to accept. "
         f"A fault is p < {lossless.SIGNIFICANCE:g}."
     )
-
-
-def text(result: LosslessResult) -> str:
-    """All of it for a terminal."""
-    return "\n\n".join([method(result), table(result).markdown(), "\n".join(findings(result))])
 
 
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
@@ -144,9 +156,9 @@ def _row(check: LaneCheck) -> tuple[str, ...]:
         f"{check.sampled:,}",
         f"{law.draws:,}" if law else "0",
         f"{law.p_value:.2g}" if law else UNKNOWN,
-        f"{law.bias:.1%}" if law else UNKNOWN,
-        f"{law.smallest_bias:.1%}" if law else UNKNOWN,
-        f"{rule.accepted:.1%}" if rule else UNKNOWN,
-        f"{rule.due:.1%}" if rule else UNKNOWN,
+        percent(law.bias if law else None, 1),
+        percent(law.smallest_bias if law else None, 1),
+        percent(rule.accepted if rule else None, 1),
+        percent(rule.due if rule else None, 1),
         f"{rule.p_value:.2g}" if rule else UNKNOWN,
     )

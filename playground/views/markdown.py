@@ -11,14 +11,13 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import fields
 
-from playground import metrics
 from playground.lane import LOCAL, Request, preset_of
 from playground.presets import DTYPES, Pair
 from playground.settings import PRESET, default, flag
-from playground.trace import Comparison, Trace
-from playground.views import report, run_details
-
-SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")
+from playground.trace import Comparison
+from playground.views import facts, run_details
+from playground.views.comparison import doubts, figures
+from playground.views.table import escaped
 
 
 def table(comparison: Comparison, pairs: Iterable[Pair]) -> str:
@@ -27,16 +26,10 @@ def table(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     Args:
         pairs: the presets, which the command names where it can.
     """
-    lanes = comparison.lanes
-    figures = [_figures(trace) for trace in lanes]
-    rows = [[label, *(column.get(label, "–") for column in figures)] for label in max(figures, key=len)]
-    rows.append([f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)])
-    head = ["", *(trace.lane.name for trace in lanes)]
-    lines = [_row(head), "|---|" + "---:|" * len(lanes), *map(_row, rows), ""]
-    lines += [f"- {sentence}" for sentence in _sentences(comparison)]
+    sentences = [f"- {escaped(sentence)}" for sentence in _sentences(comparison)]
     command = repeat(comparison, pairs)
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", command) or [""]))
-    return "\n".join([*lines, "", f"{fence}sh", command, fence, ""])
+    return "\n".join([figures(comparison).markdown(), "", *sentences, "", f"{fence}sh", command, fence, ""])
 
 
 def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
@@ -92,40 +85,14 @@ def _assistant(name: str | None) -> list[str]:
     return ["--early-exit", layers[1]] if layers else ["--assistant", name]
 
 
-def _figures(trace: Trace) -> dict[str, str]:
-    drafting = trace.lane.drafter != "none"
-    shown = report.figures(metrics.measure(trace), drafting=drafting)
-    return {figure.label: f"{figure.value} {figure.unit}".strip() for figure in shown}
-
-
-def _speedup(comparison: Comparison, trace: Trace) -> str:
-    if trace is comparison.standard:
-        return "1×"
-    doubtful = "≈ " if _doubts(comparison, trace) else ""
-    return doubtful + report.speedup(comparison.beside(trace.lane.name))
-
-
-def _doubts(comparison: Comparison, trace: Trace) -> list[str]:
-    return report.doubts(comparison.standard, trace, metrics.repeated(comparison, trace))
-
-
 def _sentences(comparison: Comparison) -> list[str]:
     """What the headline compares, each lane beside the baseline, then settings and machine."""
     base, others = comparison.standard, comparison.others
-    meaning = report.speedup_meaning(comparison)
+    meaning = facts.speedup_meaning(comparison)
     said = [f"{meaning[0].upper()}{meaning[1:]}."]
     for other in others:
         name = f"{other.lane.name}: " if len(others) > 1 else ""
-        said += [name + sentence for sentence in (report.sameness(base, other), *_doubts(comparison, other))]
+        said += [name + sentence for sentence in (facts.sameness(base, other), *doubts(comparison, other))]
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
-    facts = dict(run_details.details(comparison))
-    return [escape(sentence) for sentence in said + [f"{name}: {facts[name]}" for name in wanted]]
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(escape(cell) for cell in cells) + " |"
-
-
-def escape(text: str) -> str:
-    """One line of Markdown that shows the text as it is: no markup, no link, no new row."""
-    return SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+    known = dict(run_details.details(comparison))
+    return said + [f"{name}: {known[name]}" for name in wanted]

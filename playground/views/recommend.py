@@ -6,14 +6,35 @@ from dataclasses import replace
 
 from playground import metrics
 from playground.drafting_methods import METHODS
+from playground.format import count, number, ratio
 from playground.lane import LOCAL, Lane, label
-from playground.results import STANDARD, Recommendation
-from playground.views import engines, suite
+from playground.results import STANDARD, Recommendation, SuiteResult
+from playground.views import charts_suite, engines, report, suite
 from playground.views.engines import Settings
-from playground.views.report import count
-from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio
+from playground.views.report import Report
+from playground.views.suite import NO_DIFFERENCE, left_out
+from playground.views.table import Table
 
 UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
+
+
+@report.of.register
+def _(result: Recommendation) -> Report:
+    return Report(
+        f"Recommendation for {result.tested.target}",
+        suite.setting(result.confirmed),
+        [headline(result), *reasons(result)],
+        [charts_suite.refined(result), charts_suite.speedups(result.confirmed, "Confirming")],
+        [table(result)],
+        stages(result),
+        settings(result) if result.lane and result.lane.backend == LOCAL else (),
+    )
+
+
+def unfinished(result: SuiteResult) -> Report:
+    """Of a search that ended early: the last stage that it came to."""
+    shown = report.of(result)
+    return replace(shown, findings=[UNFINISHED, *shown.findings])
 
 
 def headline(result: Recommendation) -> str:
@@ -53,9 +74,10 @@ def table(result: Recommendation) -> Table:
     for stage, name, found in [*refined, *screened]:
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
         mark = "chosen" if chosen else "within noise" if stage == "refined" and name in result.ties else ""
-        tokens_per_s = UNKNOWN if found.tokens_per_s is None else f"{found.tokens_per_s:.1f}"
-        length = f"{found.mean_accepted_length:.2f}"
-        rows.append((name, stage, mark, tokens_per_s, length, ratio(found.overall, found.interval)))
+        figures = (
+            number(found.tokens_per_s, 1), number(found.mean_accepted_length), ratio(found.overall, found.interval)
+        )  # fmt: skip
+        rows.append((name, stage, mark, *figures))
     columns = ("setting", "stage", "verdict", "tokens/s", "mean accepted length", "speed-up")
     return Table("What was tried", columns, tuple(rows), numbers=3)
 
@@ -65,14 +87,6 @@ def stages(result: Recommendation) -> list[Table]:
     of = {"Screening": result.screened, "Refining": result.refined, "Confirming": result.confirmed}
     tables = [replace(suite.by_category(found), caption=f"{name}, by category") for name, found in of.items()]
     return [*tables, replace(suite.by_prompt(result.confirmed), caption="Confirming, by prompt")]
-
-
-def text(result: Recommendation) -> str:
-    """All of it for a terminal, with the settings of other engines."""
-    parts = [headline(result), "\n".join(reasons(result)), table(result).markdown()]
-    if result.lane and result.lane.backend == LOCAL:
-        parts.append(engines.text(settings(result)))
-    return "\n\n".join(parts)
 
 
 def settings(result: Recommendation) -> list[Settings]:

@@ -1,265 +1,66 @@
-"""The facts of a trace in plain text: figures with units, and sentences. Page and terminal show the same words."""
+"""What there is to say and show of a result, whatever its kind: page, terminal and files draw this and nothing else."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 
-from playground import metrics
-from playground.metrics import FirstDifference, Metrics, Repeated
-from playground.trace import Comparison, Environment, Trace
+import plotly.graph_objects as go
 
-# Plain passes that a round takes at least, but for the noise of a quiet machine.
-IMPOSSIBLE = 0.95
-# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
-# 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
-NEAR_TIE = {
-    "bfloat16": 0.5,
-    "float16": 0.1,
-    "float32": 0.001,
-    "int8 weights, bfloat16": 2.0,
-    "int8 weights, float32": 0.5,
-}
+from playground.errors import PlaygroundError
+from playground.results import Result
+from playground.trace import Comparison
+from playground.views import engines
+from playground.views.engines import Settings
+from playground.views.table import Table, escaped
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure: what it is called, its value and unit as shown, and what it means."""
+class Report:
+    """`title`: what was run. `setting`: where and how it was measured. `findings`: sentences; the first counts most.
+    `tables`: the first counts most. `folded`: tables that a page folds and a terminal leaves out. `deploy`: what was
+    found, as settings of other engines."""
 
-    label: str
-    value: str
-    unit: str
-    meaning: str
-
-
-def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
-    """The line of figures over a lane; those about drafts only if the lane drafts."""
-    line = [
-        Figure("TTFT", *_ms(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
-        Figure("Speed", _number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
-        Figure("Tokens", f"{m.tokens:,}", "", "new tokens in the output"),
-        Figure("Total", _number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
-    ]
-    if drafting:
-        line += [
-            Figure("Acceptance", _percent(m.acceptance_rate), "%", "accepted ÷ drafted tokens, whole run"),
-            Figure(
-                "Accepted length",
-                _number(m.mean_accepted_length, 2),
-                "tok/pass",
-                "mean accepted length: tokens per verify pass, the target's own token included",
-            ),
-            Figure(
-                "Passes saved",
-                f"{m.passes_saved:,}",
-                f"of {m.tokens:,}",
-                "tokens − target passes: standard decoding needs one pass a token",
-            ),
-        ]
-    return line
+    title: str
+    setting: str
+    findings: Sequence[str]
+    charts: Sequence[go.Figure]
+    tables: Sequence[Table]
+    folded: Sequence[Table] = ()
+    deploy: Sequence[Settings] = ()
 
 
-def speedup(comparison: Comparison) -> str:
-    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
-    return ratio(metrics.headline(comparison, comparison.others[0]))
+@singledispatch
+def of(result: Result | Comparison) -> Report:
+    """Each kind of result registers its own.
+
+    Raises:
+        PlaygroundError: it has none.
+    """
+    raise PlaygroundError("A benchmark has no report: its file is all there is.")
 
 
-def title(comparison: Comparison, chosen: str) -> str:
-    """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
-    shown, prompt = comparison.beside(chosen), comparison.standard.request.prompt
-    more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
-
-
-def speedup_meaning(comparison: Comparison) -> str:
-    """What the headline compares."""
-    if comparison.others[0].lane.drafter == "none" and same_program(comparison.standard, comparison.others[0]):
-        return "second ÷ first standard run, tokens/s: the noise of the measurement"
-    if repeats := metrics.repeated(comparison, comparison.others[0]):
-        return f"median speed-up; {spread(repeats)}"
-    return "speed-up: tokens/s, one run each"
-
-
-def spread(repeats: Repeated) -> str:
-    """The range of a repeated speed-up, such as "1.71 to 1.94, 4 runs"."""
-    return f"{repeats.low:.2f} to {repeats.high:.2f}, {count(repeats.runs, 'run')}"
-
-
-def sameness(baseline: Trace, other: Trace) -> str:
-    """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
-    n = min(len(baseline.tokens), len(other.tokens))
-    difference = metrics.first_difference(baseline, other)
-    if difference is None:
-        return f"Identical output: {count(n, 'token')}."
-    if "stopped" in (baseline.finish, other.finish) and difference.index == n:
-        if not n:
-            return "Stopped before both lanes had output."
-        return f"Identical output as far as both lanes got: {count(n, 'token')}."
-    if not baseline.request.greedy:
-        return (
-            f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
-            "distribution."
-        )
-    return _greedy_difference(difference, baseline.environment.dtype, ended=difference.index == n)
-
-
-def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended: bool) -> str:
-    at = f"Outputs differ from token {difference.index + 1}"
-    if ended:
-        return f"{at}, where one of them ends."
-    if difference.margin is None:
-        return f"{at}."
-    margin = f"The target's two best logits are {difference.margin:.3f} apart there"
-    if dtype is None:
-        return f"{at}. {margin}."
-    tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
-    rounding = f"{dtype.replace(' weights, ', ' and ')} rounding"
-    if difference.margin <= tie:
-        return f"{at}. {margin}: a near-tie, which {rounding} can flip."
-    return f"{at}. {margin}: more than {rounding} explains."
-
-
-def passes(baseline: Trace, other: Trace) -> str:
-    """How many target passes the lane took for its tokens; "" if one of the two took none."""
-    if not (baseline.rounds and other.rounds):
-        return ""
-    m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
-    per_token = m.target_passes / m.tokens
-    return f"{count(m.target_passes, 'pass', 'passes')} for {count(m.tokens, 'token')} ({per_token:.2f} per token)."
-
-
-def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> list[str]:
-    """Why not to believe the speed-up of one lane over the other; empty if it holds. With repeats the range says how
-    noisy the timing is, and the speed-up holds if the whole range lies on one side of 1."""
-    found = []
-    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    if not same_program(baseline, other):
-        found.append(
-            f"The lanes ran in different programs, {baseline.lane.program} and {other.lane.program}: the ratio "
-            "compares these too, not speculation alone."
-        )
-    if repeats:
-        if repeats.low <= 1 <= repeats.high:
-            found.append(f"No difference seen: the range ({spread(repeats)}) includes 1.")
-    elif equation and equation.cost < IMPOSSIBLE and not found:
-        found.append(
-            f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
-            "was faster in one lane than in the other."
-        )
-    found += filter(None, [caveat(baseline, other) if not repeats else "", cut(baseline, other)])
-    difference = metrics.first_difference(baseline, other)
-    if difference and "stopped" not in (baseline.finish, other.finish):
-        found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
-    return found
-
-
-def cut(baseline: Trace, other: Trace) -> str:
-    """Over which tokens the speed-up is, where a lane was stopped; "" where none was, or none has tokens."""
-    compared = [len(rounds) for rounds in metrics.compared_rounds(baseline, other)]
-    if compared == [len(baseline.rounds), len(other.rounds)] or not min(compared):
-        return ""
-    n = min(len(baseline.tokens), len(other.tokens))
-    return (
-        f"Stopped: the speed-up is over the first {count(n, 'token')}, as far as both lanes got; each lane's tok/s is "
-        "over all that it decoded."
-    )
-
-
-def same_program(baseline: Trace, other: Trace) -> bool:
-    """Whether the same program decoded both lanes, so that their times compare."""
-    return baseline.lane.program == other.lane.program
-
-
-def caveat(*lanes: Trace) -> str:
-    """A warning if timing was too noisy for the figures to mean much, else ""."""
-    spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
-    worst = max((spread for spread in spreads if spread), default=0.0)
-    if worst < metrics.UNSTEADY:
-        return ""
-    return (
-        f"Timing is noisy: slow passes took {worst:.1f}x as long as fast ones (p90 ÷ p10, same size). "
-        "Something else is using this machine. Run again before you trust the speed-up."
-    )
-
-
-def sentences(comparison: Comparison) -> list[str]:
-    """What there is to say of the first lane beside the baseline."""
-    baseline, other = comparison.standard, comparison.others[0]
-    said = (sameness(baseline, other), passes(baseline, other), shortage(other))
-    return [sentence for sentence in said if sentence]
-
-
-def memory_rows(comparison: Comparison) -> list[list[str]]:
-    """What each lane held in memory: a head, then a row for each part; empty if a lane does not report it."""
-    held = [trace.memory for trace in comparison.lanes if trace.memory]
-    if len(held) < len(comparison.lanes):
-        return []
+def text(report: Report, *, folded: bool = False) -> str:
+    """For a terminal. `folded`: with the tables that are left out otherwise."""
+    tables = [*report.tables, *(report.folded if folded else ())]
     parts = [
-        ("Target's weights", [m.target_weights for m in held]),
-        ("Target's KV cache", [m.target_cache for m in held]),
-        ("Drafter's weights", [m.drafter_weights for m in held]),
-        ("Drafter's KV cache", [m.drafter_cache for m in held]),
-        ("Total", [m.total for m in held]),
+        report.setting,
+        *(f"{table.caption}\n{table.text()}" for table in tables),
+        "\n".join(report.findings),
+        engines.text(report.deploy),
     ]
-    names = [trace.lane.name for trace in comparison.lanes]
-    return [["", *names]] + [[name, *map(_megabytes, sizes)] for name, sizes in parts]
+    return "\n\n".join(filter(None, parts))
 
 
-def shortage(lane: Trace) -> str:
-    """Whether drafts were cut to keep memory free; "" if not."""
-    capped = sum(round_.capped for round_ in lane.rounds)
-    if not capped:
-        return ""
-    return (
-        f"Memory was short: drafts were cut in {capped:,} of {count(len(lane.rounds), 'round')} to keep "
-        f"{lane.lane.keep_free_gb:g} GB free."
-    )
-
-
-def done(comparison: Comparison) -> str:
-    """The status line of a finished comparison."""
-    stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
-    runs = (comparison.lanes, *comparison.repeats)
-    measured = [metrics.measure(trace) for traces in runs for trace in traces]
-    seconds = sum(m.total_s + (m.annotate_s or 0.0) for m in measured)  # as long as it took, showing it included
-    where = comparison.others[0].environment.device_name or "an unknown device"
-    return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
-
-
-def environment_line(environment: Environment) -> str:
-    """Device, precision and what is not usual in the way passes are run, short enough for a status line."""
-    threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
-    runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
-    known = [environment.device_name, environment.dtype, threads, "" if runner == "eager" else runner]
-    return " · ".join(filter(None, known)) or "unknown device"
-
-
-def run_at(environment: Environment) -> str:
-    """Date and time of a run, to the minute."""
-    return environment.created.replace("T", " ")[:16]
-
-
-def _ms(seconds: float | None) -> tuple[str, str]:
-    if seconds is None:
-        return "–", "ms"
-    return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")
-
-
-def _megabytes(size: int) -> str:
-    """Bytes in MB of 1e6; a dash for nothing of its own."""
-    return f"{size / 1e6:,.1f} MB" if size else "–"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.0f}"
-
-
-def ratio(value: float | None) -> str:
-    return f"{value:.2f}×" if value else "–"
-
-
-def count(n: int, noun: str, plural: str = "") -> str:
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+def markdown(report: Report) -> str:
+    """All of it but the charts."""
+    parts = [
+        f"# {escaped(report.title)}",
+        escaped(report.setting),
+        "\n".join(f"- {escaped(sentence)}" for sentence in report.findings),
+        *(f"## {escaped(table.caption)}\n\n{table.markdown()}" for table in (*report.tables, *report.folded)),
+        textwrap.indent(engines.text(report.deploy), "    "),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"

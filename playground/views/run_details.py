@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from playground import metrics
+from playground.format import count
 from playground.lane import LOCAL
 from playground.trace import Comparison, Environment, Trace
-from playground.views import report
-from playground.views.report import count
+from playground.views import facts
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         ("", request.prompt),
         ("System prompt", request.system or "none"),
-        ("Ran on", f"{report.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
+        ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from playground import metrics
+from playground.format import count, milliseconds, number, percent, ratio, seconds, span
 from playground.metrics.pooled import LEAST_PROMPTS
-from playground.results import ALL, STANDARD, Failure, Interval, Row, SuiteResult, Summary
-from playground.views.report import count
+from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary
+from playground.views import charts_suite, report
+from playground.views.report import Report
+from playground.views.table import Table
 
-UNKNOWN = "–"
 NO_DIFFERENCE = "no difference seen"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table as text. `numbers`: how many of the last columns hold numbers, which are aligned to the right."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: int
-
-    def markdown(self) -> str:
-        rule = ["---"] * (len(self.columns) - self.numbers) + ["--:"] * self.numbers
-        # A line break or a bar in a prompt would end the row or the cell.
-        rows = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in self.rows]
-        return "\n".join([f"| {' | '.join(row)} |" for row in (self.columns, rule, *rows)])
+@report.of.register
+def _(result: SuiteResult) -> Report:
+    return Report(
+        title(result),
+        setting(result),
+        findings(result),
+        [charts_suite.speedups(result)],
+        [by_category(result)],
+        [by_prompt(result)],
+    )
 
 
-def table(result: SuiteResult) -> str:
-    """How it was run, and a line for each lane and category, as Markdown."""
-    return f"{setting(result)}\n\n{by_category(result).markdown()}"
+def title(result: SuiteResult) -> str:
+    """What ran on what."""
+    drafters = ", ".join(dict.fromkeys(lane.drafter for lane in result.lanes))
+    return f"{drafters} on {result.lanes[0].target}".capitalize()
 
 
 def setting(result: SuiteResult, swept: str = "") -> str:
@@ -106,11 +104,6 @@ def left_out(failures: Sequence[Failure]) -> list[str]:
     return [f"{prompts} could not be run; the figures leave them out. {failures[0].reason}"]
 
 
-def ratio(value: float, interval: Interval | None) -> str:
-    """A speed-up with its interval, such as "1.85× (1.72 to 1.98)"."""
-    return f"{value:.2f}×" + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else "")
-
-
 def _finding(summary: Summary) -> str:
     prompts = count(summary.prompts, "prompt")
     same = "all outputs identical" if summary.identical == summary.prompts else f"{summary.identical} outputs identical"
@@ -124,21 +117,21 @@ def _summary(summary: Summary) -> tuple[str, ...]:
     pooled = ratio(summary.overall, summary.interval)
     if summary.interval and not metrics.differs(summary.interval):
         pooled += f", {NO_DIFFERENCE}"
-    quartiles = f" ({summary.low:.2f} to {summary.high:.2f})" if summary.prompts > 1 else ""
+    quartiles = f" ({span(summary.low, summary.high)})" if summary.prompts > 1 else ""
     median = f"{summary.speedup:.2f}{quartiles}"
     return (
         summary.lane,
         summary.category,
         str(summary.prompts),
-        _ms(summary.ttft_s),
-        _seconds(summary.total_s),
-        _number(summary.tokens_per_s, 1),
-        _ms(summary.p50_s),
-        _ms(summary.p95_s),
-        _number(summary.mean_accepted_length, 2),
-        _percent(summary.acceptance_rate),
+        milliseconds(summary.ttft_s),
+        seconds(summary.total_s),
+        number(summary.tokens_per_s, 1),
+        milliseconds(summary.p50_s),
+        milliseconds(summary.p95_s),
+        number(summary.mean_accepted_length, 2),
+        percent(summary.acceptance_rate),
         "" if plain else median,
-        "" if plain else _number(summary.macro, 2),
+        "" if plain else number(summary.macro, 2),
         "" if plain else pooled,
         "" if plain else f"{summary.identical} of {summary.prompts}",
     )
@@ -150,13 +143,13 @@ def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
         _prompt(row.question, row.turn, prompts),
         row.category,
         row.lane,
-        _ms(row.ttft_s),
-        _seconds(row.seconds),
-        _number(row.tokens_per_s, 1),
-        _ms(row.p50_s),
-        _ms(row.p95_s),
-        _number(metrics.mean_accepted_length(row.tokens, row.passes), 2),
-        _percent(metrics.acceptance_rate(row.accepted, row.drafted)),
+        milliseconds(row.ttft_s),
+        seconds(row.seconds),
+        number(row.tokens_per_s, 1),
+        milliseconds(row.p50_s),
+        milliseconds(row.p95_s),
+        number(metrics.mean_accepted_length(row.tokens, row.passes), 2),
+        percent(metrics.acceptance_rate(row.accepted, row.drafted)),
         "" if plain else ratio(row.speedup, row.interval),
         "" if plain else "yes" if row.identical else "no",
     )
@@ -167,19 +160,3 @@ def _prompt(question: int, turn: int, prompts: tuple[str, ...]) -> str:
     text = " ".join(prompts[question].split()) if question < len(prompts) else ""
     turned = f", turn {turn}" if turn > 1 else ""
     return f"{question + 1}{turned} {text[:48]}{'…' if len(text) > 48 else ''}".strip()
-
-
-def _number(value: float | None, digits: int) -> str:
-    return UNKNOWN if value is None else f"{value:,.{digits}f}"
-
-
-def _seconds(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f} s"
-
-
-def _ms(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{1000 * value:,.0f} ms"
-
-
-def _percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0%}"

@@ -5,31 +5,37 @@ from __future__ import annotations
 from math import isclose, log
 
 from playground import metrics
+from playground.format import UNKNOWN, number, percent, ratio
 from playground.metrics import PositionAcceptance
 from playground.results import Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views.suite import NO_DIFFERENCE, UNKNOWN, Table, left_out, ratio, setting
+from playground.views import charts_suite, report, suite
+from playground.views.charts_suite import NAMES
+from playground.views.report import Report
+from playground.views.suite import NO_DIFFERENCE, left_out
+from playground.views.table import Table
 
 NO_PREDICTION = (
     f"No predicted curve: it needs the rounds of chains, not trees, and at least {ENOUGH} that drafted at the largest "
     "lookahead."
 )
-NAMES = {
-    "lookahead": "lookahead",
-    "nodes": "tree size",
-    "confidence_threshold": "confidence threshold",
-    "temperature": "temperature",
-    "prompt_tokens": "prompt tokens",
-}
 FALLS = (
     "Acceptance falls as more is drafted, whatever that does to the speed: it cannot rank draft lengths. Choose by the "
     "speed-up."
 )
 
 
-def table(result: SweepResult) -> str:
-    """How it was run, and a line for each value, as Markdown."""
-    return f"{setting(result.suite, result.axis)}\n\n{by_value(result).markdown()}"
+@report.of.register
+def _(result: SweepResult) -> Report:
+    tables = [by_value(result), by_category(result), by_position(result)]
+    return Report(
+        f"{NAMES[result.axis]} of {suite.title(result.suite)}".capitalize(),
+        suite.setting(result.suite, result.axis),
+        findings(result),
+        [charts_suite.sweep(result), charts_suite.by_category(result)],
+        [table for table in tables if len(table.columns) > 1],
+        [suite.by_prompt(result.suite)],
+    )
 
 
 def by_value(result: SweepResult) -> Table:
@@ -39,7 +45,7 @@ def by_value(result: SweepResult) -> Table:
     rows = list(map(_row, result.points))
     if any(point.predicted for point in result.points):
         columns = (*columns[:3], "predicted", *columns[3:])
-        of = [f"{point.predicted.speedup:.2f}" if point.predicted else UNKNOWN for point in result.points]
+        of = [number(point.predicted.speedup if point.predicted else None) for point in result.points]
         rows = [(*row[:3], cell, *row[3:]) for row, cell in zip(rows, of, strict=True)]
     return Table("By value", columns, tuple(rows), numbers=len(columns) - 3)
 
@@ -59,7 +65,7 @@ def _share(found: PositionAcceptance) -> str:
     """Of few drafts the counts, since 1 of 1 is no 100 %."""
     if found.reached < ENOUGH:
         return f"{found.accepted} of {found.reached}" if found.reached else ""
-    return f"{found.accepted / found.reached:.0%}"
+    return percent(found.accepted / found.reached)
 
 
 def by_category(result: SweepResult) -> Table:
@@ -67,11 +73,9 @@ def by_category(result: SweepResult) -> Table:
     categories = list(dict.fromkeys(summary.category for point in result.points for summary in point.summaries))
     rows = []
     for point in result.points:
-        speeds = {summary.category: f"{summary.overall:.2f}×" for summary in point.summaries}
+        speeds = {summary.category: ratio(summary.overall) for summary in point.summaries}
         rows.append((f"{point.value:g}", *(speeds.get(category, UNKNOWN) for category in categories)))
-    return Table(
-        "Speed-up by category", (NAMES[result.axis], *categories), tuple(rows), numbers=len(categories)
-    )  # fmt: skip
+    return Table("Speed-up by category", (NAMES[result.axis], *categories), tuple(rows), numbers=len(categories))
 
 
 def findings(result: SweepResult) -> list[str]:
@@ -129,14 +133,13 @@ def _row(point: Point) -> tuple[str, ...]:
     if summary is None:
         return (f"{point.value:g}", UNKNOWN, "", *[UNKNOWN] * 5)
     mark = "best" if point.best else "ties" if point.ties else ""
-    rate = summary.acceptance_rate
     return (
         f"{point.value:g}",
         ratio(summary.overall, summary.interval),
         mark,
-        UNKNOWN if summary.macro is None else f"{summary.macro:.2f}",
-        UNKNOWN if summary.tokens_per_s is None else f"{summary.tokens_per_s:.1f}",
-        f"{summary.mean_accepted_length:.2f}",
-        UNKNOWN if rate is None else f"{rate:.0%}",
+        number(summary.macro),
+        number(summary.tokens_per_s, 1),
+        number(summary.mean_accepted_length),
+        percent(summary.acceptance_rate),
         f"{summary.identical} of {summary.prompts}",
     )

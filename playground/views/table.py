@@ -1,61 +1,79 @@
-"""A comparison as text for a terminal."""
+"""A table as plain data, and as text, Markdown and HTML: all that page, terminal and files show as one."""
 
 from __future__ import annotations
 
-from playground import metrics
-from playground.trace import Comparison, Environment, Trace
-from playground.views import report
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rich import table
+from rich.console import Console
+from rich.text import Text
+
+SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # to Markdown
+WIDEST = 100_000  # columns of a terminal that wraps nothing
 
 
-def text(comparison: Comparison) -> str:
-    """A short table, then a line for each lane beside the baseline."""
-    columns = [metrics.measure(lane) for lane in comparison.lanes]
-    names = [lane.lane.name for lane in comparison.lanes]
-    rows = [[figure.label, figure.unit] for figure in report.figures(columns[-1], drafting=True)]
-    rows[-1][1] = ""
-    for lane, m in zip(comparison.lanes, columns, strict=True):
-        drafting = lane.lane.drafter != "none"
-        values = [figure.value for figure in report.figures(m, drafting=drafting)]
-        for row, value in zip(rows, values + [""] * (len(rows) - len(values)), strict=True):
-            row.append(value)
-    widths = [max(len(row[i]) for row in [["", "", *names], *rows]) for i in range(len(names) + 2)]
-    lines = ["  ".join(_cells(row, widths)).rstrip() for row in [["", "", *names], *rows]]
-    where = dict.fromkeys(_where(trace.environment) for trace in comparison.lanes)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *(_against(comparison, other) for other in comparison.others),
-            *filter(None, [*map(report.shortage, comparison.others), report.caveat(*comparison.lanes)]),
-            *_memory_line(comparison),
-            *(where if len({trace.lane.backend for trace in comparison.lanes}) > 1 else [*where][-1:]),
-            *(note for trace in comparison.lanes for note in trace.environment.notes),
-        ]
-    )
+@dataclass(frozen=True)
+class Table:
+    """Cells are words of anyone. `numbers`: how many of the last columns hold numbers, which are aligned to the
+    right."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: int
+
+    @property
+    def words(self) -> int:
+        """How many of the first columns hold words."""
+        return len(self.columns) - self.numbers
+
+    def text(self) -> str:
+        """For a terminal, without the caption: a line for each row, however long."""
+        grid = table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for i, name in enumerate(self.columns):
+            grid.add_column(Text(name), justify="left" if i < self.words else "right", no_wrap=True)
+        for row in self.rows:
+            grid.add_row(*(Text(_line(cell)) for cell in row))
+        out = io.StringIO()
+        Console(file=out, width=WIDEST, color_system=None, legacy_windows=False).print(grid)
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+    def markdown(self) -> str:
+        """Without the caption."""
+        rule = "|" + "---|" * self.words + "---:|" * self.numbers
+        return "\n".join([_row(self.columns), rule, *map(_row, self.rows)])
+
+    def html(self) -> str:
+        """Scrolls sideways where the page is narrow. The caption is its label, and not shown."""
+        head = "".join(self._head(name, i) for i, name in enumerate(self.columns))
+        rows = "".join(f"<tr>{''.join(self._cell(cell, i) for i, cell in enumerate(row))}</tr>" for row in self.rows)
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.caption)}"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+    def _head(self, name: str, i: int) -> str:
+        return f'<th scope="col"{self._kind(i)}>{escape(name)}</th>' if name else "<td></td>"
+
+    def _cell(self, cell: str, i: int) -> str:
+        return f"<td{self._kind(i)}>{escape(cell)}</td>" if i else f'<th scope="row">{escape(cell)}</th>'
+
+    def _kind(self, i: int) -> str:
+        return ' class="word"' if i < self.words else ""
 
 
-def _against(comparison: Comparison, other: Trace) -> str:
-    repeats = metrics.repeated(comparison, other)
-    ratio = report.ratio(metrics.compare(comparison.standard, other).speedup)
-    speedup = f"{report.ratio(repeats.median)} (median; {report.spread(repeats)})" if repeats else ratio
-    facts = report.sameness(comparison.standard, other), report.passes(comparison.standard, other)
-    return " ".join((f"{other.lane.name}: {speedup}.", *facts))
+def escaped(text: str) -> str:
+    """One line of Markdown that shows the text as it is: no markup, no link, no new row."""
+    return SPECIAL.sub(r"\\\g<0>", _line(text))
 
 
-def _memory_line(comparison: Comparison) -> list[str]:
-    """What the lanes hold in memory, on one line."""
-    rows = report.memory_rows(comparison)
-    if not rows:
-        return []
-    names, *_, total = rows
-    return ["Memory: " + ", ".join(f"{size} {name}" for name, size in zip(names[1:], total[1:], strict=True))]
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"
 
 
-def _cells(row: list[str], widths: list[int]) -> list[str]:
-    label, unit, *values = row
-    right = [f"{value:>{width}}" for value, width in zip(values, widths[2:], strict=True)]
-    return [f"{label:<{widths[0]}}", *right, f"{unit:<{widths[1]}}"]
-
-
-def _where(environment: Environment) -> str:
-    return f"{report.environment_line(environment)}, {'; '.join(environment.weights)}"
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -21,7 +21,7 @@ from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
-from playground.views import report
+from playground.views import facts
 
 WEIGHTS = {"assistant": "tinier"}
 PAIR = Pair("tiny", "Tiny", "tiny", "assistant", lookahead=4, size_gb=0, weights=WEIGHTS, without=("suffix",))
@@ -243,7 +243,7 @@ def test_where_memory_is_short_drafts_shrink_and_the_report_says_so(store):
     standard, assisted = comparison.lanes
     assert assisted.token_ids == standard.token_ids
     assert not any(round_.drafted for round_ in assisted.rounds)
-    assert report.shortage(assisted) == ("Memory was short: drafts were cut in 12 of 12 rounds to keep 1e+09 GB free.")
+    assert facts.shortage(assisted) == ("Memory was short: drafts were cut in 12 of 12 rounds to keep 1e+09 GB free.")
 
 
 def test_any_number_of_lanes_run_and_the_baseline_is_named_wherever_it_stands(store):

@@ -21,6 +21,7 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Row
 from playground.views import recommend as view
+from playground.views import report
 
 SPEED = {"ngram": 1.2, "suffix": 0.8, "assistant": 1.5}  # the best that a drafter can give
 ASKED = [Question("qa", Request(f"question {i}", max_new_tokens=32)) for i in range(5)]
@@ -73,9 +74,10 @@ def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_a
     assert confirm == (["assistant 5"], 3, 2, 32)
     assert label(result.lane) == "assistant 5" and {"assistant 5", "assistant 8"} <= {*result.ties}
     assert result.summary.overall == pytest.approx(1.4925, rel=0.03)
-    said = view.text(result)
-    assert said.startswith("For these prompts on this machine: drafter assistant, lookahead 5, 1.")
-    assert "num_assistant_tokens = 5" in said and "| assistant 5 | refined | chosen |" in said
+    shown = report.of(result)
+    assert shown.findings[0].startswith("For these prompts on this machine: drafter assistant, lookahead 5, 1.")
+    assert ("assistant 5", "refined", "chosen") in [row[:3] for row in shown.tables[0].rows]
+    assert "num_assistant_tokens = 5" in report.text(shown)
     assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
 
 
@@ -101,7 +103,7 @@ def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
     result, (*_, confirm) = go(monkeypatch, lambda lane: 0.95 if lane.drafter == "ngram" else 0.7)
     assert result.lane is None and STANDARD in result.ties
     assert confirm[0] == [label(result.tested)] and result.tested.drafter == "ngram"
-    said = view.text(result)
+    said = report.text(report.of(result))
     assert "this machine: no drafter. The best that was tried" in said and "gave 0.9" in said
     assert "vllm serve" not in said
 

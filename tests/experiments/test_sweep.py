@@ -16,6 +16,7 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Predicted, Row, SuiteResult
 from playground.trace import Environment
+from playground.views import report
 from playground.views import sweep as view
 
 ASKED = [Question(category, Request(f"waves and waves {category}", max_new_tokens=8)) for category in ("qa", "rag")]
@@ -47,7 +48,7 @@ def test_temperatures_are_compared_each_with_a_standard_lane_of_its_own(tiny_fol
     assert [len(point.summaries) for point in result.points] == [3, 3]
     assert all(point.lane == "ngram 5" and point.best is None for point in result.points)
     assert {trace.request.temperature for trace in result.suite.traces} == {0, 1}
-    assert "temperature as swept" in view.table(result)
+    assert "temperature as swept" in report.of(result).setting
 
 
 def test_prompts_are_filled_up_to_a_length_and_one_over_the_context_is_a_failure(tiny_folder):

@@ -20,7 +20,7 @@ def test_the_fastest_comes_first_and_a_loss_is_said():
         "2.00",
         True,
     )
-    assert (best.acceptance, best.output, best.note) == ("100 %", "identical", "")
+    assert (best.acceptance, best.output, best.note) == ("100%", "identical", "")
     assert (lost.lane, lost.speedup, lost.best, lost.note) == ("Slow", "0.50×", False, drafters.LOST)
 
 

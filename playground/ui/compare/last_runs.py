@@ -11,7 +11,7 @@ import gradio as gr
 from playground.drafting_methods import METHODS
 from playground.lane import LOCAL
 from playground.ui.compare.handlers import Shown
-from playground.views import report
+from playground.views import facts
 
 KEPT = 8
 DAY_MINUTES = 24 * 60
@@ -54,4 +54,4 @@ def _label(shown: Shown, zone: timezone) -> str:
     trace = comparison.others[0]
     at = datetime.fromisoformat(trace.environment.created).astimezone(zone)
     method = METHODS[trace.lane.drafter].label if trace.lane.backend == LOCAL else trace.lane.name
-    return f"{at:%H:%M} · {method} · {report.speedup(comparison)}"
+    return f"{at:%H:%M} · {method} · {facts.speedup(comparison)}"

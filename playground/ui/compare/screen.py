@@ -15,7 +15,7 @@ from playground.lane import LOCAL, Lane
 from playground.progress import Progress
 from playground.trace import Comparison, Round, Trace
 from playground.ui import panels
-from playground.views import charts, drafters, report, run_details, tokens
+from playground.views import charts, drafters, facts, run_details, tokens
 
 NAMES = ("Standard", "Assisted")
 
@@ -65,7 +65,7 @@ class LaneView:
         return self._measured
 
     def value(self) -> dict[str, Any]:
-        figures = report.figures(self.measure(), drafting=self.drafting) if self.rounds else []
+        figures = facts.figures(self.measure(), drafting=self.drafting) if self.rounds else []
         return {
             "name": self.name,
             "label": f"{self.title}, output",
@@ -157,7 +157,7 @@ class Screen:
         environment = comparison.others[0].environment
         screen._status = Status()
         screen.banner = (
-            f"Recorded run: “{comparison.standard.request.prompt}” on {report.environment_line(environment)}, "
+            f"Recorded run: “{comparison.standard.request.prompt}” on {facts.environment_line(environment)}, "
             f"{environment.created[:10]}. Press Run for your own."
         )
         screen.replay = True
@@ -168,7 +168,7 @@ class Screen:
         self.load(comparison)
         environment = comparison.others[0].environment
         self.banner = (
-            f"Opened from {source}: run at {report.run_at(environment)} on {report.environment_line(environment)}."
+            f"Opened from {source}: run at {facts.run_at(environment)} on {facts.environment_line(environment)}."
         )
 
     def end(self, error: str = "") -> None:
@@ -200,7 +200,7 @@ class Screen:
             asked_for = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
             self.chosen = asked_for[-1] if asked_for else self._rows[0]["lane"]
         self.comparison = comparison
-        self._status = Status(report.done(comparison))
+        self._status = Status(facts.done(comparison))
 
     def _beside(self) -> LaneView:
         return next((view for view in self.lanes[1:] if view.name == self.chosen), self.lanes[1])
@@ -235,16 +235,16 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
     baseline, other = comparison.standard, comparison.others[0]
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
     repeats = metrics.repeated(comparison, other)
-    doubts = report.doubts(baseline, other, repeats)
+    doubts = facts.doubts(baseline, other, repeats)
     return {
-        "figure": ("≈ " if doubts else "") + report.speedup(comparison),
-        "meaning": report.speedup_meaning(comparison),
+        "figure": ("≈ " if doubts else "") + facts.speedup(comparison),
+        "meaning": facts.speedup_meaning(comparison),
         "terms": asdict(equation) if equation else None,
         "repeats": asdict(repeats) if repeats else None,
         "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
-        "sentences": report.sentences(comparison),
+        "sentences": facts.sentences(comparison),
     }
 
 
@@ -253,7 +253,7 @@ def _ran(comparison: Comparison | None) -> str:
     if comparison is None:
         return ""
     lane, environment = comparison.others[0].lane, comparison.others[0].environment
-    return f"{lane.target} · {report.environment_line(environment)} · {environment.created[:10]}"
+    return f"{lane.target} · {facts.environment_line(environment)} · {environment.created[:10]}"
 
 
 def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
@@ -277,7 +277,7 @@ def results(comparison: Comparison | None, chosen: str = "") -> tuple[Any, ...]:
     assisted = shown.others[0]
     return (
         panels.details(run_details.details(shown)),
-        panels.memory(report.memory_rows(comparison)),
+        panels.memory(facts.memory(comparison)),
         panels.plot(charts.race(comparison), "race"),
         panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
     )

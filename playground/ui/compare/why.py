@@ -12,7 +12,7 @@ import gradio as gr
 from playground import theory
 from playground.lane import preset_of
 from playground.presets import Pair
-from playground.ui import deploy, markup, panels
+from playground.ui import deploy, panels
 from playground.ui.compare.handlers import Shown
 from playground.views import charts_predicted, cost, engines, why
 
@@ -102,7 +102,7 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
         return f"<p>{NOTHING}</p>"
     comparison = shown.comparison
     said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
-    return f"{markup.table(cost.table(comparison, rate))}<p>{said}</p>"
+    return f"{cost.table(comparison, rate).html()}<p>{said}</p>"
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:

@@ -17,7 +17,7 @@ from playground.ui.experiments import prompts, tab
 from playground.ui.experiments.service import Experiments
 from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
 from playground.views import load as view
-from playground.views.suite import Table
+from playground.views.table import Table
 
 INTRO = (
     "Speculation pays while a server has few users, and can slow it down at high concurrency. A load test sends the "

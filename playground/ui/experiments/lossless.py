@@ -16,7 +16,8 @@ from playground.ui.experiments import prompts, tab
 from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
 from playground.views import lossless as view
-from playground.views.suite import Table, by_prompt
+from playground.views.suite import by_prompt
+from playground.views.table import Table
 
 INTRO = (
     "Speculative decoding promises the model's own output. This checks the promise for your models: greedy outputs "

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from playground.experiments.events import PromptDone
 from playground.experiments.history import Entry
-from playground.views.suite import Table
+from playground.views.table import Table
 
 MINUTE_S, HOUR_S = 60, 3600
 

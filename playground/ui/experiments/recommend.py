@@ -19,7 +19,7 @@ from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
 from playground.views import charts_suite, suite
 from playground.views import recommend as view
-from playground.views.suite import Table
+from playground.views.table import Table
 
 INTRO = (
     "Which drafter should you use for your prompts on this machine, how deep, or none? All drafters are screened, the "

@@ -16,7 +16,7 @@ from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
 from playground.views import charts_suite
 from playground.views import suite as view
-from playground.views.suite import Table
+from playground.views.table import Table
 
 INTRO = (
     "One prompt is an anecdote. A suite runs many, through standard decoding and every drafter you choose, in a "

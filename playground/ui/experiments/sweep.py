@@ -20,8 +20,8 @@ from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
 from playground.views import charts_suite
 from playground.views import sweep as view
-from playground.views.suite import Table
 from playground.views.suite import by_prompt as rows_by_prompt
+from playground.views.table import Table
 
 INTRO = "How many tokens should be drafted at a time? A sweep tries every value on the same prompts and marks the best."
 

@@ -18,7 +18,7 @@ from playground.experiments.work import Experiment
 from playground.ui import markup, panels
 from playground.ui.experiments.progress import so_far as so_far_table
 from playground.ui.experiments.service import Experiments, View
-from playground.views.suite import Table
+from playground.views.table import Table
 
 # The address comes to name the experiment, so that it can be opened again.
 SHOW_ID = """() => {

@@ -19,7 +19,7 @@ from playground.results import Result
 from playground.trace import Comparison
 from playground.ui import panels, result_file
 from playground.ui.compare.handlers import Shown
-from playground.views import report
+from playground.views import facts
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class VisibleHistory:
         comparison = shown.comparison
         try:
             self._history.keep(
-                COMPARE, report.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
+                COMPARE, facts.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
             )
         except sqlite3.Error as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)

@@ -1,0 +1,255 @@
+"""The facts of a trace in plain text: figures with units, and sentences. Page and terminal show the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playground import metrics
+from playground.format import UNKNOWN, count, megabytes, number, percent, ratio, span
+from playground.metrics import FirstDifference, Metrics, Repeated
+from playground.trace import Comparison, Environment, Trace
+from playground.views.table import Table
+
+# Plain passes that a round takes at least, but for the noise of a quiet machine.
+IMPOSSIBLE = 0.95
+# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
+# 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
+NEAR_TIE = {
+    "bfloat16": 0.5,
+    "float16": 0.1,
+    "float32": 0.001,
+    "int8 weights, bfloat16": 2.0,
+    "int8 weights, float32": 0.5,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: what it is called, its value and unit as shown, and what it means."""
+
+    label: str
+    value: str
+    unit: str
+    meaning: str
+
+    @property
+    def shown(self) -> str:
+        return f"{self.value} {self.unit}".strip()
+
+
+def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
+    """The line of figures over a lane; those about drafts only if the lane drafts."""
+    line = [
+        Figure("TTFT", *_time(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
+        Figure("Speed", number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
+        Figure("Tokens", f"{m.tokens:,}", "", "new tokens in the output"),
+        Figure("Total", number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
+    ]
+    if drafting:
+        line += [
+            Figure("Acceptance", _hundredths(m.acceptance_rate), "%", "accepted ÷ drafted tokens, whole run"),
+            Figure(
+                "Accepted length",
+                number(m.mean_accepted_length, 2),
+                "tok/pass",
+                "mean accepted length: tokens per verify pass, the target's own token included",
+            ),
+            Figure(
+                "Passes saved",
+                f"{m.passes_saved:,}",
+                f"of {m.tokens:,}",
+                "tokens − target passes: standard decoding needs one pass a token",
+            ),
+        ]
+    return line
+
+
+def speedup(comparison: Comparison) -> str:
+    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
+    return ratio(metrics.headline(comparison, comparison.others[0]))
+
+
+def title(comparison: Comparison, chosen: str) -> str:
+    """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
+    shown, prompt = comparison.beside(chosen), comparison.standard.request.prompt
+    more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
+    return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
+
+
+def speedup_meaning(comparison: Comparison) -> str:
+    """What the headline compares."""
+    if comparison.others[0].lane.drafter == "none" and same_program(comparison.standard, comparison.others[0]):
+        return "second ÷ first standard run, tokens/s: the noise of the measurement"
+    if repeats := metrics.repeated(comparison, comparison.others[0]):
+        return f"median speed-up; {spread(repeats)}"
+    return "speed-up: tokens/s, one run each"
+
+
+def spread(repeats: Repeated) -> str:
+    """The range of a repeated speed-up, such as "1.71 to 1.94, 4 runs"."""
+    return f"{span(repeats.low, repeats.high)}, {count(repeats.runs, 'run')}"
+
+
+def sameness(baseline: Trace, other: Trace) -> str:
+    """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
+    n = min(len(baseline.tokens), len(other.tokens))
+    difference = metrics.first_difference(baseline, other)
+    if difference is None:
+        return f"Identical output: {count(n, 'token')}."
+    if "stopped" in (baseline.finish, other.finish) and difference.index == n:
+        if not n:
+            return "Stopped before both lanes had output."
+        return f"Identical output as far as both lanes got: {count(n, 'token')}."
+    if not baseline.request.greedy:
+        return (
+            f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
+            "distribution."
+        )
+    return _greedy_difference(difference, baseline.environment.dtype, ended=difference.index == n)
+
+
+def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended: bool) -> str:
+    at = f"Outputs differ from token {difference.index + 1}"
+    if ended:
+        return f"{at}, where one of them ends."
+    if difference.margin is None:
+        return f"{at}."
+    margin = f"The target's two best logits are {difference.margin:.3f} apart there"
+    if dtype is None:
+        return f"{at}. {margin}."
+    tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
+    rounding = f"{dtype.replace(' weights, ', ' and ')} rounding"
+    if difference.margin <= tie:
+        return f"{at}. {margin}: a near-tie, which {rounding} can flip."
+    return f"{at}. {margin}: more than {rounding} explains."
+
+
+def passes(baseline: Trace, other: Trace) -> str:
+    """How many target passes the lane took for its tokens; "" if one of the two took none."""
+    if not (baseline.rounds and other.rounds):
+        return ""
+    m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
+    per_token = m.target_passes / m.tokens
+    return f"{count(m.target_passes, 'pass', 'passes')} for {count(m.tokens, 'token')} ({per_token:.2f} per token)."
+
+
+def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> list[str]:
+    """Why not to believe the speed-up of one lane over the other; empty if it holds. With repeats the range says how
+    noisy the timing is, and the speed-up holds if the whole range lies on one side of 1."""
+    found = []
+    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
+    if not same_program(baseline, other):
+        found.append(
+            f"The lanes ran in different programs, {baseline.lane.program} and {other.lane.program}: the ratio "
+            "compares these too, not speculation alone."
+        )
+    if repeats:
+        if repeats.low <= 1 <= repeats.high:
+            found.append(f"No difference seen: the range ({spread(repeats)}) includes 1.")
+    elif equation and equation.cost < IMPOSSIBLE and not found:
+        found.append(
+            f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
+            "was faster in one lane than in the other."
+        )
+    found += filter(None, [caveat(baseline, other) if not repeats else "", cut(baseline, other)])
+    difference = metrics.first_difference(baseline, other)
+    if difference and "stopped" not in (baseline.finish, other.finish):
+        found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
+    return found
+
+
+def cut(baseline: Trace, other: Trace) -> str:
+    """Over which tokens the speed-up is, where a lane was stopped; "" where none was, or none has tokens."""
+    compared = [len(rounds) for rounds in metrics.compared_rounds(baseline, other)]
+    if compared == [len(baseline.rounds), len(other.rounds)] or not min(compared):
+        return ""
+    n = min(len(baseline.tokens), len(other.tokens))
+    return (
+        f"Stopped: the speed-up is over the first {count(n, 'token')}, as far as both lanes got; each lane's tok/s is "
+        "over all that it decoded."
+    )
+
+
+def same_program(baseline: Trace, other: Trace) -> bool:
+    """Whether the same program decoded both lanes, so that their times compare."""
+    return baseline.lane.program == other.lane.program
+
+
+def caveat(*lanes: Trace) -> str:
+    """A warning if timing was too noisy for the figures to mean much, else ""."""
+    spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
+    worst = max((spread for spread in spreads if spread), default=0.0)
+    if worst < metrics.UNSTEADY:
+        return ""
+    return (
+        f"Timing is noisy: slow passes took {worst:.1f}x as long as fast ones (p90 ÷ p10, same size). "
+        "Something else is using this machine. Run again before you trust the speed-up."
+    )
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """What there is to say of the first lane beside the baseline."""
+    baseline, other = comparison.standard, comparison.others[0]
+    said = (sameness(baseline, other), passes(baseline, other), shortage(other))
+    return [sentence for sentence in said if sentence]
+
+
+def memory(comparison: Comparison) -> Table | None:
+    """What each lane held in memory, a row for each part; None if a lane does not report it."""
+    held = [trace.memory for trace in comparison.lanes if trace.memory]
+    if len(held) < len(comparison.lanes):
+        return None
+    parts = [
+        ("Target's weights", [m.target_weights for m in held]),
+        ("Target's KV cache", [m.target_cache for m in held]),
+        ("Drafter's weights", [m.drafter_weights for m in held]),
+        ("Drafter's KV cache", [m.drafter_cache for m in held]),
+        ("Total", [m.total for m in held]),
+    ]
+    rows = tuple((name, *(megabytes(size, 1) for size in sizes)) for name, sizes in parts)
+    return Table("Memory at the end", ("", *(trace.lane.name for trace in comparison.lanes)), rows, numbers=len(held))
+
+
+def shortage(lane: Trace) -> str:
+    """Whether drafts were cut to keep memory free; "" if not."""
+    capped = sum(round_.capped for round_ in lane.rounds)
+    if not capped:
+        return ""
+    return (
+        f"Memory was short: drafts were cut in {capped:,} of {count(len(lane.rounds), 'round')} to keep "
+        f"{lane.lane.keep_free_gb:g} GB free."
+    )
+
+
+def done(comparison: Comparison) -> str:
+    """The status line of a finished comparison."""
+    stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
+    runs = (comparison.lanes, *comparison.repeats)
+    measured = [metrics.measure(trace) for traces in runs for trace in traces]
+    seconds = sum(m.total_s + (m.annotate_s or 0.0) for m in measured)  # as long as it took, showing it included
+    where = comparison.others[0].environment.device_name or "an unknown device"
+    return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
+
+
+def environment_line(environment: Environment) -> str:
+    """Device, precision and what is not usual in the way passes are run, short enough for a status line."""
+    threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
+    runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
+    known = [environment.device_name, environment.dtype, threads, "" if runner == "eager" else runner]
+    return " · ".join(filter(None, known)) or "unknown device"
+
+
+def run_at(environment: Environment) -> str:
+    """Date and time of a run, to the minute."""
+    return environment.created.replace("T", " ")[:16]
+
+
+def _time(seconds: float | None) -> tuple[str, str]:
+    """Value and unit."""
+    if seconds is None:
+        return UNKNOWN, "ms"
+    return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")
+
+
+def _hundredths(share: float | None) -> str:
+    return percent(share).removesuffix("%")
