@@ -16,6 +16,14 @@ STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 
+Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
+AXES: dict[Axis, str] = {
+    "lookahead": "lookahead",
+    "nodes": "tree size",
+    "confidence_threshold": "confidence threshold",
+    "temperature": "temperature",
+    "prompt_tokens": "prompt tokens",
+}  # what a sweep can vary
 Rule = Literal["exact", "wrong-q", "top-2", "typical"]
 LOSSY_RULES: dict[Rule, str] = {
     "wrong-q": "takes the drafter's probability for half of what it is",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
-from playground.lane import Lane, Request, label
+from playground.lane import Axis, Lane, Request, label
 from playground.metrics import AcceptanceTest, LawTest, NearTie, Over, PositionAcceptance, Timed, differs
 from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
@@ -135,12 +135,14 @@ class SuiteResult:
     seed: int | None = None
     counted: Literal["fastest", "median", "all"] = "fastest"
 
+    @property
+    def failed(self) -> bool:
+        """Whether a prompt could not be run."""
+        return bool(self.failures)
+
     def of(self, lane: str) -> Summary:
         """A lane over all prompts, by its label."""
         return next(each for each in self.summaries if (each.lane, each.category) == (lane, ALL))
-
-
-Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,10 @@ class SweepResult:
     axis: Axis
     points: tuple[Point, ...]
     suite: SuiteResult
+
+    @property
+    def failed(self) -> bool:
+        return self.suite.failed
 
 
 @dataclass(frozen=True)
@@ -244,8 +250,9 @@ class LosslessResult:
     failures: tuple[Failure, ...] = ()
 
     @property
-    def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
+    def failed(self) -> bool:
+        """Whether a lane is not lossless."""
+        return not all(check.passed for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -262,6 +269,8 @@ class Recommendation:
     screened: SuiteResult
     refined: SuiteResult
     confirmed: SuiteResult
+
+    failed = False
 
     @property
     def summary(self) -> Summary:
@@ -291,11 +300,18 @@ class LoadResult:
     def failures(self) -> tuple[under_load.Answered, ...]:
         return tuple(row for row in self.rows if row.error)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a request failed."""
+        return bool(self.failures)
+
 
 @dataclass(frozen=True)
 class BenchResult:
     environment: Environment
     results: tuple[Measurement, ...]
+
+    failed = False
 
 
 Result = SuiteResult | SweepResult | LosslessResult | Recommendation | LoadResult | BenchResult

@@ -206,7 +206,7 @@ def own_suite(tmp_path, *prompts):
 def test_suite_prints_its_tables_and_writes_its_result(tiny_folder, tmp_path, capsys):
     out, prompts = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters")
     main(["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--lookaheads", "2", "3", "--dtype", "float32",
-          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--by-prompt"])  # fmt: skip
+          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--all-tables"])  # fmt: skip
     printed = capsys.readouterr()
     lines = [line.split() for line in printed.out.splitlines()]
     assert [words[:4] for words in lines].count(["ngram", "3", "all", "2"]) == 1

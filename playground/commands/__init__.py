@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from playground.commands import bench, compare, distil, history, listings, load, lossless, recommend, serve, suite, why
+from playground.commands import bench, compare, distil, history, kinds, listings, monitor, serve, why
 from playground.errors import PlaygroundError
 
 
@@ -36,6 +36,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`python -m playground COMMAND --help` lists the options of a command.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for part in (compare, why, suite, recommend, lossless, history, listings, bench, distil, serve, load):
+    for part in (compare, why, kinds, history, listings, bench, distil, serve, monitor):
         part.add(commands)
     return parser

@@ -25,13 +25,6 @@ from playground.presets import ROOT
 from playground.results import STANDARD, Axis, Point, Predicted, SuiteResult, SweepResult
 
 OF_LANES = ("lookahead", "nodes", "confidence_threshold")
-DEFAULTS: dict[Axis, tuple[float, ...]] = {
-    "lookahead": (0, 1, 2, 3, 4, 6, 8, 12, 16),
-    "nodes": (4, 8, 16, 32, 64),
-    "confidence_threshold": (0.0, 0.2, 0.4, 0.6, 0.8),
-    "temperature": (0.0, 0.3, 0.7, 1.0),
-    "prompt_tokens": (128, 512, 1024, 2048),
-}
 CHARACTERS = 4  # of a token, roughly, where a backend does not report the prompt's tokens
 
 

@@ -18,6 +18,8 @@ from playground.backends.device_queue import DeviceQueue
 from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
+from playground.experiments.kinds import KINDS
+from playground.experiments.kinds.kind import Kind
 from playground.hosting.access import Access
 from playground.hosting.page_head import PageHead
 from playground.hosting.quiet_blocks import QuietBlocks
@@ -31,7 +33,8 @@ from playground.ui.compare.api import publish
 from playground.ui.compare.handlers import SHARED, BackendFor, Handlers, Shown, Start
 from playground.ui.compare.screen import Screen
 from playground.ui.experiments import api as experiments_api
-from playground.ui.experiments import load, lossless, recommend, suite, sweep
+from playground.ui.experiments import tab as experiment_tab
+from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments
 from playground.ui.fits import Fits
 from playground.ui.history import owner
@@ -39,7 +42,7 @@ from playground.ui.history import tab as history_tab
 from playground.ui.history.visible import VisibleHistory
 from playground.ui.preload import Preload
 from playground.ui.servers import tab as servers_tab
-from playground.ui.servers.started import StartedServers
+from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
 TITLE = "Speculative Decoding Playground"
@@ -135,13 +138,16 @@ def build(
         recommended_sampling.wire(settings, asked, pairs, store.sampling_defaults, [loaded, *finished])
         publish(page, events, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
+    models = Models(pairs, default, fits)
+    started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
+
+    def build_tab(kind: Kind) -> Callable[[], None]:
+        return lambda: experiment_tab.build(page, kind, experiments, models, started)
+
     tabs: dict[str, Callable[[], None]] = {
-        "Suite": lambda: suite.build(page, experiments, pairs, default, fits),
-        "Sweep": lambda: sweep.build(page, experiments, pairs, default, fits),
-        "Recommend": lambda: recommend.build(page, experiments, pairs, default, fits),
-        "Lossless": lambda: lossless.build(page, experiments, pairs, default, fits),
+        **{kind.name.capitalize(): build_tab(kind) for kind in KINDS.values() if kind.pair},
         "Servers": lambda: servers_tab.build(page, access, own),
-        "Load": lambda: load.build(page, experiments, own),
+        **{kind.name.capitalize(): build_tab(kind) for kind in KINDS.values() if not kind.pair},
         "History": lambda: history_tab.build(page, past, access),
     }
     for name, tab in tabs.items():

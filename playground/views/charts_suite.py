@@ -12,18 +12,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from playground.lane import label
+from playground.lane import AXES, label
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
 from playground.views import charts
 from playground.views.charts import ASSISTED, GRID, INK, OTHERS
 
-NAMES = {
-    "lookahead": "lookahead",
-    "nodes": "tree size",
-    "confidence_threshold": "confidence threshold",
-    "temperature": "temperature",
-    "prompt_tokens": "prompt tokens",
-}
 HATCHED = ("", "/", "x", ".")  # beside the colours, which are few
 PREDICTED = "#8A6100"
 COLUMNS = 2  # of small multiples
@@ -61,7 +54,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
 def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:
     """Speed-up over the setting with its interval, and under it the mean accepted length on the same axis. Over all
     prompts also what the formulas predict."""
-    name = NAMES[result.axis]
+    name = AXES[result.axis]
     figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
     found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
     if not found:
@@ -90,7 +83,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
 
 def by_category(result: SweepResult) -> go.Figure:
     """The speed-up over the setting for each category, as small multiples on one scale."""
-    name = NAMES[result.axis]
+    name = AXES[result.axis]
     figure = charts.blank("By category", "speed-up over " + name, "", "")
     categories = list(dict.fromkeys(s.category for point in result.points for s in point.summaries))
     categories = [category for category in categories if category != ALL]

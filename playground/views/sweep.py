@@ -6,11 +6,11 @@ from math import isclose, log
 
 from playground import metrics
 from playground.format import UNKNOWN, number, percent, ratio
+from playground.lane import AXES
 from playground.metrics import PositionAcceptance
 from playground.results import Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
 from playground.views import charts_suite, report, suite
-from playground.views.charts_suite import NAMES
 from playground.views.report import Report
 from playground.views.suite import NO_DIFFERENCE, left_out
 from playground.views.table import Table
@@ -29,7 +29,7 @@ FALLS = (
 def _(result: SweepResult) -> Report:
     tables = [by_value(result), by_category(result), by_position(result)]
     return Report(
-        f"{NAMES[result.axis]} of {suite.title(result.suite)}".capitalize(),
+        f"{AXES[result.axis]} of {suite.title(result.suite)}".capitalize(),
         suite.setting(result.suite, result.axis),
         findings(result),
         [charts_suite.sweep(result), charts_suite.by_category(result)],
@@ -40,7 +40,7 @@ def _(result: SweepResult) -> Report:
 
 def by_value(result: SweepResult) -> Table:
     """A row for each value, over all prompts."""
-    columns: tuple[str, ...] = (NAMES[result.axis], "speed-up, pooled", "")
+    columns: tuple[str, ...] = (AXES[result.axis], "speed-up, pooled", "")
     columns += ("macro", "tokens/s", "mean accepted length", "accepted", "identical")
     rows = list(map(_row, result.points))
     if any(point.predicted for point in result.points):
@@ -57,7 +57,7 @@ def by_position(result: SweepResult) -> Table:
     for point in result.points:
         at = {p.position: p for p in point.overall.positions} if point.overall else {}
         rows.append((f"{point.value:g}", *(_share(at[i]) if i in at else "" for i in range(1, depth + 1))))
-    columns = (NAMES[result.axis], *map(str, range(1, depth + 1)))
+    columns = (AXES[result.axis], *map(str, range(1, depth + 1)))
     return Table("Acceptance by position in the draft, if reached", columns, tuple(rows), numbers=depth)
 
 
@@ -75,7 +75,7 @@ def by_category(result: SweepResult) -> Table:
     for point in result.points:
         speeds = {summary.category: ratio(summary.overall) for summary in point.summaries}
         rows.append((f"{point.value:g}", *(speeds.get(category, UNKNOWN) for category in categories)))
-    return Table("Speed-up by category", (NAMES[result.axis], *categories), tuple(rows), numbers=len(categories))
+    return Table("Speed-up by category", (AXES[result.axis], *categories), tuple(rows), numbers=len(categories))
 
 
 def findings(result: SweepResult) -> list[str]:
@@ -89,7 +89,7 @@ def findings(result: SweepResult) -> list[str]:
         none = ", no drafter" if best.lane == "standard" else f", {gain}"
         if best.overall.interval and not metrics.differs(best.overall.interval):
             none += f": {NO_DIFFERENCE} from no drafter"
-        sentences.append(f"Best {NAMES[result.axis]}: {best.value:g}{none}.{also}")
+        sentences.append(f"Best {AXES[result.axis]}: {best.value:g}{none}.{also}")
         if not any(point.overall and point.overall.interval for point in result.points):
             sentences.append("Too few prompts and runs for intervals: another run may have another best.")
     sentences.extend(_against_prediction(result))

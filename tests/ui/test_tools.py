@@ -13,7 +13,7 @@ from playground.hosting.access import FOR_VISITORS, Access
 from playground.ui import page
 from tests.ui import fakes
 
-ENDPOINTS = ("suite", "sweep", "recommend", "lossless", "experiment", "stop_experiment", "experiments")
+ENDPOINTS = ("suite", "sweep", "recommend", "lossless", "load", "experiment", "stop_experiment", "experiments")
 ASKED = {"pair": "fake", "prompts": ["A prompt"], "max_new_tokens": 4}
 
 
@@ -26,10 +26,10 @@ def test_one_is_started_and_asked_for_by_its_id_and_what_cannot_be_is_refused_in
     assert len(results.from_json(ended["result"]).rows) == 2
     assert [it["id"] for it in client.predict(api_name="/experiments")] == [started["id"]]
     for endpoint, changes, sentence in (
-        ("suite", {"runs": 11}, "runs should be less than or equal to 10; it is 11"),
+        ("suite", {"runs": 101}, "Runs must be a whole number from 1 to 100; it is 101"),
         ("suite", {"pair": "none"}, "There is no pair 'none'"),
         ("recommend", {"prompts": ["a", " "]}, "A prompt is empty"),
-        ("lossless", {"rules": ["none"]}, "The rules that are wrong on purpose are wrong-q"),
+        ("lossless", {"rules": ["none"]}, r"rules\[0\] should be one of exact, wrong-q"),
         ("sweep", {"axis": "seed"}, "axis should be one of lookahead"),
         ("sweep", {"axis": "nodes"}, "drafts no tree"),
     ):

@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, get_type_hints
 
 import gradio as gr
@@ -19,120 +19,54 @@ from playground import results, validation
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.experiments.history import Entry
-from playground.experiments.work import Experiment
-from playground.lane import LOSSY_RULES
+from playground.experiments.kinds import KINDS
+from playground.experiments.kinds.kind import Kind
+from playground.experiments.kinds.options import options_of, type_of
 from playground.presets import Pair, load_suites
-from playground.results import Axis, Recommendation
 from playground.settings import default
 from playground.ui.compare.api import add, describe
-from playground.ui.experiments import lossless, recommend, suite, sweep
-from playground.ui.experiments.prompts import MOST_RUNS, NEW_TOKENS, RUNS
+from playground.ui.experiments.controls import asked_for
 from playground.ui.experiments.service import HZ, Experiments, View
-from playground.ui.experiments.tab import Kind
-from playground.views import recommend as view_of
-from playground.views.sweep import NAMES
 
 MOST_WAIT_S = 300
 Wait = Annotated[float, Field(ge=0, le=MOST_WAIT_S)]
-Count = Annotated[int, Field(ge=0)]
-Runs = Annotated[int, Field(ge=1, le=MOST_RUNS)]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The parameters of every kind, by the names of the tabs' controls."""
-
-    pair: str = default("pair")
-    suite: str = "examples"
-    prompts: list[str] | None = None
-    per_category: Count = 0
-    max_new_tokens: int = NEW_TOKENS
-
-
-@dataclass(frozen=True)
-class AskedLossless(Asked):
-    drafters: list[str] | None = None
-    rules: list[str] | None = None
-    draws: Annotated[int, Field(ge=1)] = 2048
-
-
-@dataclass(frozen=True)
-class AskedRecommend(Asked):
-    drafters: list[str] | None = None
-    temperature: float = default("temperature")
-    order_seed: Count = 0
-
-
-@dataclass(frozen=True)
-class AskedSuite(AskedRecommend):
-    runs: Runs = RUNS
-
-
-@dataclass(frozen=True)
-class AskedSweep(Asked):
-    drafter: str | None = None
-    axis: Axis = "lookahead"
-    values: list[float] | None = None
-    temperature: float = default("temperature")
-    order_seed: Count = 0
-    runs: Runs = RUNS
-
-
-@dataclass(frozen=True)
-class Tool:
-    """What starts one kind. `does`: what it finds out."""
-
-    kind: Kind
-    asked: type[Asked]
-    work: Callable[[Mapping[str, Pair], Mapping[str, Any]], tuple[Experiment, str]]
-    does: str
-
-
-TOOLS = (
-    Tool(
-        suite.KIND, AskedSuite, suite.asked_for,
-        "Measures how much faster each drafter is than standard decoding, over many prompts, with 95 % intervals.",
-    ),
-    Tool(
-        sweep.KIND, AskedSweep, sweep.asked_for,
-        "Measures one setting of a drafter at several values: which is the fastest, and which tie with it.",
-    ),
-    Tool(
-        recommend.KIND, AskedRecommend, recommend.asked_for,
-        "Finds out which drafter and lookahead to use for these prompts on this machine, or none; ends in settings of "
-        "other engines.",
-    ),
-    Tool(
-        lossless.KIND, AskedLossless, lossless.asked_for,
-        "Checks whether the output of each drafter is the target's own, greedy and sampled.",
-    ),
-)  # fmt: skip
-KINDS = {tool.kind.name: tool.kind for tool in TOOLS}
 
 
 def publish(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair]) -> None:
     """Adds the endpoints to the page. Visitors of a public link are refused, as on the tabs."""
-    told = _told(pairs)
-    calls = {tool.kind.name: _start(tool, experiments, pairs) for tool in TOOLS}
-    calls |= {call.__name__: call for call in _asking(experiments)}
-    for name, call in calls.items():
+    for name, kind in KINDS.items():
+        add(page, name, _start(kind, experiments, pairs), _described(kind, pairs), concurrency_limit=None)
+    for call in _asking(experiments):
+        described = {it: ASKING[it] for it in inspect.signature(call).parameters}
         # Those that wait for an experiment would keep others out.
-        add(page, name, call, {it: told[it] for it in inspect.signature(call).parameters}, concurrency_limit=None)
+        add(page, call.__name__, call, described, concurrency_limit=None)
 
 
-def _start(tool: Tool, experiments: Experiments, pairs: Mapping[str, Pair]) -> Callable[..., dict]:
-    parameters = inspect.signature(tool.asked).parameters
+def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> Callable[..., dict]:
+    hints = get_type_hints(kind.options)
+    asked = {name: kind.options.__dataclass_fields__[name].default for name in options_of(kind.options, "endpoint")}
+    if kind.pair:
+        hints, asked = {"pair": str, **hints}, {"pair": default("pair"), **asked}
+    # gr.api knows no tuples.
+    kinds = {name: list[type_of(kind.options, name)[0]] | None if it == () or isinstance(it, tuple) else hints[name]
+             for name, it in asked.items()}  # type: ignore[misc]  # fmt: skip
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kinds[name],
+            default=(list(it) or None) if isinstance(it, tuple) else it,
+        )
+        for name, it in asked.items()
+    ]  # fmt: skip
 
     def start(*values: Any) -> dict:
         with _in_words():
             experiments.allowed()
-            asked = validation.read(tool.asked, dict(zip(parameters, values, strict=True)))
-            name = experiments.start(*tool.work(pairs, {**vars(asked), "file": None}))
+            name = experiments.start(*asked_for(kind, pairs, dict(zip(asked, values, strict=True))))
             return _answer(experiments.view(name), whole=False)
 
-    start.__doc__ = f"{tool.does} Takes minutes: returns its id at once, and `experiment` has the result."
-    start.__annotations__ = {**get_type_hints(tool.asked), "return": dict}
-    start.__signature__ = inspect.Signature([*parameters.values()], return_annotation=dict)  # type: ignore[attr-defined]
+    start.__doc__ = f"{kind.does} Takes minutes: returns its id at once, and `experiment` has the result."
+    start.__annotations__ = {**kinds, "return": dict}
+    start.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     return start
 
 
@@ -175,14 +109,14 @@ def _view(experiments: Experiments, name: str) -> View:
 
 
 def _answer(view: View, whole: bool) -> dict[str, Any]:
-    result, kind = view.result, KINDS[view.entry.kind]
+    result, found = view.result, view.report
     answer = {
         **_listed(view.entry),
         "left_s": view.done[-1].left_s if view.done and view.entry.status == "running" else None,
-        "findings": kind.findings(result) if result else [],
+        "findings": list(found.findings) if found else [],
     }
-    if isinstance(result, Recommendation) and result.lane:
-        answer["settings"] = [asdict(it) for it in view_of.settings(result)]
+    if found and found.deploy:
+        answer["settings"] = [asdict(it) for it in found.deploy]
     if whole:
         answer["result"] = results.to_json(result) if result else None
     return answer
@@ -202,27 +136,26 @@ def _in_words() -> Iterator[None]:
         raise gr.Error(str(problem), print_exception=False) from None
 
 
-def _told(pairs: Mapping[str, Pair]) -> dict[str, str]:
-    """A line on each parameter."""
+ASKING = {
+    "id": "What a start returned, or `experiments` lists.",
+    "wait_s": f"A number from 0 to {MOST_WAIT_S}; seconds to wait for its end. 0 answers at once.",
+    "whole": "True or false; false leaves out the result with its rows, and keeps the findings.",
+    "search": "Words that must all be in its id, kind, title or status. Empty lists all.",
+}
+
+
+def _described(kind: Kind, pairs: Mapping[str, Pair]) -> dict[str, str]:
+    """A line on each parameter: what it takes, and what it is for."""
     drafting = ", ".join(name for name in METHODS if name != "none")
-    return {
-        "pair": describe("pair", pairs, optional=False),
-        "suite": f"One of {', '.join(load_suites()[0])}; which prompts.",
-        "prompts": "Texts; your own prompts in place of the suite. None uses the suite.",
-        "per_category": "A whole number from 0; at most so many prompts of each category of the suite. 0 takes all.",
-        "max_new_tokens": describe("max_new_tokens", (), optional=False),
-        "temperature": describe("temperature", (), optional=False),
-        "drafters": f"Those of the pair, among {drafting}; each is one lane. None takes all that the pair has.",
-        "drafter": f"One that the pair has, among {drafting}; what drafts. None uses the pair's own.",
-        "axis": f"One of {', '.join(NAMES)}; the setting that takes several values.",
-        "values": "Numbers within the setting's bounds; lookahead 0 is no drafter. None takes some over its range.",
-        "rules": f"Some of {', '.join(LOSSY_RULES)}; adds lanes that are wrong on purpose, which the check must fail. "
-        "None adds none.",
-        "draws": "A whole number from 1; tokens to sample with each lane.",
-        "runs": f"A whole number from 1 to {MOST_RUNS}; runs of each prompt in each lane, of which the median counts.",
-        "order_seed": "A whole number from 0; seed of the lanes' shuffled order.",
-        "id": "What a start returned, or `experiments` lists.",
-        "wait_s": f"A number from 0 to {MOST_WAIT_S}; seconds to wait for its end. 0 answers at once.",
-        "whole": "True or false; false leaves out the result with its rows, and keeps the findings.",
-        "search": "Words that must all be in its id, kind, title or status. Empty lists all.",
+    allowed = {
+        "suite": f"one of {', '.join(load_suites()[0])}",
+        "drafters": f"those of the pair, among {drafting}",
+        "drafter": f"one that the pair has, among {drafting}",
     }
+    described = {"pair": describe("pair", pairs, optional=False)} if kind.pair else {}
+    for name, option in options_of(kind.options, "endpoint").items():
+        (_, several), setting = type_of(kind.options, name), option.setting
+        takes = allowed.get(name) or (f"some of {setting.range}" if several and setting.choices else setting.allowed)
+        takes = f"several, each {takes}" if several and not setting.choices and name not in allowed else takes
+        described[name] = f"{takes[0].upper()}{takes[1:]}; {setting.help}."
+    return described

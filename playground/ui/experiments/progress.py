@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from playground.experiments.events import PromptDone
+from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry
+from playground.views.load import by_level
 from playground.views.table import Table
 
 MINUTE_S, HOUR_S = 60, 3600
@@ -39,10 +40,14 @@ def at(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
-def so_far(done: Sequence[PromptDone]) -> Table:
-    """The prompts that have ended, of the last stage: each lane's speed-up, or why it has none. `done`: one or more."""
-    stage = done[-1].stage
-    done = [event for event in done if event.stage == stage]
+def so_far(parts: Sequence[PartDone]) -> Table:
+    """Of the parts that have ended, one or more: the levels of a load; or the prompts of the last stage, with each
+    lane's speed-up, or why it has none."""
+    last = parts[-1]
+    if isinstance(last, LevelDone):
+        return by_level(last.points)
+    stage = last.stage
+    done = [event for event in parts if isinstance(event, PromptDone) and event.stage == stage]
     lanes = list(dict.fromkeys(lane for event in done for lane in event.speedups))
     rows = []
     for event in reversed(done):

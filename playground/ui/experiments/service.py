@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyio import to_thread
 
@@ -16,8 +16,11 @@ from playground.experiments.work import Experiment
 from playground.hosting.access import OWN_MACHINE, Access
 from playground.hosting.readers import Reader
 from playground.results import Result
+from playground.views import report
+from playground.views.report import Report
 
 HZ = 2  # looks at an experiment that runs, which decodes on the same cores
+UNFINISHED = "Stopped before the end: the figures are of what had finished by then."
 REFUSED = f"Long experiments are disabled here: they would block other users. To run them, {OWN_MACHINE}."
 
 
@@ -29,6 +32,14 @@ class View:
     entry: Entry
     done: tuple[PartDone, ...] = ()
     result: Result | None = None
+
+    @property
+    def report(self) -> Report | None:
+        """What there is to say and show of the result."""
+        if self.result is None:
+            return None
+        found = report.of(self.result)
+        return found if self.entry.status == "finished" else replace(found, findings=[UNFINISHED, *found.findings])
 
 
 class Experiments:

@@ -1,9 +1,9 @@
-"""What the tabs of long experiments share: Run, Stop, progress, and the result as sentences, charts and tables."""
+"""The tab of a kind of experiment: controls, Run, Stop, progress, and the result as sentences, charts and tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,13 @@ from gradio.components import Component
 
 from playground import results
 from playground.errors import PlaygroundError
+from playground.experiments.kinds.kind import Kind
 from playground.experiments.work import Experiment
-from playground.ui import markup, panels
-from playground.ui.experiments.progress import so_far as so_far_table
+from playground.ui import deploy, markup, panels
+from playground.ui.experiments import controls
+from playground.ui.experiments.controls import Models
+from playground.ui.experiments.progress import so_far
 from playground.ui.experiments.service import Experiments, View
-from playground.views.table import Table
 
 # The address comes to name the experiment, so that it can be opened again.
 SHOW_ID = """() => {
@@ -29,20 +31,6 @@ SHOW_ID = """() => {
   history.replaceState(history.state, "", url);
 }"""
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of experiment: how its results read. `findings`: what to do, in sentences; the first counts most.
-    `more`: markup above the tables. `so_far`: of the parts that have ended, while it runs."""
-
-    name: str
-    empty: str
-    findings: Callable[[Any], list[str]]
-    charts: Callable[[Any], list[go.Figure]]
-    tables: Callable[[Any], list[Table]]
-    more: Callable[[Any], str] = lambda result: ""
-    so_far: Callable[[Sequence[Any]], Table] = so_far_table
 
 
 @dataclass(frozen=True)
@@ -61,17 +49,36 @@ class Panel:
         return [self.name, self.shown, *self.charts, self.tables, self.run, self.stop, self.resume, self.save]
 
 
-def buttons() -> tuple[gr.Button, gr.Button, gr.Button]:
-    """Run, Stop, Resume."""
+def build(
+    page: gr.Blocks,
+    kind: Kind,
+    experiments: Experiments,
+    models: Models,
+    addresses: Mapping[str, Callable[[], str]],
+) -> None:
+    """Lays a tab out and wires it.
+
+    Args:
+        addresses: the options that are addresses of servers, each with what tells the one to begin with ("" for none).
+    """
+    gr.HTML(f"<h1>{kind.name.capitalize()}</h1><p>{kind.intro}</p>", elem_classes="intro")
+    asked = controls.lay_out(kind, models)
+
+    def work(*values: Any) -> tuple[Experiment, str]:
+        return controls.asked_for(kind, models.pairs, dict(zip(asked, values, strict=True)))
+
+    _wire(page, kind, _panel(kind), experiments, list(asked.values()), work)
+    if not kind.pair:
+        boxes = [asked[name] for name in addresses]
+        page.load(lambda: [url() or gr.skip() for url in addresses.values()], None, boxes, queue=False, **PRIVATE)
+
+
+def _panel(kind: Kind) -> Panel:
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
         resume = gr.Button("Resume", visible=False, elem_id="resume-experiment", min_width=110, scale=0)
-    return run, stop, resume
-
-
-def panel(kind: Kind, run: gr.Button, stop: gr.Button, resume: gr.Button) -> Panel:
-    shown = gr.HTML(markup.note(kind.empty), elem_id="experiment", apply_default_css=False)
+    shown = gr.HTML(markup.note(kind.hint), elem_id="experiment", apply_default_css=False)
     with gr.Row(elem_id="charts"):
         charts = panels.empty_plot(), panels.empty_plot()
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
@@ -81,7 +88,7 @@ def panel(kind: Kind, run: gr.Button, stop: gr.Button, resume: gr.Button) -> Pan
     return Panel(run, stop, resume, save, shown, charts, tables, gr.State(""))
 
 
-def wire(
+def _wire(
     page: gr.Blocks,
     kind: Kind,
     panel: Panel,
@@ -97,14 +104,14 @@ def wire(
             name = experiments.start(*work(*values))
         except PlaygroundError as problem:
             return _failed(str(problem))
-        return _shown(kind, experiments.view(name))
+        return _shown(experiments.view(name))
 
     def resume(name: str) -> tuple[Any, ...]:
         try:
             experiments.resume(name)
         except PlaygroundError as problem:
             return _failed(str(problem))
-        return _shown(kind, experiments.view(name))
+        return _shown(experiments.view(name))
 
     def opened(request: gr.Request) -> Any:
         """The experiment of the address; without one, the one that runs."""
@@ -112,7 +119,7 @@ def wire(
         if not name:
             return [gr.skip()] * len(panel.outputs)
         try:
-            return _shown(kind, experiments.view(name))
+            return _shown(experiments.view(name))
         except PlaygroundError as problem:
             return _failed(str(problem))
 
@@ -122,10 +129,10 @@ def wire(
             return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:
-                yield _progress(kind, view)
+                yield _progress(view)
 
     def end(name: str) -> Any:
-        return _shown(kind, experiments.view(name)) if name else [gr.skip()] * len(panel.outputs)
+        return _shown(experiments.view(name)) if name else [gr.skip()] * len(panel.outputs)
 
     begun = [
         panel.run.click(start, list(asked), panel.outputs, **PRIVATE).then(None, None, None, js=SHOW_ID, **PRIVATE),
@@ -139,26 +146,27 @@ def wire(
     panel.stop.click(experiments.stop, panel.name, None, **PRIVATE)
 
 
-def _progress(kind: Kind, view: View) -> tuple[str, str]:
+def _progress(view: View) -> tuple[str, str]:
     """How far it is, and the parts that have ended, while it runs."""
-    tables = [kind.so_far(view.done)] if view.done else []
+    tables = [so_far(view.done)] if view.done else []
     return markup.progress(view.entry, view.done[-1].left_s if view.done else None), markup.tables(tables)
 
 
-def _shown(kind: Kind, view: View) -> tuple[Any, ...]:
+def _shown(view: View) -> tuple[Any, ...]:
     """Updates of `Panel.outputs`."""
-    entry, result = view.entry, view.result
+    entry, found = view.entry, view.report
     running = entry.status == "running"
-    head, tables = _progress(kind, view)
-    figures: list[go.Figure] = []
+    head, tables = _progress(view)
+    figures: Sequence[go.Figure] = []
     saved = None
-    if result:
-        figures = kind.charts(result)
-        head += markup.findings(kind.findings(result))
-        tables = kind.more(result) + markup.tables(kind.tables(result))
-        saved = json.dumps(results.to_json(result), indent=1).encode()
+    if found and view.result:
+        figures = found.charts
+        head += markup.findings(found.findings)
+        settings = markup.folded("Settings to deploy", deploy.blocks(found.deploy)) if found.deploy else ""
+        tables = settings + markup.tables([*found.tables, *found.folded])
+        saved = json.dumps(results.to_json(view.result), indent=1).encode()
     plots = [
-        gr.update(value=panels.plot(figure, f"{kind.name}-{i}"), visible=True) for i, figure in enumerate(figures, 1)
+        gr.update(value=panels.plot(figure, f"{entry.kind}-{i}"), visible=True) for i, figure in enumerate(figures, 1)
     ]
     return (
         entry.id,
@@ -168,7 +176,7 @@ def _shown(kind: Kind, view: View) -> tuple[Any, ...]:
         gr.update(interactive=not running),
         gr.update(interactive=running),
         gr.update(visible=entry.status in ("stopped", "failed")),
-        {**panels.saved(f"{kind.name}-{entry.id}.json", saved), "visible": saved is not None},
+        {**panels.saved(f"{entry.kind}-{entry.id}.json", saved), "visible": saved is not None},
     )
 
 

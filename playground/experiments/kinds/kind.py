@@ -1,0 +1,41 @@
+"""What makes one kind of experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from playground.experiments.kinds.options import Decoders
+
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.experiments.work import Experiment
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of experiment.
+
+    Args:
+        name: of its tab, command, endpoint and entries in the history.
+        does: what it finds out, in a sentence.
+        intro: why one runs it, on the page.
+        hint: what an empty tab says.
+        exits: what the terminal's exit codes 0 and 1 mean.
+        options: a dataclass of `Option`s.
+        work: what is to be run, from the options and what decodes, and its title.
+        pair: whether a pair decodes; else the options name servers.
+        servers: whether two servers can decode in place of the pair.
+        varies: the setting of the lanes whose values are compared; "" for none.
+    """
+
+    name: str
+    does: str
+    intro: str
+    hint: str
+    exits: str
+    options: type
+    work: Callable[[Any, Decoders | None], tuple[Experiment, str]]
+    pair: bool = True
+    servers: bool = False
+    varies: Callable[[Any], str] = lambda options: ""

@@ -1,0 +1,220 @@
+"""What the kinds of experiments ask for, as fields of dataclasses from which the tab, the command and the endpoint are
+made. Importing it is quick: the terminal does so for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from playground.errors import check
+from playground.lane import Lane, Request, assisted_lane
+from playground.presets import Pair
+from playground.settings import PRESET, SETTINGS, Setting
+
+if TYPE_CHECKING:
+    from playground.experiments.questions import Question
+
+Place = Literal["page", "terminal", "endpoint"]
+EVERYWHERE: tuple[Place, ...] = ("page", "terminal", "endpoint")
+NEW_TOKENS = 64  # fewer than for one prompt: there are many
+MANY = 10**9
+ANSWER = tuple(it.name for it in fields(Request) if it.name in SETTINGS and it.name not in ("prompt", "system"))
+
+
+@dataclass(frozen=True)
+class Option:
+    """How one field is asked for.
+
+    Args:
+        setting: label, help, bounds and choices; those of a tuple are of each value.
+        places: where it is asked for.
+        group: its heading in the terminal's help.
+        flag: the terminal's option; "" for the field's name.
+        folded: under Advanced on the page.
+        by: another field, and the values that are meant for each of its choices where none are given.
+    """
+
+    setting: Setting
+    places: tuple[Place, ...] = EVERYWHERE
+    group: str = ""
+    flag: str = ""
+    folded: bool = False
+    by: tuple[str, Mapping[Any, tuple[Any, ...]]] | None = None
+
+
+def option(
+    default: Any,
+    label: str,
+    help: str,
+    *,
+    low: float = 0,
+    high: float = MANY,
+    choices: Mapping[Any, str] | None = None,
+    one: Any = "",
+    **how: Any,
+) -> Any:
+    """A field with its `Option`. `help`: one line without a full stop. `one`: any value, where the default is none.
+    `how`: the rest of `Option`."""
+    if default not in ((), None):
+        one = default[0] if isinstance(default, tuple) else default
+    return _field(default, Setting(label, help, one, low, high, choices=choices or {}), how)
+
+
+def option_of(name: str, default: Any = MISSING, **how: Any) -> Any:
+    """A field that is one of the settings of a comparison."""
+    return _field(SETTINGS[name].default if default is MISSING else default, SETTINGS[name], how)
+
+
+def _field(default: Any, setting: Setting, how: Mapping[str, Any]) -> Any:
+    return field(default=default, metadata={"option": Option(setting, **how)})
+
+
+def options_of(kind: type, place: Place) -> dict[str, Option]:
+    """The fields that are asked for in a place."""
+    asked = {it.name: it.metadata["option"] for it in fields(kind)}
+    return {name: found for name, found in asked.items() if place in found.places}
+
+
+def type_of(kind: type, name: str) -> tuple[type, bool]:
+    """The type of a field's value, or of each of its values; and whether it takes several."""
+    hint = get_type_hints(kind)[name]
+    if get_origin(hint) is tuple:
+        return get_args(hint)[0], True
+    if get_origin(hint) in (Union, UnionType):
+        return next(each for each in get_args(hint) if each is not type(None)), False
+    return hint, False
+
+
+@dataclass(frozen=True)
+class Options:
+    """Raises:
+    PlaygroundError: a value is not accepted, in words.
+    """
+
+    def __post_init__(self) -> None:
+        for it in fields(self):
+            value, setting = getattr(self, it.name), it.metadata["option"].setting
+            for each in value if isinstance(value, tuple) else () if value is None else (value,):
+                check(setting.accepts(each), setting.refusal(each))
+
+
+def _answer(*names: str, **defaults: Any) -> Any:
+    """Options for settings of a `Request`. The page and the endpoint ask for the length and the temperature alone."""
+    hints = get_type_hints(Request)
+    short = ("max_new_tokens", "temperature")
+    how = {name: EVERYWHERE if name in short else ("terminal",) for name in names}
+    return make_dataclass(
+        "AnswerOptions",
+        [
+            (
+                name, hints[name],
+                option_of(name, defaults.get(name, MISSING), places=how[name], group="answer", folded=True),
+            )
+            for name in names
+        ],
+        bases=(Options,),
+        frozen=True,
+    )  # fmt: skip
+
+
+def _drafting(*names: str) -> Any:
+    """Options for the drafts of all lanes; None is the preset's value."""
+    hints = get_type_hints(Lane)
+    return make_dataclass(
+        "DraftingOptions",
+        [(name, hints[name] | None, option_of(name, None, places=("terminal",), group="drafting")) for name in names],
+        bases=(Options,),
+        frozen=True,
+    )
+
+
+AnswerOptions = _answer(*ANSWER, max_new_tokens=NEW_TOKENS)
+WholeAnswerOptions = _answer(*(name for name in ANSWER if name not in ("seed", "temperature", "top_p", "top_k")),
+                             max_new_tokens=NEW_TOKENS)  # fmt: skip
+DraftingOptions = _drafting(*PRESET)
+TreeOptions = _drafting(*(name for name in PRESET if name != "lookahead"))
+
+
+@dataclass(frozen=True)
+class PromptOptions(Options):
+    suite: str = option(
+        "examples", "Prompts", "a suite's name, or a .jsonl, .csv, .txt or .yaml file", group="prompts"
+    )  # fmt: skip
+    prompts: tuple[str, ...] = option((), "Texts", "your own prompts in place of the suite", places=("endpoint",))
+    per_category: int = option(
+        0, "Prompts per category", "prompts of each category, at most; 0 for all", group="prompts", folded=True
+    )
+    turns: int = option(0, "Turns", "turns of each prompt, at most; 0 for all", places=("terminal",), group="prompts")
+    on_error: Literal["stop", "skip"] = option(
+        "stop", "Broken lines", "what a broken line of the file does",
+        choices={"stop": "Stop", "skip": "Skip"}, places=("terminal",), group="prompts",
+    )  # fmt: skip
+
+    def read(self, turns: int = 0) -> tuple[str, tuple[Question, ...]]:
+        """What the prompts are called, and the prompts. `turns`: in place of the option.
+
+        Raises:
+            PlaygroundError: there is no such suite or file, it holds no prompt, or a prompt is empty.
+        """
+        from playground.experiments.questions import Question
+
+        if self.prompts:
+            check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
+            own = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
+            return "own prompts", own
+        return Path(self.suite).stem, tuple(self._load(turns)[0])
+
+    def broken_lines(self) -> list[str]:
+        """A sentence for each line that `read` skips."""
+        return [] if self.prompts else self._load()[1]
+
+    def _load(self, turns: int = 0) -> tuple[list[Question], list[str]]:
+        from playground.experiments.questions import load
+
+        turns = turns or self.turns
+        return load(self.suite, self.per_category or None, self._settings, turns=turns or None, on_error=self.on_error)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ANSWER if hasattr(self, name)}
+
+
+@dataclass(frozen=True)
+class DraftersOptions(Options):
+    drafters: tuple[str, ...] = option(
+        (), "Drafters", "each a lane beside standard decoding; none takes all that the pair has", group="drafting"
+    )
+
+
+@dataclass(frozen=True)
+class OrderOptions(Options):
+    order_seed: int = option(0, "Order", "seed of the lanes' shuffled order", group="repeats", folded=True)
+
+
+@dataclass(frozen=True)
+class RunsOptions(Options):
+    runs: int = option(3, "Runs", "runs of each prompt in each lane", low=1, high=100, group="repeats", folded=True)
+
+
+@dataclass(frozen=True)
+class Decoders:
+    """What decodes: a pair in this process; or, without a pair, a server's lane beside the baseline's."""
+
+    title: str
+    pair: Pair | None = None
+    baseline: Lane | None = None
+    server: Lane | None = None
+
+    @classmethod
+    def of(cls, pair: Pair) -> Decoders:
+        return cls(pair.title, pair)
+
+    def lanes(self, drafters: tuple[str, ...], **settings: Any) -> tuple[Lane, ...]:
+        """One for each drafter, or for all of the pair's; the server's lane alone."""
+        if self.server:
+            return (self.server,)
+        assert self.pair, "without a pair there is a server's lane"
+        return tuple(assisted_lane(self.pair, drafter, **settings) for drafter in drafters or self.pair.drafters)
