@@ -34,7 +34,10 @@ class Figure:
 
     @property
     def shown(self) -> str:
-        return f"{self.value} {self.unit}".strip()
+        """On one line with its unit."""
+        if self.value == UNKNOWN:
+            return UNKNOWN
+        return f"{self.value}{'' if self.unit == '%' else ' '}{self.unit}".strip()
 
 
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:

@@ -126,7 +126,7 @@ def test_load_prints_the_table_and_writes_its_result_which_the_history_has(serve
           "--requests", "2", "--per-category", "1", "--max-new-tokens", "40", "--json", str(out), "--html", str(page),
           "--traces", str(traces)])  # fmt: skip
     printed = capsys.readouterr().out
-    assert "| vLLM: speculative | 2 |" in printed and "goodput" in printed
+    assert "vLLM: speculative  2 " in printed and "goodput" in printed
     data = json.loads(out.read_text())
     assert [point["level"]["concurrency"] for point in data["points"]] == [1, 1, 2, 2]
     assert results.load(out.read_text()).rows[0].tokens == 40
