@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from playground.commands.progress_bar import progress_bar
-from playground.errors import PlaygroundError
 
 if TYPE_CHECKING:  # torch would slow every command down
-    from playground.experiments.background import BackgroundRun
+    from playground.experiments.watch import Watch
     from playground.experiments.work import Experiment, Work
     from playground.presets import Pair
     from playground.results import Result
+
+HZ = 5  # looks at what has happened
 
 
 def run(work: Experiment, title: str, *, again: bool, device: str = "auto") -> Result:
@@ -26,38 +28,38 @@ def run(work: Experiment, title: str, *, again: bool, device: str = "auto") -> R
     Raises:
         PlaygroundError: it failed.
     """
-    from playground.backends.device_queue import DeviceQueue
     from playground.backends.local import LocalBackend
-    from playground.experiments.background import BackgroundRun
     from playground.experiments.history import open_history
     from playground.experiments.jobs import Jobs
+    from playground.experiments.runner import Runner
     from playground.lane import LOCAL
     from playground.models.store import ModelStore
 
     store, history = ModelStore(), open_history()
 
-    def start(pair: Pair | None, work: Work) -> BackgroundRun:
-        backends = {LOCAL: LocalBackend(store, pair, device=device)} if pair else {}
-        return BackgroundRun(partial(work, backends))
+    def prepared(pair: Pair | None, work: Work) -> Callable[[Watch], None]:
+        return partial(work, {LOCAL: LocalBackend(store, pair, device=device)} if pair else {})
 
-    jobs = Jobs(history, start, DeviceQueue())
+    jobs = Jobs(history, prepared, Runner())
     name = None if again else jobs.unfinished(work)
     if name:
         print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
         jobs.resume(name)
     else:
         name = jobs.start(work, title)
+    job = jobs.runs[name]
     with progress_bar(1) as draw:
         try:
-            for event in (event for batch in jobs.watch(name) for event in batch):
-                draw(event)
+            for batch in job.batches():
+                for event in batch:
+                    draw(event)
+                job.wait(1 / HZ)
         except KeyboardInterrupt:
-            jobs.stop(name)
-            for _ in jobs.watch(name):
-                pass
+            job.stop()
+            job.wait()
+    if error := job.end.result():
+        raise error
     result, entry = jobs.result(name), jobs.entry(name)
-    if entry.status == "failed":
-        raise PlaygroundError(entry.note)
     if entry.status == "stopped":
         kept = "; the same command goes on" if history.kept else ""
         print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from playground.lane import Lane
 from playground.metrics.load import Point
+from playground.metrics.serving import Window
 from playground.progress import Progress
 from playground.results import QuestionResult, Result
 from playground.trace import Comparison, Round, Trace
@@ -77,4 +78,4 @@ class ResultReady:
 
 
 PartDone = PromptDone | LevelDone
-Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PartDone | ResultReady
+Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PartDone | ResultReady | Window

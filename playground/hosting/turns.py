@@ -1,22 +1,17 @@
-"""Runs of all visitors: they wait for the device, have their turn, and are stopped. Whoever waits holds no thread."""
+"""Runs of all visitors: how many each may have, and what ends them. Whoever waits holds no thread."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import AsyncGenerator
 from ipaddress import ip_address
-from typing import Any
+from typing import NamedTuple
 
-from anyio import CapacityLimiter, to_thread
-
-from playground.backends.device_queue import DeviceQueue
 from playground.errors import check
-from playground.experiments.background import Run
 from playground.experiments.events import Event
+from playground.experiments.runner import Run, Runner
 from playground.hosting.access import Access, visitor
 from playground.hosting.readers import Reader
 from playground.progress import Progress
@@ -25,33 +20,20 @@ HZ = 3  # an update takes time of server and browser
 NEAR_HZ = 2  # where the browser shares the cores that decode
 FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
-END: Any = object()
 
 
-@dataclass(eq=False)
-class Turn:
-    """One run from the press of a button to its end. `run` is None while it waits."""
-
+class Turn(NamedTuple):
     session: str
     visitor: str
-    stopped: bool
-    run: Run | None = None
-
-    def stop(self) -> None:
-        self.stopped = True
-        if self.run:
-            self.run.stop()
+    run: Run
 
 
 class Turns:
     """To be used in one event loop."""
 
-    def __init__(self, access: Access, queue: DeviceQueue) -> None:
-        self._access = access
-        self._queue = queue
+    def __init__(self, access: Access, runner: Runner) -> None:
+        self._access, self._runner = access, runner
         self._turns: list[Turn] = []
-        # Threads of its own: on ZeroGPU a step waits for a GPU, and Gradio's static files need the usual ones.
-        self._steps = CapacityLimiter(access.limits.runs)
         self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
 
     @property
@@ -78,55 +60,46 @@ class Turns:
         self._end(session)
 
     async def run(
-        self, session: str, address: str, start: Callable[[Callable[[], None]], Run]
+        self, session: str, address: str, run: Run, *, device: bool = True
     ) -> AsyncGenerator[list[Event], None]:
-        """Waits for the device, then starts a run, and yields what happens in batches, HZ times a second, or
-        NEAR_HZ to this machine.
+        """Runs it, and yields what happens in batches, HZ times a second, or NEAR_HZ to this machine.
 
         Args:
             address: where the session's browser is.
-            start: `start(release)` starts the run. It, or the run, calls `release` when others may have the device.
+            device: whether it waits for the device of this machine.
 
         Raises:
-            PlaygroundError: the visitor's runs, or all runs, are too many; the run took too long.
-            Exception: whatever the run raised.
+            PlaygroundError: the visitor's runs, or all runs, are too many; the run failed, or took too long.
         """
         who, reader, stopped = visitor(address, session), Reader(), self._begun.pop(session, False)
         self._access.admit(sum(turn.visitor == who for turn in self._turns), len(self._turns))
-        turn = Turn(session, who, stopped)
-        ticket = self._queue.join()
+        if stopped:
+            return
+        turn = Turn(session, who, run)
         self._turns.append(turn)
+        end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)
+        said, late = "", False
         try:
-            told = ""
-            while (ahead := self._queue.ahead(ticket)) and not turn.stopped:
-                if (place := _place(ahead)) != told:
-                    yield [Progress(told := place)]
-                await asyncio.sleep(1 / HZ)
-                turn.stopped |= reader.left()
-            if turn.stopped:
-                return
-            turn.run = start(partial(self._queue.leave, ticket))
-            due = time.monotonic() + self._access.limits.run_s
-            batches = turn.run.drain(NEAR_HZ if _near(address) else HZ)
-            try:
-                while (batch := await to_thread.run_sync(next, batches, END, limiter=self._steps)) is not END:
-                    if batch:
-                        yield batch
-                    if reader.left() or time.monotonic() > due:
-                        turn.stop()
-            finally:
-                await to_thread.run_sync(batches.close)  # which waits for another process
-            check(time.monotonic() < due, self._access.out_of_time)
+            self._runner.start(run) if device else run.begin()
+            for batch in run.batches():
+                if (place := _place(self._runner.ahead(run))) and place != said:
+                    batch = [Progress(said := place)]
+                if batch:
+                    yield batch
+                late = late or (run.began is not None and time.monotonic() > run.began + self._access.limits.run_s)
+                if late or reader.left():
+                    run.stop()
+                await asyncio.wait([end], timeout=pause)
+            check(not late, self._access.out_of_time)
         finally:
-            turn.stop()
+            run.stop()
             self._turns.remove(turn)
-            if turn.run is None:
-                self._queue.leave(ticket)
+            end.cancel()  # its loop may be closed before the run ends
 
     def _end(self, session: str) -> None:
         for turn in self._turns:
             if turn.session == session:
-                turn.stop()
+                turn.run.stop()
 
 
 def _near(address: str) -> bool:
@@ -137,6 +110,8 @@ def _near(address: str) -> bool:
 
 
 def _place(ahead: int) -> str:
+    if not ahead:
+        return ""
     if ahead > FAR:
         return f"More than {(ahead - 1) // FAR * FAR} runs are ahead of yours."
     place = ahead + 1

@@ -5,7 +5,7 @@ for. This is what follows, read in the source of `spaces` 0.51:
 
 - Models are put on the device before the page opens, on the main thread, the only one in which `spaces` emulates a
   GPU. So the pairs are a fixed list.
-- The decorated generator is called in the event handler itself, whose context says against whose quota the run counts.
+- The decorated generator is called in the context of the event handler, which says against whose quota the run counts.
 - Its arguments and what it yields are pickled. Of an exception, only the name of its class arrives.
 - The process notices that the generator was closed after its next yield.
 """
@@ -16,7 +16,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ import gradio as gr
 
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, check
-from playground.experiments.background import BackgroundRun
 from playground.experiments.events import Event
+from playground.experiments.runner import Run
+from playground.experiments.watch import Watch
 from playground.experiments.work import Work
 from playground.lane import LOCAL
 from playground.models.fit import Fit
@@ -41,7 +42,7 @@ PAIRS = ("starter", "smollm2-1.7b", "qwen3-4b-dflash")  # small enough to be mov
 START_S = 10  # until the weights are there, with some to spare
 LANE_S = 2  # to warm a lane up
 TOKEN_S = 0.04  # a pass of some 40 layers, launched kernel by kernel
-HZ = 5  # batches a second at least: a process notices between two that its run is to stop
+HZ = 5  # batches a second: a process notices between two that its run is to stop
 MOST_S = 80  # counted 1.5-fold on the usual hardware: the two minutes a day that a visitor without an account has
 
 READY = Fit("ready", 0, 0, 0, "It is in memory.")
@@ -128,7 +129,7 @@ class Held:
 
 
 class ZeroGpu:
-    """Starts runs in processes that have a GPU.
+    """Runs work in processes that have a GPU.
 
     Args:
         pairs: those whose models are in memory.
@@ -139,31 +140,47 @@ class ZeroGpu:
         import spaces
 
         self._pairs, self._backend_for = pairs, backend_for
-        self._decode = spaces.GPU(duration=lambda name, work, wanted, hz: seconds(work))(self._forked)
+        self._decode = spaces.GPU(duration=lambda name, work, wanted: seconds(work))(self._forked)
 
-    def __call__(self, pair: Pair, work: Work) -> ZeroGpuRun:
-        """Raises:
-        PlaygroundError: the pair's models are not in memory, or its lanes are to be compiled.
+    def __call__(self, pair: Pair, work: Work, watch: Watch) -> None:
+        """To be called in the context of an event handler. The process is asked to stop through a folder: a closed
+        generator could not hand over the result of what was decoded until then.
+
+        Raises:
+            PlaygroundError: the pair's models are not in memory, its lanes are to be compiled, there is no GPU for this
+                visitor now, its time is over, or the work raised one.
         """
         check(pair.name in self._pairs, f"This Space runs only the pairs of its list, as ZeroGPU requires. {ALONE}")
         check(
             pair.compiled != "on",
             "On ZeroGPU lanes are not compiled: each run would compile again, on your GPU time. Set it to auto or off.",
         )
-        return ZeroGpuRun(partial(self._decode, pair.name, work))
+        wanted = tempfile.TemporaryDirectory(prefix="zerogpu-")
+        try:
+            with wanted, closing(self._decode(pair.name, work, Path(wanted.name))) as batches:
+                for batch in batches:
+                    if isinstance(batch, PlaygroundError):
+                        raise batch
+                    for event in batch:
+                        watch.emit(event)
+                    if watch.stopped():
+                        wanted.cleanup()
+        except gr.Error as error:
+            raise _in_words(error) from None
 
-    def _forked(self, name: str, work: Work, wanted: Path, hz: float) -> Iterator[list[Event] | PlaygroundError]:
+    def _forked(self, name: str, work: Work, wanted: Path) -> Iterator[list[Event] | PlaygroundError]:
         """What happens in the forked process: events as they come, at last what went wrong. The run stops once the
-        file `wanted` is gone, and before the process is killed."""
-        backend = self._backend_for(self._pairs[name])
-        run = BackgroundRun(partial(work, {LOCAL: backend}))
+        folder `wanted` is gone, and before the process is killed."""
+        run = Run(partial(work, {LOCAL: self._backend_for(self._pairs[name])}))
+        run.begin()
         end = time.monotonic() + seconds(work) - START_S
         try:
-            for batch in run.drain(hz):
+            for batch in run.batches():
                 over = time.monotonic() > end
                 if over or not wanted.exists():
                     run.stop()
                 yield batch
+                run.wait(1 / HZ)
         except PlaygroundError as problem:
             yield PlaygroundError(str(problem))
         else:
@@ -172,37 +189,6 @@ class ZeroGpu:
         finally:
             run.stop()
             run.wait()  # the process may be given the next run
-
-
-class ZeroGpuRun:
-    """A run in a process of its own, used as a `BackgroundRun`. It is asked to stop through a file: a closed generator
-    could not hand over the result of what was decoded until then."""
-
-    def __init__(self, decode: Callable[[Path, float], Any]) -> None:
-        self._decode = decode
-        handle, name = tempfile.mkstemp(prefix="zerogpu-")
-        os.close(handle)
-        self._wanted = Path(name)
-
-    def stop(self) -> None:
-        """Asks the work to end; returns at once."""
-        self._wanted.unlink(missing_ok=True)
-
-    def drain(self, hz: float) -> Generator[list[Event], None, None]:
-        """Yields what has arrived, `hz` times a second but at least HZ, until the work has ended. To be called in an
-        event handler.
-
-        Raises:
-            PlaygroundError: there is no GPU for this visitor now, its time is over, or the work raised one.
-        """
-        try:
-            with closing(self._decode(self._wanted, max(hz, HZ))) as batches:
-                for batch in batches:
-                    if isinstance(batch, PlaygroundError):
-                        raise batch
-                    yield batch
-        except gr.Error as error:
-            raise _in_words(error) from None
 
 
 def _in_words(error: gr.Error) -> Exception:

@@ -14,12 +14,12 @@ from gradio.components import Component
 from gradio.events import Dependency
 from starlette.middleware import Middleware
 
-from playground.backends.device_queue import DeviceQueue
 from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
+from playground.experiments.runner import Runner
 from playground.hosting.access import Access
 from playground.hosting.page_head import PageHead
 from playground.hosting.quiet_blocks import QuietBlocks
@@ -30,7 +30,7 @@ from playground.presets import Pair, Prompt
 from playground.ui import panels
 from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, why
 from playground.ui.compare.api import publish
-from playground.ui.compare.handlers import SHARED, BackendFor, Handlers, Shown, Start
+from playground.ui.compare.handlers import SHARED, BackendFor, Elsewhere, Handlers, Shown
 from playground.ui.compare.screen import Screen
 from playground.ui.experiments import api as experiments_api
 from playground.ui.experiments import tab as experiment_tab
@@ -72,22 +72,22 @@ def build(
     *,
     problems: list[str] | None = None,
     backend_for: BackendFor | None = None,
-    elsewhere: Start | None = None,
+    elsewhere: Elsewhere | None = None,
     access: Access = Access(),  # noqa: B008  # frozen
     history: History | None = None,
 ) -> gr.Blocks:
     """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
-    `backend_for` replaces the local backend, for tests; `elsewhere` starts runs in other processes; `access` says what
+    `backend_for` replaces the local backend, for tests; `elsewhere` decodes in other processes; `access` says what
     visitors may do; `history` keeps long experiments, by default for as long as the page lives."""
-    queue = DeviceQueue()
+    runner = Runner()
     events = Handlers(
-        pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, queue
+        pairs, backend_for or (lambda pair: LocalBackend(store, pair)), store.fit, elsewhere, access, runner
     )
     limits = access.limits
     history = history or History(None, limits.history_s, limits.history_each, limits.history)
     past = VisibleHistory(history, access)
     own = StartedServers()
-    experiments = Experiments(Jobs(history, events.start_long, queue), history, access)
+    experiments = Experiments(Jobs(history, events.prepared, runner), history, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
@@ -146,7 +146,7 @@ def build(
 
     tabs: dict[str, Callable[[], None]] = {
         **{kind.name.capitalize(): build_tab(kind) for kind in KINDS.values() if kind.pair},
-        "Servers": lambda: servers_tab.build(page, access, own),
+        "Servers": lambda: servers_tab.build(page, access, own, events.turns),
         **{kind.name.capitalize(): build_tab(kind) for kind in KINDS.values() if not kind.pair},
         "History": lambda: history_tab.build(page, past, access),
     }

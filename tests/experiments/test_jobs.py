@@ -15,17 +15,16 @@ from functools import partial
 import psutil
 import pytest
 
-from playground.backends.device_queue import DeviceQueue
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import history as histories
 from playground.experiments import suite
-from playground.experiments.background import BackgroundRun
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
 from playground.experiments.jobs import WAITING, Jobs, opened
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
+from playground.experiments.runner import Run, Runner
 from playground.experiments.work import Suite, Sweep
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
@@ -44,30 +43,30 @@ def work(tiny_folder):
     return Suite(pair, (assisted_lane(pair, "ngram", 2),), asked)
 
 
-def jobs_of(history, queue=None):
+def jobs_of(history, runner=None):
     store = ModelStore()
 
-    def start(pair, work):
-        backends = {LOCAL: LocalBackend(store, pair, "float32", "cpu")}
-        return BackgroundRun(partial(work, backends))
+    def prepared(pair, work):
+        return partial(work, {LOCAL: LocalBackend(store, pair, "float32", "cpu")})
 
-    return Jobs(history, start, queue or DeviceQueue())
+    return Jobs(history, prepared, runner or Runner())
 
 
 def ended(jobs, name):
-    return [event for batch in jobs.watch(name, hz=50) for event in batch]
+    run = jobs.runs[name]
+    while not run.end.done():
+        run.wait(0.05)  # not for longer: Ctrl-C reaches another thread than this one in the test
+    return run.events
 
 
 def test_an_experiment_runs_on_without_a_watcher_and_is_listed_with_its_result(history, work):
     jobs = jobs_of(history)
     name = jobs.start(work, "mine")
-    while jobs.running(name):
-        time.sleep(0.01)
+    jobs.runs[name].wait()
     (entry,) = history.entries()
     assert (entry.id, entry.kind, entry.title, entry.status, entry.fraction) == (name, "suite", "mine", "finished", 1)
-    told = [event for event in jobs.events(name) if isinstance(event, PromptDone)]
+    told = [event for event in jobs.runs[name].events if isinstance(event, PromptDone)]
     assert [event.number for event in told] == [1, 2, 3]
-    assert jobs.events(name, len(jobs.events(name)) - 1) == jobs.events(name)[-1:]
     assert len(jobs_of(history).result(name).rows) == 6, "another process opens it too"
 
 
@@ -114,7 +113,7 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
     with pytest.raises(KeyboardInterrupt):
         ended(jobs, name)
     signal.signal(signal.SIGINT, before)
-    assert jobs.running(name)
+    assert not jobs.runs[name].end.done()
     jobs.stop(name)
     going_on.set()
     ended(jobs, name)
@@ -122,14 +121,15 @@ def test_ctrl_c_while_it_is_watched_does_not_make_it_look_ended(history, work, m
 
 
 def test_it_waits_for_the_device_and_can_be_stopped_there(history, work):
-    queue = DeviceQueue()
-    queue.join()
-    jobs = jobs_of(history, queue)
+    runner = Runner()
+    before = runner.start(Run(lambda watch: watch.wait(10)))
+    jobs = jobs_of(history, runner)
     name = jobs.start(work, "mine")
     assert history.entry(name).note == WAITING
     jobs.stop(name)
     assert ended(jobs, name) == []
     assert history.entry(name).status == "stopped"
+    before.stop()
 
 
 def test_a_sweep_is_an_experiment_too(history, work):

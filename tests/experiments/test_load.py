@@ -13,16 +13,15 @@ import pytest
 
 from playground import results
 from playground.backends.connect import Servers, connect
-from playground.backends.device_queue import DeviceQueue
 from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments import load, load_record
-from playground.experiments.background import BackgroundRun
 from playground.experiments.events import LevelDone
 from playground.experiments.history import History, open_history
 from playground.experiments.jobs import Jobs
 from playground.experiments.monitor import watched
 from playground.experiments.questions import Question
+from playground.experiments.runner import Runner
 from playground.experiments.watch import Watch
 from playground.experiments.work import Load
 from playground.lane import Request
@@ -143,11 +142,7 @@ def test_load_prints_the_table_and_writes_its_result_which_the_history_has(serve
 
 
 def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(servers, tmp_path):
-    jobs = Jobs(
-        History(tmp_path),
-        lambda _, work: BackgroundRun(partial(work, {})),
-        DeviceQueue(),
-    )
+    jobs = Jobs(History(tmp_path), lambda _, work: partial(work, {}), Runner())
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=3)
     work = Load(Servers(servers[1].url, servers[0].url), tuple(QUESTIONS), plan, LIMITS)
     alive, answers = servers[1].routes["/v1/completions"], itertools.count()
@@ -158,7 +153,7 @@ def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(ser
 
     servers[1].routes["/v1/completions"] = dies
     name = jobs.start(work, work.title("mine"))
-    [*jobs.watch(name)]
+    jobs.runs[name].wait()
     entry, result = jobs.entry(name), jobs.result(name)
     assert entry.status == "failed" and "broke off" in entry.note and "mine at 1, 2 users" in entry.title
     assert [bool(row.error) for row in result.rows] == 3 * [False] + 2 * [False] + [True]
@@ -168,15 +163,14 @@ def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(ser
     servers[1].routes["/v1/completions"] = alive
     assert jobs.unfinished(work) == name
     jobs.resume(name)
-    [*jobs.watch(name)]
+    jobs.runs[name].wait()
     assert jobs.entry(name).status == "finished" and len(jobs.result(name).rows) == 2 * 2 * 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--rate", "0"], "not a number above 0"),
-        (["--concurrency", "1", "--rate", "1"], "not allowed with"),
+        (["--rate", "0"], "Requests a second must be a number from 0.001"),
         (["--baseline-server", "SERVER"], "is named twice"),
         (["--suite", "nobody"], "not a suite"),
     ],

@@ -10,7 +10,7 @@ import gradio as gr
 import httpx
 import pytest
 
-from playground.backends.device_queue import DeviceQueue
+from playground.experiments.runner import Runner
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.quiet_blocks import QuietBlocks
 from playground.hosting.turns import REMEMBERED, Turns
@@ -64,7 +64,7 @@ def test_session_ids_that_no_browser_makes_are_refused_on_every_route(client):
 
 
 def test_a_stop_is_remembered_only_for_a_run_that_is_to_come():
-    turns = Turns(PUBLIC, DeviceQueue())
+    turns = Turns(PUBLIC, Runner())
     for number in range(3 * REMEMBERED):
         turns.stop(f"stranger {number}")
     assert turns.remembered == 0

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import asyncio
 
+from playground.experiments.runner import Runner
 from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
+from playground.hosting.turns import Turns
 from playground.metrics.serving import Window
 from playground.ui.servers import tab as servers
-from playground.ui.servers.monitor_runs import ServerRuns
 
 WINDOWS = [Window(5 * i, 5 * i + 5, 100, 0.5, 2.5, (0.8, 0.5), 40.0, 2, 0) for i in range(3)]
 
 
 def test_a_server_is_watched_until_stop(monkeypatch):
-    runs = ServerRuns(Access())
+    turns = Turns(Access(), Runner())
 
-    def watch(url, every_s, stop):
+    def watched(url, every_s, watch):
         yield from WINDOWS
-        assert stop.wait(10)
+        assert watch.wait(10)
 
-    monkeypatch.setattr(servers.monitor, "watch", watch)
+    monkeypatch.setattr(servers.monitor, "watched", watched)
 
     async def stopped_once_it_shows_windows() -> list[tuple]:
         seen = []
-        async for update in servers.monitored(runs, "me", "http://127.0.0.1:2", 5):
+        async for update in servers.monitored(Access(), turns, "me", "http://127.0.0.1:2", 5):
             seen.append(update)
             if "Watching" in update[0]:
-                runs.stop("me")
+                turns.stop("me")
         return seen
 
     begun, *_, last = asyncio.run(stopped_once_it_shows_windows())
@@ -39,7 +40,8 @@ def test_a_server_is_watched_until_stop(monkeypatch):
 def test_what_cannot_be_had_is_a_sentence():
     def said(access: Access = Access()) -> str:  # noqa: B008
         async def all_of() -> list[tuple]:
-            return [update async for update in servers.monitored(ServerRuns(access), "me", "http://127.0.0.1:1", 5)]
+            turns = Turns(access, Runner())
+            return [update async for update in servers.monitored(access, turns, "me", "http://127.0.0.1:1", 5)]
 
         head, *_, run, stop = asyncio.run(all_of())[-1]
         assert 'role="alert"' in head and run["interactive"] and not stop["interactive"]

@@ -7,11 +7,11 @@ import dataclasses
 
 import pytest
 
-from playground.backends.device_queue import DeviceQueue
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
+from playground.experiments.runner import Runner
 from playground.experiments.work import Experiment
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane
@@ -39,9 +39,9 @@ def asked_for(kind: str, **changes: object) -> tuple[Experiment, str]:
 
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
-    queue, history = DeviceQueue(), History(None)
-    events = Handlers(fakes.PAIRS, fakes.Backend, fakes.Store().fit, queue=queue)
-    return Experiments(Jobs(history, events.start_long, queue), history, access)
+    runner, history = Runner(), History(None)
+    events = Handlers(fakes.PAIRS, fakes.Backend, fakes.Store().fit, runner=runner)
+    return Experiments(Jobs(history, events.prepared, runner), history, access)
 
 
 def followed(found: Experiments, name: str) -> list[View]:

@@ -7,11 +7,9 @@ limit, or when nobody reads it any more.
 from __future__ import annotations
 
 import html
-import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -20,11 +18,10 @@ from anyio import to_thread
 from playground import export
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
-from playground.backends.device_queue import DeviceQueue
-from playground.errors import INTERNAL, PlaygroundError, check
-from playground.experiments.background import BackgroundRun, Run
+from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.history import new_id
+from playground.experiments.runner import Run, Runner
 from playground.experiments.watch import Watch
 from playground.experiments.work import Compare, Repeat, Work
 from playground.hosting.access import Access, visitor
@@ -42,14 +39,12 @@ from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
 from playground.ui.compare.opened_traces import Held, Opened
 from playground.ui.compare.screen import Screen, results
 
-logger = logging.getLogger(__name__)
-
 BackendFor = Callable[[Pair], Backend]
 UNREAD = "Nobody reads what this session is sent. Reload the page."
 REPEATS = 3
 SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 
-Start = Callable[[Pair, Work], Run]
+Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
 
 
@@ -89,9 +84,9 @@ class Handlers:
     Args:
         backend_for: the backend that runs a pair's lanes.
         fit_of: whether a pair can run here.
-        elsewhere: starts runs in place of the threads and the queue of this process.
+        elsewhere: decodes in place of this process, and without its queue for the device.
         access: what visitors may do.
-        queue: for the device.
+        runner: has the queue for the device.
     """
 
     def __init__(
@@ -99,9 +94,9 @@ class Handlers:
         pairs: dict[str, Pair],
         backend_for: BackendFor,
         fit_of: Callable[[Pair], Fit],
-        elsewhere: Start | None = None,
+        elsewhere: Elsewhere | None = None,
         access: Access = Access(),  # noqa: B008  # frozen
-        queue: DeviceQueue | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self._pairs = pairs
         self._elsewhere = elsewhere
@@ -109,17 +104,17 @@ class Handlers:
         self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
         self._access = access
-        self._turns = Turns(access, queue or DeviceQueue())
+        self.turns = Turns(access, runner or Runner())
         self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), SideProcess()
 
     def begin(self, session: str) -> tuple[Any, ...]:
         """Run was pressed: the last results go, Stop can be pressed."""
-        self._turns.begin(session)
+        self.turns.begin(session)
         return (*self._outcome(None), *_buttons(running=True))
 
     def begin_repeat(self, session: str) -> tuple[Any, ...]:
         """The results stay until there are better ones."""
-        self._turns.begin(session)
+        self.turns.begin(session)
         return _buttons(running=True)
 
     def stream(
@@ -197,7 +192,7 @@ class Handlers:
         screen.repeatable = False
         yield screen.packed(), gr.skip() if screen.comparison else None
         try:
-            async with aclosing(self._turns.run(session, address, self._start(pair, work, agreed))) as batches:
+            async with aclosing(self._run(session, address, pair, work, agreed)) as batches:
                 async for batch in batches:
                     yield await to_thread.run_sync(taken, batch), gr.skip()
         except LargeDownload as problem:
@@ -205,9 +200,6 @@ class Handlers:
             self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
         except PlaygroundError as problem:
             error = self._access.told(str(problem))
-        except Exception:
-            logger.exception("a comparison failed")
-            error = INTERNAL
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
@@ -223,12 +215,12 @@ class Handlers:
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
-        self._turns.stop(session)
+        self.turns.stop(session)
 
     def leave(self, session: str) -> None:
         """The tab was closed or loaded anew."""
         self._offers.pop(session, None)
-        self._turns.leave(session)
+        self.turns.leave(session)
 
     def clear(self) -> tuple[Any, ...]:
         return (Screen().packed(), None, *self._outcome(None))
@@ -265,17 +257,13 @@ class Handlers:
         """
         try:
             pair, lanes, request = self._resolved(asked)
-            start = self._start(pair, Compare(lanes, request), LARGE)
-            async with aclosing(self._turns.run(session, address, start)) as batches:
+            async with aclosing(self._run(session, address, pair, Compare(lanes, request))) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
             return await to_thread.run_sync(export.to_json, done[0].comparison)
         except PlaygroundError as problem:
             raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
-        except Exception:
-            logger.exception("a comparison failed")
-            raise gr.Error(INTERNAL, print_exception=False) from None
 
     def _told(self, event: Event) -> Event:
         """The event with its sentences as visitors may read them."""
@@ -286,18 +274,28 @@ class Handlers:
                 return replace(event, reason=self._access.told(event.reason))
         return event
 
-    def start_long(self, pair: Pair | None, work: Work) -> Run:
-        """Starts work that waits in the queue by itself, and that nobody needs to watch.
+    def prepared(self, pair: Pair | None, work: Work, agreed: float = LARGE) -> Callable[[Watch], None]:
+        """What a run does: it checks that the pair can run here, and decodes. `agreed`: the largest download, in bytes.
+        `pair`: None where servers alone decode."""
 
-        Raises:
-            PlaygroundError: the pair cannot run here, or needs a large download.
-        """
-        if pair is None:
-            return BackgroundRun(partial(work, {}))
-        check_fit(pair, self._fit_of(pair), LARGE)
-        if self._elsewhere:
-            return self._elsewhere(pair, work)
-        return BackgroundRun(partial(work, {LOCAL: self._backend_for(pair)}))
+        def act(watch: Watch) -> None:
+            if pair is None:
+                work({}, watch)
+                return
+            if any(lane.backend == LOCAL for lane in work.lanes):
+                check_fit(pair, self._fit_of(pair), agreed)
+            if self._elsewhere:
+                self._elsewhere(pair, work, watch)
+            else:
+                work({LOCAL: self._backend_for(pair)}, watch)
+
+        return act
+
+    def _run(
+        self, session: str, address: str, pair: Pair, work: Work, agreed: float = LARGE
+    ) -> AsyncGenerator[list[Event], None]:
+        run = Run(self.prepared(pair, work, agreed))
+        return self.turns.run(session, address, run, device=self._elsewhere is None)
 
     def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
@@ -329,27 +327,6 @@ class Handlers:
             # The page takes the text as HTML, and it quotes the file.
             words = html.escape(self._access.told(str(problem)), quote=False)
             raise gr.Error(words, print_exception=False) from None
-
-    def _start(self, pair: Pair, work: Work, agreed: float) -> Callable[[Callable[[], None]], Run]:
-        """What `Turns.run` starts a run with."""
-
-        def elsewhere(release: Callable[[], None]) -> Run:
-            release()
-            assert self._elsewhere
-            return self._elsewhere(pair, work)
-
-        def here(release: Callable[[], None]) -> Run:
-            def act(watch: Watch) -> None:
-                try:
-                    if any(lane.backend == LOCAL for lane in work.lanes):
-                        check_fit(pair, self._fit_of(pair), agreed)
-                    work({LOCAL: self._backend_for(pair)}, watch)
-                finally:
-                    release()
-
-            return BackgroundRun(act)
-
-        return elsewhere if self._elsewhere else here
 
 
 def _nothing_shown() -> gr.Error:

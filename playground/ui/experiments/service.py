@@ -87,7 +87,8 @@ class Experiments:
         """
         self.allowed()
         entry = self._jobs.entry(name)
-        done = tuple(event for event in self._jobs.events(name) if isinstance(event, (PromptDone, LevelDone)))
+        events = self._jobs.runs[name].events if name in self._jobs.runs else []
+        done = tuple(event for event in events if isinstance(event, (PromptDone, LevelDone)))
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
 
     async def watch(self, name: str) -> AsyncGenerator[View, None]:

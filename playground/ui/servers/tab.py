@@ -14,12 +14,13 @@ from playground.backends.http import KEY
 from playground.backends.kinds import programs
 from playground.errors import PlaygroundError
 from playground.experiments import monitor
+from playground.experiments.runner import Run
 from playground.experiments.watch import Watch
 from playground.hosting.access import NO_SERVERS, Access
+from playground.hosting.turns import Turns
 from playground.metrics.serving import Window
 from playground.ui import markup, panels
 from playground.ui.servers import start
-from playground.ui.servers.monitor_runs import ServerRuns
 from playground.ui.servers.started import StartedServers
 from playground.views import monitor as serving
 
@@ -40,7 +41,7 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 Updates = AsyncGenerator[tuple[Any, ...], None]
 
 
-def build(page: gr.Blocks, access: Access, own: StartedServers) -> None:
+def build(page: gr.Blocks, access: Access, own: StartedServers, turns: Turns) -> None:
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
         gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
@@ -48,12 +49,12 @@ def build(page: gr.Blocks, access: Access, own: StartedServers) -> None:
     changed = start.build(page, own)
     commands = _pre(COMMANDS, "Commands that start a server")
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
-    url = _monitor_section(page, ServerRuns(access))
+    url = _monitor_section(page, access, turns)
     for event in changed:
         event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **PRIVATE)
 
 
-def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
+def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbox:
     """Returns the box for the address."""
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
@@ -71,12 +72,12 @@ def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
     lines = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
 
     async def watch(request: gr.Request, url: str, every_s: float | None) -> Updates:
-        async with aclosing(monitored(runs, str(request.session_hash), url, every_s or EVERY_S)) as updates:
+        async with aclosing(monitored(access, turns, str(request.session_hash), url, every_s or EVERY_S)) as updates:
             async for update in updates:
                 yield update
 
     async def end(request: gr.Request) -> None:
-        runs.stop(str(request.session_hash))
+        turns.stop(str(request.session_hash))
 
     run.click(watch, [url, every], [shown, *charts, lines, run, stop], **PRIVATE)
     stop.click(end, queue=False, **PRIVATE)
@@ -84,22 +85,22 @@ def _monitor_section(page: gr.Blocks, runs: ServerRuns) -> gr.Textbox:
     return url
 
 
-async def monitored(runs: ServerRuns, session: str, url: str, every_s: float) -> Updates:
+async def monitored(access: Access, turns: Turns, session: str, url: str, every_s: float) -> Updates:
     """What Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
     windows: list[Window] = []
 
     def work(watch: Watch) -> None:
         for window in monitor.watched(url, every_s, watch):
-            windows.append(window)
+            watch.emit(window)
 
     yield panels.status("Reading the server's counters", "busy"), *_plots([]), "", *_pressed(True)
-    counted, problem = 0, ""
+    problem = ""
     try:
-        async with aclosing(runs.follow(session, work)) as batches:
-            async for _ in batches:
-                if len(windows) > counted:
-                    counted = len(windows)
-                    yield *_watched(windows[-CHARTED:], panels.status("Watching", "busy")), *_pressed(True)
+        access.check_servers()
+        async with aclosing(turns.run(session, "", Run(work), device=False)) as batches:
+            async for batch in batches:
+                windows += batch
+                yield *_watched(windows[-CHARTED:], panels.status("Watching", "busy")), *_pressed(True)
     except PlaygroundError as error:
         problem = str(error)
     end = panels.status(problem, "error") if problem else panels.status("Stopped.")
