@@ -14,9 +14,10 @@ from playground import export, results, validation
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady
 from playground.experiments.history import COMPARE, Entry, History, Status
+from playground.experiments.kinds import KINDS
 from playground.experiments.runner import Run, Runner
 from playground.experiments.watch import Watch
-from playground.experiments.work import EXPERIMENTS, Experiment
+from playground.experiments.work import Experiment
 from playground.presets import Pair
 from playground.results import Result
 from playground.trace import Comparison
@@ -44,7 +45,7 @@ class Jobs:
 
     def start(self, work: Experiment, title: str, owner: str = "") -> str:
         """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder."""
-        kind = next(name for name, kind in EXPERIMENTS.items() if isinstance(work, kind))
+        kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
         name = self._history.add(kind, title, _data(work), owner)
         self._begin(name, _on_record(work, self._history, name))
         return name
@@ -160,8 +161,8 @@ def kept(history: History, name: str, owner: str = "") -> Result | Comparison | 
 
 def _work(history: History, name: str, owner: str) -> Experiment:
     entry = history.entry(name, owner)
-    check(entry.kind in EXPERIMENTS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
-    work = validation.read(EXPERIMENTS[entry.kind], history.work(name, owner), extra="ignore")
+    check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
+    work = validation.read(KINDS[entry.kind].experiment, history.work(name, owner), extra="ignore")
     return _on_record(work, history, name)
 
 

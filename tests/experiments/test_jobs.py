@@ -22,10 +22,11 @@ from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
 from playground.experiments.jobs import WAITING, Jobs, opened
+from playground.experiments.kinds.suite import Suite
+from playground.experiments.kinds.sweep import Sweep
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.experiments.runner import Run, Runner
-from playground.experiments.work import Suite, Sweep
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
 from playground.presets import ROOT, custom_pair

@@ -13,9 +13,9 @@ from playground.errors import PlaygroundError
 from playground.experiments import recommend, suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import History
+from playground.experiments.kinds.recommend import Recommend
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.experiments.work import Recommend
 from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from playground.experiments.kinds.options import Decoders
-
-if TYPE_CHECKING:  # torch would slow every command down
-    from playground.experiments.work import Experiment
+from playground.experiments.work import Experiment
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,7 @@ class Kind:
         exits: what the terminal's exit codes 0 and 1 mean.
         options: a dataclass of `Option`s.
         work: what is to be run, from the options and what decodes, and its title.
+        experiment: the class of what is to be run, which the history keeps as JSON.
         pair: whether a pair decodes; else the options name servers.
         servers: whether two servers can decode in place of the pair.
         varies: the setting of the lanes whose values are compared; "" for none.
@@ -36,6 +35,7 @@ class Kind:
     exits: str
     options: type
     work: Callable[[Any, Decoders | None], tuple[Experiment, str]]
+    experiment: type[Experiment]
     pair: bool = True
     servers: bool = False
     varies: Callable[[Any], str] = lambda options: ""

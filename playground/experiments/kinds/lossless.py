@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from playground.backends.base import Backend
 from playground.experiments.kinds.kind import Kind
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
@@ -14,11 +16,12 @@ from playground.experiments.kinds.options import (
     WholeAnswerOptions,
     option,
 )
-from playground.lane import LOSSY_RULES, Rule, lossy
+from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
+from playground.lane import LOSSY_RULES, Lane, Rule, lossy
+from playground.presets import Pair
+from playground.results import LosslessResult, SuiteResult
 from playground.settings import PRESET
-
-if TYPE_CHECKING:
-    from playground.experiments.work import Lossless
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,33 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
     )  # fmt: skip
 
 
-def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
-    from playground.experiments.work import Lossless
+@dataclass(frozen=True)
+class Lossless(OfPrompts):
+    pair: Pair
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    temperature: float = 1.0
+    draws: int = 2048
+    record: str = ""
 
+    @property
+    def tokens(self) -> int:
+        return (1 + len(self.lanes)) * (self.answer_tokens + self.draws)
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> LosslessResult | None:
+        from playground.experiments import lossless  # it loads torch
+
+        return lossless.run(
+            baseline, self.lanes, self.questions, backends, watch,
+            temperature=self.temperature, draws=self.draws, record=record_at(self.record),
+        )  # fmt: skip
+
+    def so_far(self) -> SuiteResult | None:
+        """Whether the greedy outputs are identical; what differs is checked at the end."""
+        return on_record(self.record, len(self.questions))
+
+
+def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
     assert on.pair, "of a pair alone"
     name, questions = options.read()
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
@@ -54,4 +81,5 @@ KIND = Kind(
     exits="0: all lanes passed; 1: one is not lossless",
     options=LosslessOptions,
     work=_work,
+    experiment=Lossless,
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from playground.backends.base import Backend
+from playground.experiments import suite
 from playground.experiments.kinds.kind import Kind
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -16,10 +19,12 @@ from playground.experiments.kinds.options import (
     TreeOptions,
     option,
 )
+from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
+from playground.lane import Lane
+from playground.presets import Pair
+from playground.results import SuiteResult
 from playground.settings import PRESET
-
-if TYPE_CHECKING:
-    from playground.experiments.work import Suite
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,32 @@ class SuiteOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, Prompt
     )  # fmt: skip
 
 
-def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
-    from playground.experiments.work import Suite
+@dataclass(frozen=True)
+class Suite(OfPrompts):
+    pair: Pair | None
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    runs: int = 1
+    seed: int = 0
+    skip: bool = False
+    record: str = ""
+    baseline: Lane | None = None
 
+    @property
+    def tokens(self) -> int:
+        return self.runs * (1 + len(self.lanes)) * self.answer_tokens
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SuiteResult | None:
+        return suite.run(
+            baseline, self.lanes, self.questions, backends, watch,
+            runs=self.runs, seed=self.seed, skip=self.skip, record=record_at(self.record),
+        )  # fmt: skip
+
+    def so_far(self) -> SuiteResult | None:
+        return on_record(self.record)
+
+
+def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
     name, questions = options.read()
     settings = {name: getattr(options, name) for name in PRESET if name != "lookahead"}
     lanes = [
@@ -57,5 +85,6 @@ KIND = Kind(
     exits="0: all prompts ran; 1: some failed",
     options=SuiteOptions,
     work=_work,
+    experiment=Suite,
     servers=True,
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from playground.backends.base import Backend
+from playground.experiments import sweep
 from playground.experiments.kinds.kind import Kind
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -15,11 +18,12 @@ from playground.experiments.kinds.options import (
     RunsOptions,
     option,
 )
-from playground.lane import AXES, Axis
+from playground.experiments.questions import Question
+from playground.experiments.watch import Watch
+from playground.lane import AXES, Axis, Lane
+from playground.presets import Pair
+from playground.results import SweepResult
 from playground.settings import PRESET
-
-if TYPE_CHECKING:
-    from playground.experiments.work import Sweep
 
 DEFAULTS: dict[Axis, tuple[float, ...]] = {
     "lookahead": (0, 1, 2, 3, 4, 6, 8, 12, 16),
@@ -46,10 +50,39 @@ class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, Pr
     )  # fmt: skip
 
 
-def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
-    from playground.experiments import sweep
-    from playground.experiments.work import Sweep
+@dataclass(frozen=True)
+class Sweep(OfPrompts):
+    pair: Pair | None
+    lane: Lane
+    axis: Axis
+    values: tuple[float, ...]
+    questions: tuple[Question, ...]
+    runs: int = 1
+    seed: int = 0
+    record: str = ""
+    baseline: Lane | None = None
 
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        return sweep.lanes_of(self.lane, self.axis, self.values)
+
+    @property
+    def tokens(self) -> int:
+        times = 1 if self.axis in sweep.OF_LANES else len(self.values)
+        return self.runs * times * (1 + len(self.lanes)) * self.answer_tokens
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SweepResult | None:
+        return sweep.run(
+            baseline, self.lane, self.axis, self.values, self.questions, backends, watch,
+            runs=self.runs, seed=self.seed, record=record_at(self.record),
+        )  # fmt: skip
+
+    def so_far(self) -> SweepResult | None:
+        result = on_record(self.record)
+        return sweep.sweep_result(self.axis, self.values, self.lanes, result) if result else None
+
+
+def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
     name, questions = options.read()
     drafter = (options.drafter,) if options.drafter else ((on.pair.drafter,) if on.pair else ())
     (lane,) = on.lanes(drafter, **{name: getattr(options, name) for name in PRESET})
@@ -70,6 +103,7 @@ KIND = Kind(
     exits="0: all prompts ran; 1: some failed",
     options=SweepOptions,
     work=_work,
+    experiment=Sweep,
     servers=True,
     varies=lambda options: options.axis,
 )

@@ -1,0 +1,66 @@
+"""What the experiments whose lanes answer prompts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playground.backends.base import Backend
+from playground.backends.connect import connected
+from playground.experiments import suite
+from playground.experiments.events import ResultReady
+from playground.experiments.questions import Question
+from playground.experiments.record import Record, read
+from playground.experiments.watch import Watch
+from playground.lane import Lane, standard_lane
+from playground.presets import Pair
+from playground.results import Result, SuiteResult
+
+
+class OfPrompts:
+    """Base of a dataclass with these fields, and `lanes`: of one pair; or of servers, with a `baseline` and without a
+    pair."""
+
+    pair: Pair | None
+    questions: tuple[Question, ...]
+    record: str = ""
+    baseline: Lane | None = None
+
+    if TYPE_CHECKING:  # else it would be the default of a field
+
+        @property
+        def lanes(self) -> Sequence[Lane]: ...
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Result | None:
+        """None if it was stopped before there was a result."""
+        raise NotImplementedError
+
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
+        baseline = self.baseline
+        if baseline is None:
+            assert self.pair, "without a pair there is a server's lane"
+            baseline = standard_lane(self.pair)
+        result = self.run(baseline, {**backends, **connected([baseline, *self.lanes])}, watch)
+        if result:
+            watch.emit(ResultReady(result))
+
+    @property
+    def answer_tokens(self) -> int:
+        """The most new tokens that one lane decodes for all prompts."""
+        return sum((1 + len(question.more)) * question.request.max_new_tokens for question in self.questions)
+
+
+def record_at(path: str) -> Record | None:
+    """Where the rows go; None for ""."""
+    return Record(Path(path)) if path else None
+
+
+def on_record(path: str, questions: int | None = None) -> SuiteResult | None:
+    """What a record of a suite holds, of the first questions; None without a finished one."""
+    if not Path(path).is_file():
+        return None
+    header, results = read(Path(path))
+    return suite.suite_result(
+        header, [result for result in results if questions is None or result.question < questions]
+    )
