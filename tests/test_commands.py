@@ -313,6 +313,23 @@ def test_a_report_is_one_page_of_text_that_stays_text(kept, tmp_path, capsys):
         assert "<b>winters" not in page and "Content-Security-Policy" in page
 
 
+def test_files_that_open_offline_are_made_without_gradio(tiny_folder, tmp_path):
+    script = f"""
+import sys
+from playground.commands import main
+from playground.experiments.history import open_history
+main(["compare", "--target", {str(tiny_folder)!r}, "--dtype", "float32", "--max-new-tokens", "4", "--prompt", "waves",
+      "--html", "a.html", "--json", "a.json"])
+main(["history", "export", open_history().entries()[0].id, "b.html"])
+main(["report", "a.json", "-o", "c.html"])
+sys.exit("gradio" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
+    pages = [(tmp_path / f"{name}.html").read_text(encoding="utf-8").rstrip() for name in "abc"]
+    assert pages[0] == pages[1] == pages[2] and "Memory at the end" in pages[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -14,7 +14,7 @@ ABOVE = {"ui", "hosting", "commands", "bench", "distil", "experiments", "backend
 # What a room may not import: rooms of the package, or libraries. A room is a folder or a module of the package.
 FORBIDDEN = {
     "ui": {"commands", "bench", "distil", "__main__"},
-    "commands": {"__main__"},
+    "commands": {"ui", "hosting", "__main__", "gradio"},
     "bench": {"commands", "__main__"},
     "experiments": {"ui", "hosting", "commands", "bench", "distil", "__main__", "gradio", "plotly"},
     "backends": {"ui", "hosting", "commands", "bench", "distil", "experiments", "__main__", "gradio", "plotly"},

@@ -155,7 +155,7 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     _keep(comparison, data)
     document = json.dumps(data, indent=1)
     if options.html:
-        from playground.ui import replay_file
+        from playground.views import replay_file
 
         write(options.html, replay_file.build(comparison))
     if options.json == Path("-"):

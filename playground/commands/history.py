@@ -79,8 +79,7 @@ def _line(entry: Entry) -> str:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from playground.ui import result_file
-    from playground.views import report
+    from playground.views import report, result_file
 
     result = _kept(_history(), options.id)
     print(result_file.build(result, ".json") if options.json else report.text(report.of(result)))
@@ -94,7 +93,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from playground.ui import result_file
+    from playground.views import result_file
 
     check(options.file.suffix in FORMS, f"{options.file} should end in {', '.join(FORMS)}.")
     check_writable(options.file)
@@ -112,7 +111,7 @@ def _clear(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from playground.ui import result_file
+    from playground.views import result_file
 
     check_writable(options.out)
     write(options.out, result_file.build(_opened(options.file), ".html"))

@@ -191,7 +191,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             body_text_color_subdued="#57606a",
             body_text_color_subdued_dark="#a3abb5",
         ),
-        "css_paths": panels.styles(),
+        "css_paths": scripts.styles(),
         "js": f"() => {scripts.bundle('page.js')}.page()",
         "footer_links": ["api", "settings"],
         # Else Gradio asks its own server for the page and gives up after 3 s, which a busy machine may take.

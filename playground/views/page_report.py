@@ -3,7 +3,6 @@ content security policy also forbids. Names and prompts stay text, whatever they
 
 from __future__ import annotations
 
-import json
 from html import escape
 from string import Template
 
@@ -13,8 +12,7 @@ from plotly.offline import get_plotlyjs
 from playground import results
 from playground.presets import ROOT
 from playground.results import Result
-from playground.views import charts, engines, report
-from playground.views.table import Table
+from playground.views import charts, engines, report, scripts
 
 TEMPLATE = ROOT / "assets" / "report.html"
 
@@ -26,6 +24,7 @@ def build(result: Result, title: str = "") -> str:
         PlaygroundError: it has no report.
     """
     shown = report.of(result)
+    sections = [f"<section>{table.section()}</section>" for table in shown.tables]
     folded = [_folded(table.caption, table.html()) for table in shown.folded]
     if shown.deploy:
         folded.append(_folded("Settings to deploy", f"<pre>{escape(engines.text(shown.deploy))}</pre>"))
@@ -34,8 +33,8 @@ def build(result: Result, title: str = "") -> str:
         setting=escape(shown.setting),
         findings="".join(f"<li>{escape(sentence)}</li>" for sentence in shown.findings),
         charts="\n".join(_chart(figure, number) for number, figure in enumerate(shown.charts)),
-        tables="\n".join([*map(_table, shown.tables), *folded]),
-        data=json.dumps(results.to_json(result), separators=(",", ":")).replace("<", "\\u003c"),
+        tables="\n".join([*sections, *folded]),
+        data=scripts.embedded(results.to_json(result)),
         plotly=get_plotlyjs() if shown.charts else "",
     )
 
@@ -45,10 +44,6 @@ def _chart(figure: go.Figure, number: int) -> str:
         config=charts.config(f"chart-{number + 1}"), include_plotlyjs=False, full_html=False, div_id=f"chart-{number}"
     )
     return f'<section class="chart" role="img" aria-label="{escape(figure.layout.meta)}">{shown}</section>'
-
-
-def _table(table: Table) -> str:
-    return f"<section><h2>{escape(table.caption)}</h2>{table.html()}</section>"
 
 
 def _folded(caption: str, content: str) -> str:

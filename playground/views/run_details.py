@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from playground import metrics
 from playground.format import count
 from playground.lane import LOCAL
@@ -33,6 +35,14 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Run at", environment.created),
         *(("Note", note) for note in environment.notes),
     ]
+
+
+def html(rows: list[tuple[str, str]]) -> str:
+    """The same as a folded list."""
+    if not rows:
+        return ""
+    cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
+    return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
 
 
 def passes(environment: Environment) -> str:

@@ -1,4 +1,4 @@
-"""The page's scripts: the ES modules of `assets`, joined for places that can import nothing.
+"""The page's scripts and style sheets: the ES modules of `assets`, joined for places that can import nothing.
 
 Gradio takes the body of a function (`js_on_load`) or an expression (`js=`), and the saved HTML file has no server to
 import from. So a module becomes one expression, with all that it imports.
@@ -6,10 +6,12 @@ import from. So a module becomes one expression, with all that it imports.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from playground.presets import ROOT
 
@@ -50,6 +52,16 @@ def bundle(name: str) -> str:
 def component(name: str, function: str) -> str:
     """A module as Gradio's HTML component takes it: `function` gets what the component gives its script."""
     return f"{bundle(name)}.{function}({{ element, props, watch, trigger }});"
+
+
+def embedded(data: Any) -> str:
+    """JSON that is safe inside a script element: without "<" it can neither end the element nor open a comment."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def styles() -> list[Path]:
+    """The style sheets, in their order."""
+    return [ASSETS / "page.css", *sorted((ASSETS / "css").glob("*.css"))]
 
 
 def _module(path: Path, source: str) -> str:

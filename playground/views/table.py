@@ -48,13 +48,17 @@ class Table:
         return "\n".join([_row(self.columns), rule, *map(_row, self.rows)])
 
     def html(self) -> str:
-        """Scrolls sideways where the page is narrow. The caption is its label, and not shown."""
+        """Scrolls sideways where the page is narrow. The caption is its label, which nobody sees."""
         head = "".join(self._head(name, i) for i, name in enumerate(self.columns))
         rows = "".join(f"<tr>{''.join(self._cell(cell, i) for i, cell in enumerate(row))}</tr>" for row in self.rows)
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.caption)}"><table>'
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
+
+    def section(self) -> str:
+        """The same under its caption."""
+        return f"<h2>{escape(self.caption)}</h2>{self.html()}"
 
     def _head(self, name: str, i: int) -> str:
         return f'<th scope="col"{self._kind(i)}>{escape(name)}</th>' if name else "<td></td>"

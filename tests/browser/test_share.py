@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from playground import export
-from playground.ui import replay_file
+from playground.views import replay_file
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
 from tests.ui import fakes

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from playground.trace import Comparison
-from playground.ui import panels
 from playground.ui.compare.screen import Screen
 from playground.views import scripts
+from playground.views.stage import packed
 from tests.examples import drafted_round, plain_round, trace, tree_round
 from tests.ui import fakes
 
@@ -45,9 +45,9 @@ def stage(chromium) -> Iterator[Callable]:
         page.set_default_timeout(10_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.set_content('<!doctype html><body><div class="stage"></div></body>')
-        for name in ("page.css", *sorted(f"css/{path.name}" for path in (panels.ASSETS / "css").glob("*.css"))):
-            page.add_style_tag(path=panels.ASSETS / name)
-        page.evaluate(MOUNT, [scripts.component("stage/stage.js", "stage"), panels.packed(value)])
+        for name in ("page.css", *sorted(f"css/{path.name}" for path in (scripts.ASSETS / "css").glob("*.css"))):
+            page.add_style_tag(path=scripts.ASSETS / name)
+        page.evaluate(MOUNT, [scripts.component("stage/stage.js", "stage"), packed(value)])
         return page
 
     yield draw
@@ -176,15 +176,15 @@ def test_a_growing_run_adds_blocks_and_leaves_those_that_stand(stage):
     page = stage(streamed(10))
     page.evaluate("document.querySelector('.timeline path.verify').mine = true")
     tall = page.locator(".timeline .plot").bounding_box()["height"]
-    page.evaluate("value => update(value)", panels.packed(streamed(15)))
+    page.evaluate("value => update(value)", packed(streamed(15)))
     assert blocks(page, 0, "verify").count() == 2
     assert blocks(page, 0, "verify").first.evaluate("node => node.mine")
     assert page.locator(".replay .play").is_disabled()
-    page.evaluate("value => update(value)", panels.packed(value))
+    page.evaluate("value => update(value)", packed(value))
     assert page.locator(".timeline .plot").bounding_box()["height"] == tall
     assert page.locator(".replay .play").is_enabled()
     assert page.locator(".ruler text").text_content() == f"{1000 * fakes.PASS_S:g} ms: median plain pass"
-    page.evaluate("value => update(value)", panels.packed(streamed(3)))
+    page.evaluate("value => update(value)", packed(streamed(3)))
     assert blocks(page, 0, "verify").count() == 1 and blocks(page, 1, "verify").count() == 0
 
 
@@ -312,7 +312,7 @@ def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
     value = value_of(comparison)
     value["lanes"][0] |= {"state": "running", "log": value["lanes"][0]["log"].splitlines(keepends=True)[0]}
     value["lanes"][1] |= {"state": "waiting", "log": ""}
-    page.evaluate("value => update(value)", panels.packed(value))
+    page.evaluate("value => update(value)", packed(value))
     assert kept(page, 0) == 1 and page.locator(".timeline .veil").is_hidden()
     sought = len(told(page, "seek"))
     page.wait_for_timeout(200)
@@ -325,7 +325,7 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     page.wait_for_function("document.querySelector('.tokens .round.future')")
     page.keyboard.press("Tab")
     assert page.locator(".tokens .round.future").count() == 0
-    page.evaluate("value => update(value)", panels.packed(value))
+    page.evaluate("value => update(value)", packed(value))
     page.wait_for_timeout(150)
     assert page.locator(".tokens .round.future").count() == 0, "it begins once"
 

@@ -12,9 +12,8 @@ from gradio.components import Component
 
 from playground.presets import Pair
 from playground.trace import Comparison
-from playground.ui import replay_file
 from playground.ui.compare import prefill
-from playground.views import markdown, scripts
+from playground.views import markdown, replay_file, scripts
 
 MENU = """
 <button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>

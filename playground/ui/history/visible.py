@@ -17,9 +17,9 @@ from playground.hosting.access import Access
 from playground.hosting.size_limits import make_room
 from playground.results import Result
 from playground.trace import Comparison
-from playground.ui import panels, result_file
+from playground.ui import panels
 from playground.ui.compare.handlers import Shown
-from playground.views import facts
+from playground.views import facts, result_file
 
 logger = logging.getLogger(__name__)
 

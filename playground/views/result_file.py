@@ -7,8 +7,7 @@ import json
 from playground import export, results
 from playground.results import Result
 from playground.trace import Comparison
-from playground.ui import replay_file
-from playground.views import page_report, spreadsheet
+from playground.views import page_report, replay_file, spreadsheet
 
 
 def build(result: Result | Comparison, form: str, title: str = "") -> str:

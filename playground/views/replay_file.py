@@ -3,16 +3,14 @@ server and without a network, which its content security policy also forbids."""
 
 from __future__ import annotations
 
-import json
 from html import escape
 from string import Template
-from typing import Any
 
 from playground import export, metrics
+from playground.format import percent
 from playground.trace import Comparison, Trace
-from playground.ui import panels
-from playground.ui.compare.screen import Screen
-from playground.views import facts, run_details, scripts
+from playground.views import facts, run_details, scripts, stage
+from playground.views.stage import Stage
 
 TITLE = "Speculative Decoding Playground"
 
@@ -23,31 +21,27 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     Args:
         chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
     """
-    screen = Screen()
-    screen.load(comparison)
-    screen.choose(chosen or screen.chosen)
-    pair = comparison.beside(screen.chosen)
+    shown = Stage()
+    shown.load(comparison)
+    shown.choose(chosen or shown.chosen)
+    pair, held = comparison.beside(shown.chosen), facts.memory(comparison)
     other = pair.others[0]
-    banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
-    value = screen.value() | {"banner": banner, "replay": True}
-    template = Template((panels.ASSETS / "shared.html").read_text(encoding="utf-8"))
+    shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
+    shown.replay = True
+    value = shown.value()
+    template = Template((scripts.ASSETS / "shared.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"),
-        styles="\n".join(path.read_text(encoding="utf-8") for path in panels.styles()),
+        styles="\n".join(path.read_text(encoding="utf-8") for path in scripts.styles()),
         prompt=escape(other.request.prompt),
-        legend=panels.LEGEND,
+        legend=stage.LEGEND,
         acceptance=_acceptance(other),
-        memory=panels.memory(facts.memory(comparison)),
-        details=panels.details(run_details.details(pair)),
-        value=_json(panels.packed(value)),
-        trace=_json(export.to_json(comparison)),
+        memory=held.section() if held else "",
+        details=run_details.html(run_details.details(pair)),
+        value=scripts.embedded(stage.packed(value)),
+        trace=scripts.embedded(export.to_json(comparison)),
         script=f"{scripts.bundle('shared.js')}.shared();",
     )
-
-
-def _json(data: Any) -> str:
-    """JSON that is safe inside a script element: without "<" it can neither end the element nor open a comment."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _acceptance(trace: Trace) -> str:
@@ -67,4 +61,4 @@ def _acceptance(trace: Trace) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"
+    return percent(part / whole if whole else None)

@@ -6,7 +6,7 @@ import re
 
 from playground import export
 from playground.trace import Comparison, Memory
-from playground.ui import replay_file
+from playground.views import replay_file
 from tests.ui import fakes
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> $title ${x} \u2028"

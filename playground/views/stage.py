@@ -1,0 +1,225 @@
+"""The stage: status line, both lanes and the figure between them, as the JSON that `assets/stage` draws.
+
+It is drawn from rounds, so a run that streams, one that has ended and an uploaded trace end in the same picture.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from playground import metrics
+from playground.format import gigabytes
+from playground.lane import LOCAL, Lane
+from playground.trace import Comparison, Round, Trace
+from playground.views import drafters, facts, tokens
+
+NAMES = ("Standard", "Assisted")
+LEGEND = """
+<div class="legend">
+  <ul aria-label="Legend of the token marks">
+    <li><span class="tok plain">plain</span> generated without a draft</li>
+    <li><span class="tok accepted">accepted</span> draft token kept</li>
+    <li><span class="tok correction">correction</span> the model's replacement</li>
+    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
+    <li><span class="caret" data-count="7"></span> 7 drafted tokens not kept: click to see the draft</li>
+  </ul>
+  <div class="switches">
+    <label><input type="checkbox" name="show-rejected"> Show rejected drafts</label>
+    <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
+  </div>
+  <ul class="dropped" aria-label="Legend of the rejected drafts">
+    <li><del class="tok rejected">rejected</del> draft token discarded</li>
+    <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
+  </ul>
+  <p>Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the
+  round's draft. The lanes share one device and run one after the other, so neither slows the other down.</p>
+</div>
+"""
+
+
+@dataclass
+class Status:
+    """`kind` is "", "busy" (with a bar; its end is unknown if `fraction` is None) or "error"."""
+
+    text: str = ""
+    kind: str = ""
+    fraction: float | None = None
+
+
+@dataclass
+class LaneView:
+    """One lane as shown. `title`: what it is called before it runs. `state`: "", "waiting", "running", "done" or
+    "stopped"."""
+
+    title: str
+    state: str = ""
+    name: str = ""
+    drafting: bool = False
+    rounds: list[Round] = field(default_factory=list)
+    log: str = ""
+    timing: dict[str, Any] | None = None  # once the lane has ended
+    _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
+    _measured_rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.name = self.title
+
+    def start(self, lane: Lane) -> None:
+        self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
+
+    def finish(self, trace: Trace) -> None:
+        if trace.rounds != tuple(self.rounds):  # a server told more at the end
+            self.rounds, self.log, self._measured_rounds = list(trace.rounds), tokens.log(trace.rounds), 0
+        self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
+        gaps = metrics.gaps(trace.rounds)
+        self.timing = {"gaps": asdict(gaps) if gaps else None, "pass_s": metrics.plain_pass_s(trace.rounds)}
+
+    def measure(self) -> metrics.Metrics:
+        """Measured again only if rounds came: measuring a long lane at every update would slow the decoding."""
+        if len(self.rounds) != self._measured_rounds:
+            self._measured = metrics.measure_rounds(self.rounds)
+            self._measured_rounds = len(self.rounds)
+        return self._measured
+
+    def value(self) -> dict[str, Any]:
+        figures = facts.figures(self.measure(), drafting=self.drafting) if self.rounds else []
+        return {
+            "name": self.name,
+            "label": f"{self.title}, output",
+            "state": self.state,
+            "figures": [asdict(f) for f in figures],
+            "log": self.log,
+            "timing": self.timing,
+        }
+
+
+class Stage:
+    """It shows the baseline and one other lane: after the run the fastest, or the one that was chosen."""
+
+    def __init__(self, state: str = "", lanes: int = 2) -> None:
+        """`lanes`: how many will run."""
+        self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
+        self.comparison: Comparison | None = None
+        self.chosen = ""  # the name of the lane beside the baseline
+        self.download = 0.0  # bytes of a download to agree to
+        self.repeatable = False  # whether the comparison can be run again from this page
+        self.rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
+        self.skipped: list[str] = []  # lanes that were left out, and why
+        self.banner = ""  # where the comparison comes from, if not from a run on this page
+        self.replay = False  # whether the page begins to replay by itself
+        self.status = Status()
+
+    def value(self) -> dict[str, Any]:
+        """JSON that `assets/stage` draws."""
+        shown = self.comparison.beside(self.chosen) if self.comparison else None
+        return {
+            "status": asdict(self.status),
+            "lanes": [self.lanes[0].value(), self._beside().value()],
+            "verdict": _verdict(shown, repeatable=self.repeatable),
+            "difference": _difference(shown),
+            "drafters": self._drafters(),
+            "offer": f"Download {gigabytes(self.download)} and run" if self.download else "",
+            "banner": self.banner,
+            "replay": self.replay,
+            "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
+            "ran": _ran(shown),
+        }
+
+    def load(self, comparison: Comparison) -> None:
+        """Shows a comparison that has ended."""
+        self.lanes = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
+        for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
+            view.start(trace.lane)
+            view.rounds = list(trace.rounds)
+            view.log = tokens.log(trace.rounds)
+            view.finish(trace)
+        self.finish(comparison)
+
+    def finish(self, comparison: Comparison) -> None:
+        """The same, of lanes that are shown already."""
+        for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
+            view.name = trace.lane.name  # also of a lane that was never reached
+        self.rows = [asdict(row) for row in drafters.of(comparison)]
+        if self.comparison is None:
+            asked_for = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
+            self.chosen = asked_for[-1] if asked_for else self.rows[0]["lane"]
+        self.comparison = comparison
+        self.status = Status(facts.done(comparison))
+
+    def choose(self, name: str) -> None:
+        """Shows this lane beside the baseline."""
+        self.chosen = name
+
+    def _beside(self) -> LaneView:
+        return next((view for view in self.lanes[1:] if view.name == self.chosen), self.lanes[1])
+
+    def _drafters(self) -> dict[str, Any] | None:
+        """The table of all drafters so far; None for a comparison of two lanes, or one that never began."""
+        if len(self.lanes) + len(self.skipped) <= 2 or (self.status.kind == "error" and not self.rows):
+            return None
+        return {
+            "caption": drafters.CAPTION,
+            "head": list(drafters.HEAD),
+            "rows": self.rows,
+            "chosen": self.chosen,
+            "ready": self.comparison is not None,
+            "skipped": self.skipped,
+        }
+
+
+def packed(value: dict[str, Any]) -> dict[str, Any]:
+    """A stage's value as three strings: Gradio clones each leaf of a value in the browser at every update, and the
+    decoding may share its cores. The logs stay apart, since of a string that grew only what is new is sent."""
+    lanes = [{name: part for name, part in lane.items() if name != "log"} for lane in value["lanes"]]
+    return {"rest": json.dumps(value | {"lanes": lanes}), "logs": [lane["log"] for lane in value["lanes"]]}
+
+
+def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, Any]:
+    """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
+    if comparison is None:
+        return {
+            "figure": "–",
+            "meaning": "speed-up: assisted ÷ standard",
+            "terms": None,
+            "repeats": None,
+            "repeatable": False,
+            "trust": "",
+            "badges": [],
+            "sentences": [],
+        }
+    baseline, other = comparison.standard, comparison.others[0]
+    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
+    repeats = metrics.repeated(comparison, other)
+    doubts = facts.doubts(baseline, other, repeats)
+    return {
+        "figure": ("≈ " if doubts else "") + facts.speedup(comparison),
+        "meaning": facts.speedup_meaning(comparison),
+        "terms": asdict(equation) if equation else None,
+        "repeats": asdict(repeats) if repeats else None,
+        "repeatable": repeatable,
+        "trust": "doubtful" if doubts else "holds",
+        "badges": doubts,
+        "sentences": facts.sentences(comparison),
+    }
+
+
+def _ran(comparison: Comparison | None) -> str:
+    """Model, device and date, for the picture."""
+    if comparison is None:
+        return ""
+    lane, environment = comparison.others[0].lane, comparison.others[0].environment
+    return f"{lane.target} · {facts.environment_line(environment)} · {environment.created[:10]}"
+
+
+def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
+    """Where the outputs of the two lanes differ: the index of the first token, counted over output tokens from 0."""
+    if comparison is None:
+        return None
+    baseline, other = comparison.standard, comparison.others[0]
+    found = metrics.first_difference(baseline, other)
+    if found is None or found.index >= min(len(baseline.tokens), len(other.tokens)):
+        return None
+    texts = [lane.tokens[found.index].text for lane in (baseline, other)]
+    return {"index": found.index, "margin": found.margin, "texts": texts, "total": len(baseline.tokens)}
