@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from playground.errors import check
 from playground.experiments.events import Event
 from playground.experiments.runner import Run, Runner
+from playground.experiments.watch import Watch
 from playground.hosting.access import Access, visitor
 from playground.hosting.readers import Reader
 from playground.progress import Progress
@@ -60,9 +61,9 @@ class Turns:
         self._end(session)
 
     async def run(
-        self, session: str, address: str, run: Run, *, device: bool = True
+        self, session: str, address: str, work: Callable[[Watch], object], *, device: bool
     ) -> AsyncGenerator[list[Event], None]:
-        """Runs it, and yields what happens in batches, HZ times a second, or NEAR_HZ to this machine.
+        """Runs the work, and yields what happens in batches, HZ times a second, or NEAR_HZ to this machine.
 
         Args:
             address: where the session's browser is.
@@ -75,6 +76,7 @@ class Turns:
         self._access.admit(sum(turn.visitor == who for turn in self._turns), len(self._turns))
         if stopped:
             return
+        run = Run(work)
         turn = Turn(session, who, run)
         self._turns.append(turn)
         end, pause = asyncio.wrap_future(run.end), 1 / (NEAR_HZ if _near(address) else HZ)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from traceback import clear_frames
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import torch
 
@@ -39,6 +39,27 @@ class LoadedPair:
     pair: Pair
     target: LoadedModel
     drafting: LoadedModel | LoadedDrafter | None = None
+
+
+class Store(Protocol):
+    """What the page uses of a `ModelStore`."""
+
+    @property
+    def current(self) -> Pair | None: ...
+
+    def get(
+        self,
+        pair: Pair,
+        *,
+        drafter: str,
+        dtype: str = "auto",
+        device: str = "auto",
+        progress: Callable[[Progress], None],
+    ) -> LoadedPair: ...
+
+    def fit(self, pair: Pair) -> Fit: ...
+
+    def sampling_defaults(self, name: str) -> dict[str, float]: ...
 
 
 class ModelStore:

@@ -8,10 +8,9 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 
-def unpacked(update: tuple) -> tuple:
-    """A handler's values, of which the first may be a stage's, with this as `Screen.value` gives it."""
-    stage, *more = update
-    return (_unpacked(stage) if isinstance(stage, dict) and "rest" in stage else stage, *more)
+def unpacked(update: dict) -> tuple:
+    """The stage of a handler's values as `Screen.value` gives it, and what is shown; None where that is not said."""
+    return _unpacked(update["stage"]), update.get("shown")
 
 
 def _unpacked(stage: dict[str, Any]) -> dict[str, Any]:
@@ -21,12 +20,12 @@ def _unpacked(stage: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def driven(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> Iterator[tuple]:
-    """Its values; between two steps it pauses. What is driven already stays as it is."""
+def driven(updates: AsyncGenerator[dict, None] | Iterator[tuple]) -> Iterator[tuple]:
+    """Its values, `unpacked`; between two steps it pauses. What is driven already stays as it is."""
     return updates if isinstance(updates, Iterator) else _driven(updates)
 
 
-def _driven(updates: AsyncGenerator[tuple, None]) -> Iterator[tuple]:
+def _driven(updates: AsyncGenerator[dict, None]) -> Iterator[tuple]:
     loop = asyncio.new_event_loop()
     try:
         while True:

@@ -37,7 +37,7 @@ def last(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> tuple[dict, 
     return update
 
 
-def opened(events: Handlers, comparison: Comparison, session: str = "") -> tuple:
+def opened(events: Handlers, comparison: Comparison, session: str = "") -> dict:
     return asyncio.run(events.open(json.dumps(export.to_json(comparison)).encode(), session))
 
 
@@ -72,9 +72,9 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
     assert "Done" in stage["status"]["text"]
-    *_, save, run, stop, _, _, _, _ = events.finish(shown)
-    assert run["interactive"] and not stop["interactive"]
-    with open(save["value"], encoding="utf-8") as file:
+    end = events.finish(shown)
+    assert end["run"]["interactive"] and not end["stop"]["interactive"]
+    with open(end["save"]["value"], encoding="utf-8") as file:
         assert export.load(file.read()) == shown.comparison
 
 
@@ -92,8 +92,8 @@ def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sente
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
-    *_, save, run, _, _, _, _, _ = events.finish(shown)
-    assert run["interactive"] and not save["interactive"]
+    end = events.finish(shown)
+    assert end["run"]["interactive"] and not end["save"]["interactive"]
 
 
 def test_stop_ends_the_session_s_own_run_and_no_other():

@@ -40,12 +40,12 @@ def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, 
     visitors = events()
 
     async def visit() -> None:
-        stage, shown, *more = await visitors.open(FILE, "a", "8.8.8.8")
+        drawn = await visitors.open(FILE, "a", "8.8.8.8")
+        shown = drawn.pop("shown")
         assert shown.comparison == COMPARISON and not shown.repeatable
-        assert (shown.chosen, stage) == (ours[1], ours[2][0])
-        assert [str(value) for value in more] == [str(value) for value in ours[2][1:]]
-        assert all(os.path.exists(it["value"]) for it in more if isinstance(it, dict) and "trace-" in str(it))
-        stage, again, *_ = unpacked(await visitors.choose(shown, shown.chosen, "a"))
+        assert (shown.chosen, str(drawn)) == (ours[1], str(ours[2]))
+        assert all(os.path.exists(drawn[name]["value"]) for name in ("html", "save"))
+        stage, again = unpacked(await visitors.choose(shown, shown.chosen, "a"))
         assert again.chosen == shown.chosen and stage["lanes"][1]["log"]
         with pytest.raises(gr.Error, match="no longer kept"):
             await visitors.choose(shown, {"lane": 1}, "a")
@@ -60,7 +60,7 @@ def test_one_of_a_visitor_s_is_opened_and_one_waits(monkeypatch):
 
     async def slow(*arguments) -> tuple:
         await going_on.wait()
-        return pickle.dumps(COMPARISON), "", ({},)
+        return pickle.dumps(COMPARISON), "", {}
 
     monkeypatch.setattr(visitors._other, "call", slow)
 

@@ -86,11 +86,12 @@ def test_a_finished_run_has_a_verdict_details_and_two_charts():
     screen.load(comparison)
     verdict = screen.value()["verdict"]
     assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "Identical output: 30 tokens."
-    details, memory, *charts = results(comparison)
+    found = results(comparison)
+    details, memory, charts = found["details"], found["memory"], (found["race"], found["acceptance"])
     assert memory == ""
     assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details
     assert [chart.type for chart in charts] == ["plotly"] * 2
-    assert results(None) == ("", "", None, None)
+    assert results(None) == {"details": "", "memory": "", "race": None, "acceptance": None}
 
 
 def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1():
@@ -110,7 +111,7 @@ def test_what_each_lane_holds_in_memory_is_a_table():
     named = dataclasses.replace(second, lane=dataclasses.replace(second.lane, name="<b>"))
     held = Memory(270_000_000, 5_000_000, 0, 0), Memory(270_000_000, 5_000_000, 8_000_000, 1_000_000)
     lanes = [dataclasses.replace(trace, memory=memory) for trace, memory in zip((first, named), held, strict=True)]
-    table = results(Comparison(tuple(lanes)))[1]
+    table = results(Comparison(tuple(lanes)))["memory"]
     assert "&lt;b&gt;" in table and "<b>" not in table
     for cells in ("<td>–</td><td>8.0 MB</td>", "<td>275.0 MB</td><td>284.0 MB</td>"):
         assert cells in table

@@ -22,30 +22,30 @@ def test_a_server_is_watched_until_stop(monkeypatch):
 
     monkeypatch.setattr(servers.monitor, "watched", watched)
 
-    async def stopped_once_it_shows_windows() -> list[tuple]:
+    async def stopped_once_it_shows_windows() -> list[dict]:
         seen = []
         async for update in servers.monitored(Access(), turns, "me", "http://127.0.0.1:2", 5):
             seen.append(update)
-            if "Watching" in update[0]:
+            if "Watching" in update["shown"]:
                 turns.stop("me")
         return seen
 
     begun, *_, last = asyncio.run(stopped_once_it_shows_windows())
-    assert "busy" in begun[0] and not begun[-2]["interactive"] and begun[-1]["interactive"]
-    head, first, second, lines, run, stop = last
-    assert "Stopped." in head and "Acceptance is low: 50%" in head and lines.count("50%") == 3
-    assert first["visible"] and second["visible"] and run["interactive"] and not stop["interactive"]
+    assert "busy" in begun["shown"] and not begun["run"]["interactive"] and begun["stop"]["interactive"]
+    assert "Stopped." in last["shown"] and "Acceptance is low: 50%" in last["shown"] and last["lines"].count("50%") == 3
+    assert last["first"]["visible"] and last["second"]["visible"]
+    assert last["run"]["interactive"] and not last["stop"]["interactive"]
 
 
 def test_what_cannot_be_had_is_a_sentence():
     def said(access: Access = Access()) -> str:  # noqa: B008
-        async def all_of() -> list[tuple]:
+        async def all_of() -> list[dict]:
             turns = Turns(access, Runner())
             return [update async for update in servers.monitored(access, turns, "me", "http://127.0.0.1:1", 5)]
 
-        head, *_, run, stop = asyncio.run(all_of())[-1]
-        assert 'role="alert"' in head and run["interactive"] and not stop["interactive"]
-        return head
+        last = asyncio.run(all_of())[-1]
+        assert 'role="alert"' in last["shown"] and last["run"]["interactive"] and not last["stop"]["interactive"]
+        return last["shown"]
 
     assert "No server answers" in said()
     assert NO_SERVERS in said(Access(public=True, models=(), limits=FOR_VISITORS))

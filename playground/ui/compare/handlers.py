@@ -21,7 +21,7 @@ from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, Finished, LaneSkipped, Progress
 from playground.experiments.history import new_id
-from playground.experiments.runner import Run, Runner
+from playground.experiments.runner import Runner
 from playground.experiments.watch import Watch
 from playground.experiments.work import Compare, Repeat, Work
 from playground.hosting.access import Access, visitor
@@ -38,11 +38,11 @@ from playground.ui.compare.controls import Asked
 from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
 from playground.ui.compare.opened_traces import Held, Opened
 from playground.ui.compare.screen import Screen, results
+from playground.ui.wiring import Named
 
 BackendFor = Callable[[Pair], Backend]
 UNREAD = "Nobody reads what this session is sent. Reload the page."
 REPEATS = 3
-SHARED = 3  # of an outcome's values: the Share menu's Markdown, the HTML file and the trace
 
 Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
@@ -78,8 +78,7 @@ class Shown:
 class Handlers:
     """Handlers that share the queue for the device and know who is running what.
 
-    What they return is in the order of the page's outputs: the stage, `results` and what can be shared and saved, the
-    buttons; where a comparison fills the controls, those come last.
+    They return values by the names of the page's components; those that they do not name stay as they are.
 
     Args:
         backend_for: the backend that runs a pair's lanes.
@@ -99,7 +98,7 @@ class Handlers:
         runner: Runner | None = None,
     ) -> None:
         self._pairs = pairs
-        self._elsewhere = elsewhere
+        self._elsewhere, self._here = elsewhere, elsewhere is None
         self._fit_of = fit_of
         self._offers: dict[str, Offer] = {}
         self._backend_for = backend_for
@@ -107,12 +106,11 @@ class Handlers:
         self.turns = Turns(access, runner or Runner())
         self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), SideProcess()
 
-    def begin(self, session: str) -> tuple[Any, ...]:
+    def begin(self, session: str) -> Named:
         """Run was pressed: the last results go, Stop can be pressed."""
-        self.turns.begin(session)
-        return (*self._outcome(None), *_buttons(running=True))
+        return {**_no_outcome(), **self.begin_repeat(session)}
 
-    def begin_repeat(self, session: str) -> tuple[Any, ...]:
+    def begin_repeat(self, session: str) -> Named:
         """The results stay until there are better ones."""
         self.turns.begin(session)
         return _buttons(running=True)
@@ -126,7 +124,7 @@ class Handlers:
         every: bool = False,
         agreed: float = LARGE,
         address: str = "",
-    ) -> AsyncGenerator[tuple[Any, ...], None]:
+    ) -> AsyncGenerator[Named, None]:
         """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
         shown (None without a comparison). The lanes of `servers` run beside those of this process; two servers are
         compared with each other. `agreed`: the largest download, in bytes. `address`: the browser's."""
@@ -148,19 +146,19 @@ class Handlers:
         servers: Servers = NONE,
         *,
         address: str = "",
-    ) -> AsyncGenerator[tuple[Any, ...], None]:
+    ) -> AsyncGenerator[Named, None]:
         """The download that was offered is wanted: as `stream`. A larger one is asked about again."""
         offer = self._offers.pop(session, Offer(LARGE, every=False))
         return self.stream(session, asked, servers, every=offer.every, agreed=offer.size, address=address)
 
-    def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[tuple[Any, ...], None]:
+    def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[Named, None]:
         """Runs all lanes again, interleaved; as `stream`."""
         if shown is None or shown.pair is None:
             raise _nothing_shown()
         work = Repeat(shown.comparison, REPEATS)
         return self._stream(session, shown.pair, shown.screen(), work, address=address, name=shown.id)
 
-    async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> tuple[Any, ...]:
+    async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> Named:
         """Another lane beside the baseline: the stage, what is shown, the results."""
         if shown is None:
             raise _nothing_shown()
@@ -171,30 +169,31 @@ class Handlers:
             )
             if found is None:
                 raise _nothing_shown()
-            return (found[0], replace(shown, chosen=str(name)), *found[1:])
+            return {"shown": replace(shown, chosen=str(name)), **found}
         if name not in [trace.lane.name for trace in shown.comparison.others]:
             raise _nothing_shown()
         return await to_thread.run_sync(self._shown, replace(shown, chosen=str(name)))
 
-    def _shown(self, shown: Shown) -> tuple[Any, ...]:
-        return (shown.screen().packed(), shown, *self._outcome(shown))
+    def _shown(self, shown: Shown) -> Named:
+        return {"stage": shown.screen().packed(), "shown": shown, **self._outcome(shown)}
 
     async def _stream(
         self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
         name: str = "",
-    ) -> AsyncGenerator[tuple[Any, ...], None]:  # fmt: skip
-        def taken(batch: Sequence[Event]) -> dict[str, Any]:
+    ) -> AsyncGenerator[Named, None]:  # fmt: skip
+        def taken(batch: Sequence[Event]) -> Named:
             for event in batch:
                 screen.take(self._told(event))
-            return screen.packed()
+            return {"stage": screen.packed()}
 
         error = ""
         screen.repeatable = False
-        yield screen.packed(), gr.skip() if screen.comparison else None
+        yield {"stage": screen.packed()} if screen.comparison else {"stage": screen.packed(), "shown": None}
         try:
-            async with aclosing(self._run(session, address, pair, work, agreed)) as batches:
+            act = self.prepared(pair, work, agreed)
+            async with aclosing(self.turns.run(session, address, act, device=self._here)) as batches:
                 async for batch in batches:
-                    yield await to_thread.run_sync(taken, batch), gr.skip()
+                    yield await to_thread.run_sync(taken, batch)
         except LargeDownload as problem:
             error, screen.download = self._access.told(str(problem)), problem.size
             self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
@@ -203,15 +202,15 @@ class Handlers:
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
-        yield await to_thread.run_sync(screen.packed), shown
+        yield {"stage": await to_thread.run_sync(screen.packed), "shown": shown}
 
-    def share(self, shown: Shown) -> tuple[Any, ...]:
+    def share(self, shown: Shown) -> Named:
         """What can be shared and saved of a run that the page shows from the start."""
-        return self._outcome(shown)[-SHARED:]
+        return rendered.shared(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
 
-    def finish(self, shown: Shown | None) -> tuple[Any, ...]:
+    def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
-        return (*self._outcome(shown), *_buttons(running=False))
+        return {**(self._outcome(shown) if shown else _no_outcome()), **_buttons(running=False)}
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded stays."""
@@ -222,32 +221,33 @@ class Handlers:
         self._offers.pop(session, None)
         self.turns.leave(session)
 
-    def clear(self) -> tuple[Any, ...]:
-        return (Screen().packed(), None, *self._outcome(None))
+    def clear(self) -> Named:
+        return {"stage": Screen().packed(), "shown": None, **_no_outcome()}
 
-    async def open(self, data: bytes | None, session: str = "", address: str = "") -> tuple[Any, ...]:
+    async def open(self, data: bytes | None, session: str = "", address: str = "") -> Named:
         """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
         limits = self._access.limits
-        packed, chosen, (stage, *more) = await self._aside(
+        packed, chosen, drawn = await self._aside(
             session, address, rendered.file, data or b"", limits.trace_tokens, self._pairs, limits.files
         )
-        return (stage, Shown(self._opened.keep(packed), chosen), *more)
+        return {"shown": Shown(self._opened.keep(packed), chosen), **drawn}
 
-    def show(self, comparison: Comparison, source: str, *, own: bool = False) -> tuple[Any, ...]:
+    def show(self, comparison: Comparison, source: str, *, own: bool = False) -> Named:
         """A comparison with its prompt and settings; with `own`, also with models that no preset has. `source`: where
         it comes from, as the page says."""
         screen = Screen()
         screen.opened(comparison, source)
         shown = Shown(comparison, screen.chosen)
         values = prefill.from_comparison(comparison.beside(screen.chosen), self._pairs, own=own)
-        return (screen.packed(), shown, *self._outcome(shown), *prefill.updates(values, self._pairs))
+        drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
+        return drawn | prefill.updates(values, self._pairs)
 
-    def restore(self, shown: Shown | None) -> tuple[Any, ...]:
+    def restore(self, shown: Shown | None) -> Named:
         """Shows a run of this session again, with its prompt and settings; as `open`."""
         if shown is None:
             raise _nothing_shown()
         values = prefill.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
-        return (*self._shown(shown), *prefill.updates(values, self._pairs))
+        return self._shown(shown) | prefill.updates(values, self._pairs)
 
     async def compare(self, session: str, asked: Asked, *, address: str = "") -> dict:
         """The endpoint: one comparison as `export` writes it.
@@ -257,7 +257,8 @@ class Handlers:
         """
         try:
             pair, lanes, request = self._resolved(asked)
-            async with aclosing(self._run(session, address, pair, Compare(lanes, request))) as batches:
+            act = self.prepared(pair, Compare(lanes, request))
+            async with aclosing(self.turns.run(session, address, act, device=self._here)) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
@@ -291,12 +292,6 @@ class Handlers:
 
         return act
 
-    def _run(
-        self, session: str, address: str, pair: Pair, work: Work, agreed: float = LARGE
-    ) -> AsyncGenerator[list[Event], None]:
-        run = Run(self.prepared(pair, work, agreed))
-        return self.turns.run(session, address, run, device=self._elsewhere is None)
-
     def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
         PlaygroundError: it cannot be run, or is more than visitors may ask for.
@@ -305,14 +300,11 @@ class Handlers:
         self._access.check_request(request)
         return pair, lanes, request
 
-    def _outcome(self, shown: Shown | None) -> tuple[Any, ...]:
-        """The results, the Share menu's Markdown, the HTML file and the trace."""
-        if shown is None:
-            return (*results(None), "", panels.saved("", None), panels.saved("", None))
+    def _outcome(self, shown: Shown) -> Named:
         return rendered.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
 
     async def _aside(self, session: str, address: str, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function of `drawn` makes of a trace from a file: of strangers' in another process.
+        """What a function of `rendered` makes of a trace from a file: of strangers' in another process.
 
         Raises:
             gr.Error: it cannot be had, in words.
@@ -334,13 +326,16 @@ def _nothing_shown() -> gr.Error:
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
 
 
-async def _refusal(problem: PlaygroundError) -> AsyncGenerator[tuple[Any, ...], None]:
+async def _refusal(problem: PlaygroundError) -> AsyncGenerator[Named, None]:
     screen = Screen()
     screen.end(str(problem))
-    yield screen.packed(), None
+    yield {"stage": screen.packed(), "shown": None}
 
 
-def _buttons(*, running: bool) -> tuple[Any, ...]:
-    """Run, Stop, Which drafter?, Clear, Open, and the strip of the last runs."""
-    idle, busy = gr.update(interactive=not running), gr.update(interactive=running)
-    return idle, busy, idle, idle, idle, idle
+def _no_outcome() -> Named:
+    return {**results(None), "menu": "", "html": panels.saved("", None), "save": panels.saved("", None)}
+
+
+def _buttons(*, running: bool) -> Named:
+    idle = ("run", "every", "clear", "open", "strip")
+    return {"stop": gr.update(interactive=running)} | dict.fromkeys(idle, gr.update(interactive=not running))

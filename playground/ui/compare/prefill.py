@@ -69,9 +69,9 @@ def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: b
     return values | {"pair": OWN, "target": lane.target, "assistant": layers, "drafter": lane.drafter}
 
 
-def updates(values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> list[Any]:
-    """Updates of the controls, in the order of `Asked`; those without a value stay as they are."""
-    return [_update(name, values, pairs) if name in values else gr.skip() for name in KINDS]
+def updates(values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> dict[str, Any]:
+    """Updates of the controls by their names."""
+    return {name: _update(name, values, pairs) for name in KINDS if name in values}
 
 
 def _update(name: str, values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> Any:

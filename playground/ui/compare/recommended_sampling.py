@@ -4,7 +4,6 @@ and a button that applies them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -14,26 +13,18 @@ from gradio.events import Dependency
 from playground.models.sampling_defaults import differing
 from playground.presets import Pair
 from playground.settings import SAMPLING, SETTINGS
-from playground.ui.compare.controls import Controls
+from playground.ui.wiring import QUIET, Filled, filled
 
 
-@dataclass(frozen=True)
-class SamplingRow:
-    row: gr.Row
-    line: gr.HTML
-    button: gr.Button
-
-
-def lay_out() -> SamplingRow:
+def lay_out() -> dict[str, Any]:
     with gr.Row(visible=False, elem_id="own-settings") as row:
         line = gr.HTML()
         button = gr.Button("Use the model's settings", size="sm", min_width=180, scale=0)
-    return SamplingRow(row, line, button)
+    return {"recommended": row, "recommended_line": line, "recommended_button": button}
 
 
 def wire(
-    own: SamplingRow,
-    controls: Controls,
+    parts: Mapping[str, Any],
     pairs: Mapping[str, Pair],
     defaults_of: Callable[[str], dict[str, float]],
     after: Sequence[Dependency],
@@ -41,28 +32,28 @@ def wire(
     """Checks whenever a sampling control changes, and after the events that may have loaded a model.
 
     Args:
+        parts: the components by their names.
         defaults_of: a target's own sampling settings; none if it is not loaded.
     """
-    models = [controls["pair"], controls["target"]]
-    sampling = [controls[name] for name in SAMPLING]
-    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    models = [parts["pair"], parts["target"]]
+    sampling = [parts[name] for name in SAMPLING]
+    row, line = parts["recommended"], parts["recommended_line"]
 
     def defaults(pair: str, target: str) -> dict[str, float]:
         return defaults_of(pairs[pair].target if pair in pairs else target.strip())
 
-    def check(pair: str, target: str, *values: float) -> tuple[Any, str]:
+    def check(pair: str, target: str, *values: float) -> Filled:
         differ = differing(defaults(pair, target), dict(zip(SAMPLING, values, strict=True)))
-        return gr.update(visible=bool(differ)), f"<p>{escape(sentence(differ))}</p>"
+        return {row: gr.update(visible=bool(differ)), line: f"<p>{escape(sentence(differ))}</p>"}
 
-    def use(pair: str, target: str) -> list[Any]:
-        found = defaults(pair, target)
-        return [found.get(name, gr.skip()) for name in SAMPLING]
+    def use(pair: str, target: str) -> Filled:
+        return filled(parts, {name: value for name, value in defaults(pair, target).items() if name in SAMPLING})
 
-    how: dict[str, Any] = {"fn": check, "inputs": [*models, *sampling], "outputs": [own.row, own.line], **quiet}
+    how: dict[str, Any] = {"fn": check, "inputs": [*models, *sampling], "outputs": [row, line], **QUIET}
     gr.on([control.change for control in (*models, *sampling)], trigger_mode="always_last", **how)
     for event in after:
         event.then(**how)
-    own.button.click(use, models, sampling, **quiet)
+    parts["recommended_button"].click(use, models, sampling, **QUIET)
 
 
 def sentence(differ: Mapping[str, float]) -> str:

@@ -1,5 +1,6 @@
-"""What the page shows of a whole comparison: the figures, the files to share and save, the controls' values. For a long
-one it takes seconds of Python, which is why `aside` runs these functions in another process where strangers ask."""
+"""What the page shows of a whole comparison, by the names of its components: the figures, the files to share and save,
+the controls' values. For a long one it takes seconds of Python, which is why these functions run in another process
+where strangers ask."""
 
 from __future__ import annotations
 
@@ -17,29 +18,29 @@ from playground.ui.compare import prefill, share
 from playground.ui.compare.screen import Screen, results
 
 
-def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> tuple[Any, ...]:
-    """The results, the Share menu's Markdown, the HTML file and the trace.
+def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
+    """The results, and what `shared` gives.
 
     Args:
         chosen: the name of the lane beside the baseline.
         room: the bytes that the files of all visitors may take.
     """
+    return results(comparison, chosen) | shared(comparison, chosen, pairs, room)
+
+
+def shared(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
+    """The Share menu's Markdown, the HTML file and the trace; as `outcome`."""
     make_room(room)
     lane = comparison.others[0].lane
     drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
     name = f"trace-{lane.target[-60:]}-{drafter[:20]}"
     text, page = share.results(comparison, chosen, pairs)
     trace = json.dumps(export.to_json(comparison)).encode()
-    return (
-        *results(comparison, chosen),
-        text,
-        panels.saved(f"{name}.html", page),
-        panels.saved(f"{name}.json", trace),
-    )
+    return {"menu": text, "html": panels.saved(f"{name}.html", page), "save": panels.saved(f"{name}.json", trace)}
 
 
-def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[bytes, str, tuple[Any, ...]]:
-    """Reads a trace file of at most `most` tokens: the comparison, packed; the lane that is shown; then the stage, the
+def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[bytes, str, dict[str, Any]]:
+    """Reads a trace file of at most `most` tokens: the comparison, packed; the lane that is shown; the stage, the
     outcome and the controls' values.
 
     Raises:
@@ -49,11 +50,11 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
     screen = Screen()
     screen.opened(comparison, "a file")
     values = prefill.from_comparison(comparison.beside(screen.chosen), pairs)
-    shown = (screen.packed(), *outcome(comparison, screen.chosen, pairs, room), *prefill.updates(values, pairs))
-    return pickle.dumps(comparison), screen.chosen, shown
+    drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs, room)}
+    return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
 
 
-def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> tuple[Any, ...] | None:
+def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> dict[str, Any] | None:
     """Another lane beside the baseline of a comparison that `file` packed: the stage and the outcome; None if it has
     no lane of this name."""
     comparison: Comparison = pickle.loads(packed)
@@ -62,4 +63,4 @@ def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) ->
     screen = Screen()
     screen.load(comparison)
     screen.choose(str(name))
-    return (screen.packed(), *outcome(comparison, str(name), pairs, room))
+    return {"stage": screen.packed(), **outcome(comparison, str(name), pairs, room)}

@@ -93,16 +93,16 @@ class Screen(Stage):
         return None
 
 
-def results(comparison: Comparison | None, chosen: str = "") -> tuple[Any, ...]:
-    """Details, memory and the two charts (race, acceptance) of a comparison, or of none. Memory and race
-    show all lanes, the rest the baseline and the chosen lane."""
+def results(comparison: Comparison | None, chosen: str = "") -> dict[str, Any]:
+    """Details, memory and the two charts of a comparison, or of none. Memory and race show all lanes, the rest the
+    baseline and the chosen lane."""
     if comparison is None:
-        return "", "", None, None
+        return {"details": "", "memory": "", "race": None, "acceptance": None}
     shown = comparison.beside(chosen or comparison.others[0].lane.name)
     assisted, held = shown.others[0], facts.memory(comparison)
-    return (
-        run_details.html(run_details.details(shown)),
-        held.section() if held else "",
-        panels.plot(charts.race(comparison), "race"),
-        panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
-    )
+    return {
+        "details": run_details.html(run_details.details(shown)),
+        "memory": held.section() if held else "",
+        "race": panels.plot(charts.race(comparison), "race"),
+        "acceptance": panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -13,6 +12,7 @@ from gradio.components import Component
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui.compare import prefill
+from playground.ui.wiring import PRIVATE
 from playground.views import markdown, replay_file, scripts
 
 MENU = """
@@ -27,18 +27,11 @@ MENU = """
 """
 
 
-@dataclass(frozen=True)
-class Share:
-    """`menu` holds the Markdown ("" without a comparison); `file` downloads the HTML, pressed by the menu."""
-
-    menu: gr.HTML
-    file: gr.DownloadButton
-
-
-def lay_out() -> Share:
+def lay_out() -> dict[str, Any]:
+    """`menu` holds the Markdown ("" without a comparison); `html` downloads the HTML, pressed by the menu."""
     script = scripts.component("share.js", "share")
     menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
-    return Share(menu, gr.DownloadButton("Save as HTML", elem_id="save-html"))
+    return {"menu": menu, "html": gr.DownloadButton("Save as HTML", elem_id="save-html")}
 
 
 def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> tuple[str, bytes]:
@@ -46,11 +39,10 @@ def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> t
     return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen).encode()
 
 
-def wire(share: Share, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
+def wire(menu: Any, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
     """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
     which alone may write to the clipboard, and only right after a press."""
     script = scripts.bundle("address.js")
     known = json.dumps(prefill.defaults(pairs))
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    for event, act in (*((start, "showAddress") for start in starts), (share.menu.copy, "copyAddress")):
-        event(None, asked, None, js=f"(...values) => {script}.{act}(values, {known})", **quiet)
+    for event, act in (*((start, "showAddress") for start in starts), (menu.copy, "copyAddress")):
+        event(None, asked, None, js=f"(...values) => {script}.{act}(values, {known})", **PRIVATE)

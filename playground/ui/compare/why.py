@@ -14,6 +14,7 @@ from playground.lane import preset_of
 from playground.presets import Pair
 from playground.ui import deploy, panels
 from playground.ui.compare.handlers import Shown
+from playground.ui.wiring import PRIVATE, QUIET
 from playground.views import charts_predicted, cost, engines, why
 
 NOTHING = "Run a comparison first."
@@ -48,14 +49,13 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
         costs = gr.HTML(apply_default_css=False)
     with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
         settings = gr.HTML(apply_default_css=False)
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    reasons.expand(_why, shown, [words, plot], **quiet)
-    priced.expand(_cost, [shown, rate], costs, **quiet)
-    rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **quiet)
-    predicted.expand(_predicted, shown, [said, batch, load], **quiet)
-    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **quiet)
+    reasons.expand(_why, shown, [words, plot], **PRIVATE)
+    priced.expand(_cost, [shown, rate], costs, **PRIVATE)
+    rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **PRIVATE)
+    predicted.expand(_predicted, shown, [said, batch, load], **PRIVATE)
+    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **PRIVATE)
     folds = [reasons, predicted, priced, unfolded]
-    gr.on(list(others), lambda: [gr.update(open=False)] * len(folds), None, folds, queue=False, **quiet)
+    gr.on(list(others), lambda: dict.fromkeys(folds, gr.update(open=False)), None, folds, **QUIET)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any]:

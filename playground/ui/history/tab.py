@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import gradio as gr
 
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.ui import markup, panels
-from playground.ui.history.owner import owner_of
-from playground.ui.history.visible import VisibleHistory
+from playground.ui.history.visible import VisibleHistory, owner_of
+from playground.ui.wiring import PRIVATE, Filled
 from playground.views import compared, scripts
 
 INTRO = "Every experiment of this machine, the newest first. It is kept on this machine alone."
@@ -22,7 +21,6 @@ OFF = (
 CHOOSE = "Choose one to save or delete it, two to compare them."
 FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
 PRESS = "() => document.getElementById('saved-entry').click()"
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
@@ -49,28 +47,33 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     def rows(owner: str, text: str) -> str:
         return markup.history(past.entries(owner, text), searched=bool(text.strip()))
 
-    def choose(pressed: gr.EventData) -> tuple[Any, ...]:
+    def choose(pressed: gr.EventData) -> Filled:
         ids = (pressed._data or {}).get("ids")
         ids = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
-        one = gr.update(interactive=len(ids) == 1)
-        return ids, gr.update(interactive=len(ids) == 2), *[one] * len(FORMS), gr.update(interactive=bool(ids))
+        return {
+            chosen: ids,
+            compare: gr.update(interactive=len(ids) == 2),
+            **dict.fromkeys(saves, gr.update(interactive=len(ids) == 1)),
+            delete: gr.update(interactive=bool(ids)),
+        }
 
-    def delete_chosen(owner: str, text: str, chosen: list[str]) -> tuple[str, str]:
+    def delete_chosen(owner: str, text: str, ids: list[str]) -> Filled:
+        problem = ""
         try:
-            past.delete(owner, chosen)
-        except PlaygroundError as problem:
-            return panels.status(str(problem), "error"), rows(owner, text)
-        return "", rows(owner, text)
+            past.delete(owner, ids)
+        except PlaygroundError as error:
+            problem = panels.status(str(error), "error")
+        return {shown: problem, listed: rows(owner, text)}
 
     def forget(owner: str, text: str) -> str:
         past.clear(owner)
         return rows(owner, text)
 
-    def save(form: str, owner: str, chosen: list[str]) -> tuple[Any, str]:
+    def save(form: str, owner: str, ids: list[str]) -> Filled:
         try:
-            return past.saved(owner, next(iter(chosen), ""), form), ""
+            return {saved: past.saved(owner, next(iter(ids), ""), form), shown: ""}
         except PlaygroundError as problem:
-            return gr.skip(), panels.status(str(problem), "error")
+            return {shown: panels.status(str(problem), "error")}
 
     asked = [owner, search]
     known.then(rows, asked, listed, **PRIVATE)

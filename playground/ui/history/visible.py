@@ -6,8 +6,11 @@ import logging
 import re
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import gradio as gr
+from gradio.events import Dependency
 
 from playground import export
 from playground.errors import PlaygroundError
@@ -19,7 +22,8 @@ from playground.results import Result
 from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare.handlers import Shown
-from playground.views import facts, result_file
+from playground.ui.wiring import PRIVATE
+from playground.views import facts, result_file, scripts
 
 logger = logging.getLogger(__name__)
 
@@ -98,3 +102,11 @@ class VisibleHistory:
     def clear(self, owner: str) -> None:
         """Deletes all that do not run."""
         self._history.clear(owner)
+
+
+def owner_of(after: Callable[..., Dependency], past: VisibleHistory) -> tuple[gr.State, Dependency]:
+    """Who looks at a page, and the event after which that is known. `after`: what starts that event, with the arguments
+    of `page.load`."""
+    owner, key = gr.State(""), gr.JSON(visible=False)
+    script = f"() => {scripts.bundle('owner.js')}.keyOfBrowser()"
+    return owner, after(past.owner, key, owner, js=script, **PRIVATE)

@@ -11,6 +11,7 @@ from gradio.events import Dependency
 
 from playground.ui import panels
 from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
+from playground.ui.wiring import UNBOUNDED
 
 INTRO = (
     "llama.cpp on the starter, on this machine only, at a free port. It ends with the playground. Its lane runs beside "
@@ -19,7 +20,6 @@ INTRO = (
 TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
 LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'
 EVERY_S = 2
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
 
 
 def build(page: gr.Blocks, own: StartedServers) -> list[Dependency]:
@@ -41,12 +41,12 @@ def build(page: gr.Blocks, own: StartedServers) -> list[Dependency]:
     def states() -> list[Any]:
         return shown_states(own)
 
-    events = [page.load(states, None, outputs, **QUIET)]
+    events = [page.load(states, None, outputs, **UNBOUNDED)]
     for name, start, stop in buttons:
         start.click(lambda: gr.Timer(active=True), None, timer, queue=False, api_visibility="private")
         for button, act in ((start, own.start), (stop, own.stop)):
-            events.append(button.click(partial(act, name), **QUIET).then(states, None, outputs, **QUIET))
-    timer.tick(states, None, outputs, **QUIET)
+            events.append(button.click(partial(act, name), **UNBOUNDED).then(states, None, outputs, **UNBOUNDED))
+    timer.tick(states, None, outputs, **UNBOUNDED)
     return events
 
 

@@ -8,13 +8,11 @@ from html import escape
 from typing import Any
 
 import gradio as gr
-import plotly.graph_objects as go
 
 from playground.backends.http import KEY
 from playground.backends.kinds import programs
 from playground.errors import PlaygroundError
 from playground.experiments import monitor
-from playground.experiments.runner import Run
 from playground.experiments.watch import Watch
 from playground.hosting.access import NO_SERVERS, Access
 from playground.hosting.turns import Turns
@@ -22,6 +20,7 @@ from playground.metrics.serving import Window
 from playground.ui import markup, panels
 from playground.ui.servers import start
 from playground.ui.servers.started import StartedServers
+from playground.ui.wiring import UNBOUNDED, Filled, Named, filled
 from playground.views import monitor as serving
 
 INTRO = f"A model server ({programs()}): started here, or watched while it serves traffic."
@@ -37,8 +36,6 @@ python -m playground serve llama --port 8082 --lookup ngram-simple
 EMPTY = "Press Watch while the server answers requests, such as those of a load test."
 EVERY_S = 5
 CHARTED, LINES = 720, 12  # windows that the charts show, and lines under them
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None}
-Updates = AsyncGenerator[tuple[Any, ...], None]
 
 
 def build(page: gr.Blocks, access: Access, own: StartedServers, turns: Turns) -> None:
@@ -51,7 +48,7 @@ def build(page: gr.Blocks, access: Access, own: StartedServers, turns: Turns) ->
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
     url = _monitor_section(page, access, turns)
     for event in changed:
-        event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **PRIVATE)
+        event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **UNBOUNDED)
 
 
 def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbox:
@@ -66,26 +63,29 @@ def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbo
     with gr.Row(elem_classes="act"):
         run = gr.Button("Watch", variant="primary", elem_id="run-monitor", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-monitor", min_width=110, scale=0)
-    shown = gr.HTML(markup.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
+    parts: dict[str, Any] = {"run": run, "stop": stop}
+    parts["shown"] = gr.HTML(markup.note(EMPTY), elem_id="monitor-shown", apply_default_css=False)
     with gr.Row(elem_classes="charts"):
-        charts = panels.empty_plot(), panels.empty_plot()
-    lines = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
+        parts["first"], parts["second"] = panels.empty_plot(), panels.empty_plot()
+    parts["lines"] = gr.HTML(elem_id="monitor-lines", apply_default_css=False)
 
-    async def watch(request: gr.Request, url: str, every_s: float | None) -> Updates:
+    async def watch(request: gr.Request, url: str, every_s: float | None) -> AsyncGenerator[Filled, None]:
         async with aclosing(monitored(access, turns, str(request.session_hash), url, every_s or EVERY_S)) as updates:
             async for update in updates:
-                yield update
+                yield filled(parts, update)
 
     async def end(request: gr.Request) -> None:
         turns.stop(str(request.session_hash))
 
-    run.click(watch, [url, every], [shown, *charts, lines, run, stop], **PRIVATE)
-    stop.click(end, queue=False, **PRIVATE)
+    run.click(watch, [url, every], [*parts.values()], **UNBOUNDED)
+    stop.click(end, queue=False, **UNBOUNDED)
     page.unload(end)
     return url
 
 
-async def monitored(access: Access, turns: Turns, session: str, url: str, every_s: float) -> Updates:
+async def monitored(
+    access: Access, turns: Turns, session: str, url: str, every_s: float
+) -> AsyncGenerator[Named, None]:
     """What Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
     windows: list[Window] = []
 
@@ -93,41 +93,34 @@ async def monitored(access: Access, turns: Turns, session: str, url: str, every_
         for window in monitor.watched(url, every_s, watch):
             watch.emit(window)
 
-    yield panels.status("Reading the server's counters", "busy"), *_plots([]), "", *_pressed(True)
+    yield _watched([], panels.status("Reading the server's counters", "busy"), running=True)
     problem = ""
     try:
         access.check_servers()
-        async with aclosing(turns.run(session, "", Run(work), device=False)) as batches:
+        async with aclosing(turns.run(session, "", work, device=False)) as batches:
             async for batch in batches:
-                windows += batch
-                yield *_watched(windows[-CHARTED:], panels.status("Watching", "busy")), *_pressed(True)
+                windows += [event for event in batch if isinstance(event, Window)]
+                yield _watched(windows[-CHARTED:], panels.status("Watching", "busy"), running=True)
     except PlaygroundError as error:
         problem = str(error)
     end = panels.status(problem, "error") if problem else panels.status("Stopped.")
-    yield *_watched(windows[-CHARTED:], end), *_pressed(False)
+    yield _watched(windows[-CHARTED:], end, running=False)
 
 
-def _watched(windows: Sequence[Window], state: str) -> tuple[Any, ...]:
-    if not windows:
-        return state, *_plots([]), ""
+def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
+    figures = serving.over_time(windows) if windows else []
+    plots = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
+    first, second = (*plots, None, None)[:2]
     lines = "\n".join([serving.HEAD, *map(serving.line, reversed(windows[-LINES:]))])
-    return (
-        state + markup.findings(serving.advice(windows[-1])),
-        *_plots(serving.over_time(windows)),
-        _pre(lines, "Last readings"),
-    )
+    return {
+        "shown": state + (markup.findings(serving.advice(windows[-1])) if windows else ""),
+        "first": gr.update(value=first, visible=bool(first)),
+        "second": gr.update(value=second, visible=bool(second)),
+        "lines": _pre(lines, "Last readings") if windows else "",
+        "run": gr.update(interactive=not running),
+        "stop": gr.update(interactive=running),
+    }
 
 
 def _pre(text: str, label: str) -> str:
     return f'<pre tabindex="0" role="region" aria-label="{label}">{escape(text)}</pre>'
-
-
-def _plots(figures: Sequence[go.Figure]) -> tuple[Any, Any]:
-    """Updates of both charts."""
-    shown = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
-    first, second = (*shown, None, None)[:2]
-    return gr.update(value=first, visible=bool(first)), gr.update(value=second, visible=bool(second))
-
-
-def _pressed(running: bool) -> tuple[Any, Any]:
-    return gr.update(interactive=not running), gr.update(interactive=running)

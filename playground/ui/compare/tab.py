@@ -1,0 +1,279 @@
+"""Compare: its layout, and which button calls which handler."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from gradio.events import Dependency
+
+from playground.errors import PlaygroundError
+from playground.hosting.access import Access
+from playground.hosting.readers import address_of
+from playground.models.store import Store
+from playground.presets import Pair, Prompt
+from playground.ui import panels
+from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, why
+from playground.ui.compare.handlers import Handlers, Shown
+from playground.ui.compare.screen import Screen
+from playground.ui.fits import Fits
+from playground.ui.history.visible import VisibleHistory, owner_of
+from playground.ui.preload import Preload
+from playground.ui.servers.started import StartedServers
+from playground.ui.wiring import PRIVATE, QUIET, Filled, Named, filled
+
+SHARED = ("menu", "html", "save")
+OUTCOME = ("details", "memory", "race", "acceptance", *SHARED)
+BUTTONS = ("run", "stop", "every", "clear", "open", "strip")
+ZONE = "(kept, shown) => [kept, shown, -new Date().getTimezoneOffset()]"
+
+Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
+
+
+def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access) -> Parts:
+    asked, go = controls.build(pairs, default, examples, fits, access)
+    parts = {**asked, **go._asdict(), **recommended_sampling.lay_out()}
+    parts["stage"] = panels.stage(Screen.recorded().packed())
+    with gr.Row(elem_id="actions"):
+        panels.legend()
+        parts["save"] = gr.DownloadButton(
+            "Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0
+        )
+        parts["open"] = gr.UploadButton(
+            "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
+        )
+        parts["clear"] = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
+        parts |= share.lay_out()
+    parts["strip"] = last_runs.strip()
+    with gr.Row(elem_id="charts"):
+        parts["race"], parts["acceptance"] = panels.empty_plot(), panels.empty_plot()
+    parts["memory"] = gr.HTML(elem_id="memory")
+    parts["details"] = gr.HTML(elem_id="details")
+    parts["shown"], parts["kept"] = gr.State(), gr.State([])
+    return parts
+
+
+def wire(
+    page: gr.Blocks,
+    parts: Parts,
+    events: Handlers,
+    past: VisibleHistory,
+    pairs: Mapping[str, Pair],
+    default: Pair,
+    waiting: Mapping[str, Any],
+) -> list[Dependency]:
+    """What does not depend on where models come from. Returns the ends of runs.
+
+    Args:
+        waiting: arguments of events that wait for the device.
+    """
+    presses = [parts["run"].click, parts["every"].click, parts["stage"].download]
+    finished = _wire_runs(parts, events, waiting)
+    _wire_looks(page, parts, events)
+    _wire_history(page, parts, events, past, finished)
+    _wire_address(page, parts, pairs, default)
+    asked = controls.inputs(parts)
+    share.wire(parts["menu"], presses, asked, pairs)
+    others = [parts["stage"].retry, parts["stage"].select, parts["clear"].click, parts["open"].upload]
+    why.wire(parts["shown"], pairs, [*presses, *others, parts["strip"].input])
+    return finished
+
+
+def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> list[Dependency]:
+    """Run, Which drafter?, Download and Repeat. Returns the ends of runs."""
+    fill, of, stage, shown = _by_name(parts)
+
+    async def begin(request: gr.Request) -> Filled:
+        return fill(events.begin(str(request.session_hash)))
+
+    async def begin_repeat(request: gr.Request) -> Filled:
+        return fill(events.begin_repeat(str(request.session_hash)))
+
+    async def stream(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
+        updates = events.stream(str(request.session_hash), *controls.typed(values), address=address_of(request))
+        async for update in _each(updates):
+            yield fill(update)
+
+    async def stream_every(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
+        session, address = str(request.session_hash), address_of(request)
+        async for update in _each(events.stream(session, *controls.typed(values), every=True, address=address)):
+            yield fill(update)
+
+    async def accept(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
+        updates = events.accept(str(request.session_hash), *controls.typed(values), address=address_of(request))
+        async for update in _each(updates):
+            yield fill(update)
+
+    async def repeat(request: gr.Request, shown: Shown | None) -> AsyncGenerator[Filled, None]:
+        async for update in _each(events.repeat(str(request.session_hash), shown, address=address_of(request))):
+            yield fill(update)
+
+    def finish(shown: Shown | None) -> Filled:
+        return fill(events.finish(shown))
+
+    typed = [*controls.inputs(parts), *controls.server_inputs(parts)]
+    results = of(*OUTCOME, *BUTTONS)
+    finished = []
+    for press, first, cleared, then, inputs in (
+        (parts["run"].click, begin, results, stream, typed),
+        (parts["every"].click, begin, results, stream_every, typed),
+        (stage.download, begin, results, accept, typed),
+        (stage.retry, begin_repeat, of(*BUTTONS), repeat, shown),
+    ):
+        begun = press(first, None, cleared, **QUIET)
+        streamed = begun.then(then, inputs, [stage, shown], **waiting, **PRIVATE)
+        finished.append(streamed.success(finish, shown, results, **PRIVATE))
+        # Gradio rejects some values before any handler sees them, and shows a message of its own.
+        streamed.failure(lambda: finish(None), None, results, **PRIVATE)
+    return finished
+
+
+def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> None:
+    """Stop, and what shows another run or another lane."""
+    fill, of, stage, shown = _by_name(parts)
+    strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
+    drawn = of("stage", "shown", *OUTCOME)
+    whole = [*drawn, *controls.inputs(parts)]
+
+    async def stop_own(request: gr.Request) -> None:
+        events.stop(str(request.session_hash))
+
+    async def leave(request: gr.Request) -> None:
+        events.leave(str(request.session_hash))
+
+    async def choose(shown: Shown | None, pressed: gr.EventData, request: gr.Request) -> Filled:
+        lane = (pressed._data or {}).get("lane")
+        return fill(await events.choose(shown, lane, str(request.session_hash), address_of(request)))
+
+    async def open_file(data: bytes | None, request: gr.Request) -> Filled:
+        return fill(await events.open(data, str(request.session_hash), address_of(request)))
+
+    def restore(runs: list[Shown], index: Any) -> Filled:
+        return fill(events.restore(dict(enumerate(runs)).get(index)))
+
+    def clear() -> Filled:
+        return fill(events.clear())
+
+    parts["stop"].click(stop_own, **QUIET)
+    page.unload(leave)
+    stage.select(choose, shown, drawn, **PRIVATE)
+    parts["clear"].click(clear, None, drawn, **QUIET)
+    open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
+    strip.input(restore, [kept, strip], whole, **PRIVATE)
+    gr.on([parts["clear"].click, open_.upload], lambda: gr.update(value=None), None, strip, **PRIVATE)
+
+
+def _wire_history(
+    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, finished: Sequence[Dependency]
+) -> None:
+    """What the page shows from the start: a recorded run, or the comparison that its address names. Each that ends is
+    kept, in the history and in the strip."""
+    fill, of, _, shown = _by_name(parts)
+    kept, strip = parts["kept"], parts["strip"]
+    minutes = gr.JSON(visible=False)  # what the browser's clock is ahead of UTC; ZONE fills it
+    recorded = Screen.recorded()
+    assert recorded.comparison
+    first = Shown(recorded.comparison, recorded.chosen)
+
+    def of_address(owner: str, request: gr.Request) -> Filled:
+        if not (name := request.query_params.get("id")):
+            return gr.skip()
+        try:
+            return fill(events.show(past.comparison(owner, name), "the history", own=True))
+        except PlaygroundError as problem:
+            gr.Warning(html.escape(str(problem)))  # which takes HTML
+            return gr.skip()
+
+    def _keep(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
+        runs = last_runs.added(runs, shown)
+        return {kept: runs, strip: last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}
+
+    def share_first() -> Filled:
+        return fill({"shown": first, **events.share(first)})
+
+    loaded = page.load(share_first, None, of("shown", *SHARED), **PRIVATE)
+    owner, known = owner_of(loaded.then, past)
+    whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
+    known.then(of_address, owner, whole, **PRIVATE)
+    for end in finished:
+        end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
+        end.then(past.keep, [owner, shown], None, **PRIVATE)
+
+
+def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:
+    """The controls have what the page's address says."""
+
+    def fill(request: gr.Request) -> Filled:
+        values, ignored = prefill.from_address(dict(request.query_params), pairs, default)
+        if ignored:
+            gr.Warning(html.escape(ignored))  # which takes HTML
+        return filled(parts, prefill.updates(values, pairs))
+
+    page.load(fill, None, controls.inputs(parts), **PRIVATE)
+
+
+def wire_models(
+    page: gr.Blocks,
+    parts: Parts,
+    model: gr.HTML,
+    store: Store,
+    pairs: Mapping[str, Pair],
+    preload: Preload,
+    fits: Fits,
+    own: StartedServers,
+    access: Access,
+    finished: Sequence[Dependency],
+) -> None:
+    """What is in memory, which pairs can run, and which servers there are.
+
+    Args:
+        model: says what is in memory.
+        finished: the ends of runs, after which it may be another.
+    """
+
+    def listed() -> Any:
+        fits.wait()
+        return gr.update(choices=controls.pair_choices(fits))
+
+    def listed_again() -> Any:
+        fits.refresh()
+        return gr.update(choices=controls.pair_choices(fits))
+
+    async def loading() -> AsyncGenerator[str, None]:
+        while not preload.done:
+            yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
+            await asyncio.sleep(0.25)
+        yield ready()
+
+    def ready() -> Any:
+        if store.current is None:
+            return panels.status(access.told(preload.error), "error") if preload.error else gr.skip()
+        if access.public and store.current.name not in pairs:
+            return gr.skip()  # another visitor typed it
+        return panels.status(f"{store.current.title} is ready")
+
+    loaded = page.load(loading, None, model, concurrency_limit=None, **PRIVATE)
+    page.load(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
+    for end in finished:
+        end.then(listed_again, None, parts["pair"], **PRIVATE)
+        end.then(ready, None, model, **PRIVATE)
+    addresses = [parts["server"], parts["baseline_server"]]
+    page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
+    recommended_sampling.wire(parts, pairs, store.sampling_defaults, [loaded, *finished])
+
+
+def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
+    """What handlers return by names, and lists of components by their names; the stage, and what it shows."""
+    return partial(filled, parts), lambda *names: [parts[name] for name in names], parts["stage"], parts["shown"]
+
+
+async def _each(updates: AsyncGenerator[Named, None]) -> AsyncGenerator[Named, None]:
+    """The same, closed when this is."""
+    async with aclosing(updates):
+        async for update in updates:
+            yield update

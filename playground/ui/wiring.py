@@ -1,0 +1,20 @@
+"""How handlers are wired: by the names of the components that they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gradio as gr
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+QUIET: dict[str, Any] = {**PRIVATE, "queue": False}
+UNBOUNDED: dict[str, Any] = {**PRIVATE, "concurrency_limit": None}
+
+Named = dict[str, Any]  # values or updates of components by their names; the others stay as they are
+Filled = dict[Any, Any]  # the same by the components themselves, as Gradio takes them
+
+
+def filled(components: Mapping[str, Any], values: Named) -> Filled:
+    """What a handler returns to Gradio."""
+    return {components[name]: value for name, value in values.items()} or gr.skip()
