@@ -10,7 +10,7 @@ from typing import Any, Literal
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.presets import Pair
-from playground.settings import check_fields, default
+from playground.settings import PRESET, SETTINGS, SWEPT, AnswerSettings, DraftSettings, check_fields
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
@@ -18,10 +18,7 @@ LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 
 Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
 AXES: dict[Axis, str] = {
-    "lookahead": "lookahead",
-    "nodes": "tree size",
-    "confidence_threshold": "confidence threshold",
-    "temperature": "temperature",
+    **{name: SETTINGS[name].label.lower() for name in SWEPT},  # type: ignore[dict-item]
     "prompt_tokens": "prompt tokens",
 }  # what a sweep can vary
 Rule = Literal["exact", "wrong-q", "top-2", "typical"]
@@ -45,19 +42,11 @@ def check_text(name: str, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What every lane of a comparison is asked. A temperature of 0 is greedy decoding; a top_k of 0 keeps every
-    token. `history`: the conversation before the prompt, a question and its answer in turn."""
+class Request(AnswerSettings):
+    """What every lane of a comparison is asked. `history`: the conversation before the prompt, a question and its
+    answer in turn."""
 
     prompt: str
-    system: str = default("system")
-    chat_template: bool = default("chat_template")
-    max_new_tokens: int = default("max_new_tokens")
-    temperature: float = default("temperature")
-    top_p: float = default("top_p")
-    top_k: int = default("top_k")
-    repetition_penalty: float = default("repetition_penalty")
-    seed: int = default("seed")
     history: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -84,25 +73,19 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Lane(DraftSettings):
     """A target, a way of drafting for it, and the settings of the drafts.
 
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
-    draft model or trained drafter, if the method needs weights. `nodes`: the largest number of tokens in a draft tree.
-    `keep_free_gb`: drafts shrink while less memory than this (1e9 bytes) is free on the device; 0 is no limit. `rule`:
-    which draft tokens are accepted; all but "exact" change the output.
+    draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
+    "exact" change the output.
     """
 
     name: str
     target: str
     drafter: str = "none"
     assistant: str | None = None
-    lookahead: int = default("lookahead")
-    policy: str = default("policy")
-    confidence_threshold: float = default("confidence_threshold")
-    nodes: int = default("nodes")
-    keep_free_gb: float = default("keep_free_gb")
     backend: str = LOCAL
     rule: Rule = "exact"
 
@@ -125,17 +108,12 @@ def standard_lane(pair: Pair) -> Lane:
     return Lane(STANDARD, pair.target)
 
 
-def assisted_lane(
-    pair: Pair,
-    drafter: str | None = None,
-    lookahead: int | None = None,
-    policy: str | None = None,
-    confidence_threshold: float | None = None,
-    nodes: int | None = None,
-    keep_free_gb: float = default("keep_free_gb"),
-) -> Lane:
-    """A lane to compare with standard decoding. None takes the pair's value. The drafter "none" is standard decoding
-    once more, which shows how much two equal measurements differ.
+def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None = None, **settings: Any) -> Lane:
+    """A lane to compare with standard decoding. The drafter "none" is standard decoding once more, which shows how much
+    two equal measurements differ.
+
+    Args:
+        settings: others of `DraftSettings`. What is None or left out is as the pair has it.
 
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
@@ -143,17 +121,9 @@ def assisted_lane(
     drafter = drafter or pair.drafter
     if drafter not in METHODS:
         raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(METHODS)}.")
-    return Lane(
-        name=METHODS[drafter].title,
-        target=pair.target,
-        drafter=drafter,
-        assistant=pair.weights_of(drafter),
-        lookahead=pair.lookahead if lookahead is None else lookahead,
-        policy=policy or pair.policy,
-        confidence_threshold=pair.confidence_threshold if confidence_threshold is None else confidence_threshold,
-        nodes=pair.nodes if nodes is None else nodes,
-        keep_free_gb=keep_free_gb,
-    )
+    given = {name: value for name, value in {"lookahead": lookahead, **settings}.items() if value is not None}
+    settings = {name: getattr(pair, name) for name in PRESET} | given
+    return Lane(METHODS[drafter].title, pair.target, drafter, pair.weights_of(drafter), **settings)
 
 
 def at_lookahead(lane: Lane, lookahead: int) -> Lane:

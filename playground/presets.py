@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from playground import settings
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
+from playground.settings import PairSettings, check_fields
 from playground.validation import read
 
 ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
@@ -30,7 +30,7 @@ def drafters() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(PairSettings):
     """A target and the drafters that fit it.
 
     Attributes:
@@ -40,8 +40,6 @@ class Pair:
         without: methods that fit, but are not offered.
         drafters: the methods that are offered: by default all that fit, in the order of their registration, after the
             default `drafter`.
-        nodes: the most tokens of a draft tree.
-        compiled: how its lanes are run by default: auto, on or off.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
         note: one line for the user, or "".
     """
@@ -50,16 +48,11 @@ class Pair:
     title: str
     target: str
     drafter: str
-    lookahead: int
     size_gb: float
     weights: Mapping[str, str | int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
-    policy: str = settings.default("policy")
-    confidence_threshold: float = settings.default("confidence_threshold")
-    nodes: int = settings.default("nodes")
     dtype: str = "auto"
-    compiled: str = settings.default("compiled")
     gated: bool = False
     note: str = ""
 
@@ -84,9 +77,7 @@ class Pair:
             others = [name for name in known if self.fits(name) and name not in (self.drafter, *self.without)]
             object.__setattr__(self, "drafters", (self.drafter, *others))
         _expect(self.drafter in self.drafters, "drafter", f"one of this pair's drafters ({', '.join(self.drafters)})")
-        for name in (*settings.PRESET, "compiled"):
-            setting = settings.SETTINGS[name]
-            _expect(setting.accepts(getattr(self, name)), name, setting.allowed)
+        check_fields(self, keys=True)
         _expect(self.size_gb >= 0, "size_gb", "a size in GB, 0 or more")
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
@@ -214,7 +205,7 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
     elif asked == "mtp":
         weights["mtp"] = NATIVE
     default = next((name for name in drafters() if set(METHODS[name].drafts_with) & set(weights)), "ngram")
-    return Pair("custom", title, target, default, settings.default("lookahead"), size_gb=0, weights=weights)
+    return Pair("custom", title, target, default, size_gb=0, weights=weights)
 
 
 def folder_of(name: str) -> Path:

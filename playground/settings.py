@@ -1,15 +1,18 @@
-"""The settings of a comparison in one table: bounds, defaults, and the words that explain them.
+"""The settings of a comparison, once: bounds, default and the words that explain each are metadata of its field.
 
-`Lane`, `Request` and `Pair` check their values against it; page, terminal and endpoint build their controls from it.
-Knows neither models nor pages.
+`Request`, `Lane` and `Pair` inherit the fields. Page, terminal, endpoint, servers' requests and views are made from
+them. Knows neither models nor pages.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
 
 from playground.errors import check
 
@@ -27,7 +30,12 @@ class Setting:
     """One setting.
 
     `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
-    accepted as well. `choices` maps each accepted name to its label.
+    accepted as well. `choices` maps each accepted name to its label. `advanced`: whether its control is under Advanced.
+    `sweep`: the values that a sweep takes unless it is given others; () if it is not swept.
+
+    Of a sampling setting, for which a checkpoint may have a default, `neutral` is the value that changes nothing, `off`
+    what a run's details say then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
+    decoding too.
     """
 
     label: str
@@ -37,7 +45,12 @@ class Setting:
     high: float = 0
     slider: Slider | None = None
     zero: bool = False
-    choices: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    advanced: bool = True
+    sweep: tuple[float, ...] = ()
+    neutral: float | None = None
+    off: str | None = None
+    greedy: bool = False
 
     @property
     def range(self) -> str:
@@ -58,6 +71,20 @@ class Setting:
         kind = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}[type(self.default)]
         return f"{kind}: {self.range}" if self.zero else f"{kind} from {self.range}" if self.range else kind
 
+    def read(self, value: object) -> Any:
+        """The value in the setting's type: numbers may come as text, whole ones with a decimal point.
+
+        Raises:
+            PlaygroundError: it is not accepted; `refusal` is the sentence.
+        """
+        kind = type(self.default)
+        try:
+            value = TypeAdapter(kind).validate_python(value, strict=kind is bool)
+        except ValidationError:
+            check(False, self.refusal(value))
+        check(self.accepts(value), self.refusal(value))
+        return value
+
     def accepts(self, value: Any) -> bool:
         """Whether a value of the right type is within the bounds, or among the choices."""
         if self.choices:
@@ -74,21 +101,34 @@ class Setting:
         return min(max(value, self.low, self.slider.low), self.high, self.slider.high)
 
     def refusal(self, value: object) -> str:
-        """The sentence for a value that is not accepted."""
+        """The sentence for a value that is not accepted, wherever it came from."""
         given = "empty" if value is None else reprlib.repr(value)
         return f"{self.label} must be {self.allowed}; it is {given}."
 
+    def detail(self, value: Any) -> str:
+        """A sampling setting in a run's details, such as "top-k 40"; "" if there is nothing to say."""
+        return self.off if value == self.neutral and self.off is not None else f"{self.label.lower()} {value:g}"
 
-SETTINGS: dict[str, Setting] = {
-    "prompt": Setting("Prompt", "sent to both lanes", ""),
-    "pair": Setting("Models", "the model, and what can draft for it", "starter"),
-    "target": Setting("Target model", "Hugging Face id or local folder", ""),
-    "assistant": Setting(
-        "Drafter model", "Hugging Face id or local folder; for early exit, the number of layers to draft with", ""
-    ),
-    "drafter": Setting("Drafter", "how tokens are drafted", ""),
-    "lookahead": Setting("Lookahead", "tokens drafted per round", 5, 1, 64, Slider(1, 64, 1)),
-    "policy": Setting(
+
+def setting(label: str, help: str, default: Any, low: float = 0, high: float = 0, **more: Any) -> Any:
+    """A field that is a setting; the arguments are those of `Setting`."""
+    return dataclasses.field(default=default, metadata={"setting": Setting(label, help, default, low, high, **more)})
+
+
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """Those fields of a dataclass that are settings."""
+    return {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetSettings:
+    """How to draft. The page's controls for these follow the pair."""
+
+    lookahead: int = setting(
+        "Lookahead", "tokens drafted per round", 5, 1, 64,
+        slider=Slider(1, 64, 1), advanced=False, sweep=(0, 1, 2, 3, 4, 6, 8, 12, 16),
+    )  # fmt: skip
+    policy: str = setting(
         "Lookahead policy",
         "how many tokens to draft next",
         "constant",
@@ -98,56 +138,96 @@ SETTINGS: dict[str, Setting] = {
             "confidence": "Confidence threshold",
             "cost": "Cost-based (measured)",
         },
-    ),
-    "confidence_threshold": Setting(
-        "Confidence threshold",
-        "stop drafting when the drafter's confidence falls below this",
-        0.4,
-        0,
-        1,
-        Slider(0, 1, 0.05),
-    ),
-    "nodes": Setting("Tree size", "maximum number of tokens in a draft tree", 16, 1, 256, Slider(1, 256, 1)),
-    "keep_free_gb": Setting(
+    )
+    confidence_threshold: float = setting(
+        "Confidence threshold", "stop drafting when the drafter's confidence falls below this", 0.4, 0, 1,
+        slider=Slider(0, 1, 0.05), sweep=(0.0, 0.2, 0.4, 0.6, 0.8),
+    )  # fmt: skip
+    nodes: int = setting(
+        "Tree size", "maximum number of tokens in a draft tree", 16, 1, 256,
+        slider=Slider(1, 256, 1), sweep=(4, 8, 16, 32, 64),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings(PresetSettings):
+    """How a pair's lanes draft and are run unless they are given others."""
+
+    compiled: str = setting(
+        "Compiled",
+        "run both lanes as CUDA graphs over a static cache; auto = on a CUDA GPU",
+        "auto",
+        choices={"auto": "Auto", "on": "On", "off": "Off"},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftSettings(PresetSettings):
+    """How a lane drafts."""
+
+    keep_free_gb: float = setting(
         "Reserve memory (GB)",
         "shorten drafts to leave this much device memory free; 0 = no limit",
         0.0,
         0,
         10**9,
-    ),
-    "compiled": Setting(
-        "Compiled",
-        "run both lanes as CUDA graphs over a static cache; auto = on a CUDA GPU",
-        "auto",
-        choices={"auto": "Auto", "on": "On", "off": "Off"},
-    ),
-    "max_new_tokens": Setting("Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, Slider(8, 2048, 8)),
-    "temperature": Setting(
-        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10, Slider(0, 2, 0.01), zero=True
-    ),
-    "top_p": Setting(
-        "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1, Slider(0.05, 1, 0.01)
-    ),
-    "top_k": Setting("Top-k", "keep the k most likely tokens; 0 = all", 0, 0, 2**31 - 1, Slider(0, 200, 1)),
-    "repetition_penalty": Setting(
-        "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10, Slider(1, 2, 0.01)
-    ),
-    "seed": Setting(
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSettings:
+    """How a request is answered."""
+
+    max_new_tokens: int = setting(
+        "Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, slider=Slider(8, 2048, 8)
+    )
+    temperature: float = setting(
+        "Temperature", "0 = greedy; higher = more random", 0.0, 0.01, 10,
+        slider=Slider(0, 2, 0.01), zero=True, advanced=False, sweep=(0.0, 0.3, 0.7, 1.0), neutral=1.0,
+    )  # fmt: skip
+    top_p: float = setting(
+        "Top-p", "keep the most likely tokens up to this total probability", 1.0, 0.001, 1,
+        slider=Slider(0.05, 1, 0.01), neutral=1.0,
+    )  # fmt: skip
+    top_k: int = setting(
+        "Top-k", "keep the k most likely tokens; 0 = all", 0, 0, 2**31 - 1,
+        slider=Slider(0, 200, 1), neutral=0, off="every token",
+    )  # fmt: skip
+    repetition_penalty: float = setting(
+        "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10,
+        slider=Slider(1, 2, 0.01), neutral=1.0, off="", greedy=True,
+    )  # fmt: skip
+    seed: int = setting(
         "Seed",
         "the same seed draws the same samples, unless a drafter that samples has a cost-based lookahead or reserved "
         "memory, which timing or other programs change",
         0,
         0,
         2**63 - 1,
-    ),
-    "system": Setting("System prompt", "optional; passed to the chat template", ""),
-    "chat_template": Setting(
+    )
+    system: str = setting("System prompt", "optional; passed to the chat template", "")
+    chat_template: bool = setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
+    )
+
+
+# All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.
+SETTINGS: dict[str, Setting] = {
+    "prompt": Setting("Prompt", "sent to both lanes", ""),
+    "pair": Setting("Models", "the model, and what can draft for it", "starter"),
+    "target": Setting("Target model", "Hugging Face id or local folder", ""),
+    "assistant": Setting(
+        "Drafter model", "Hugging Face id or local folder; for early exit, the number of layers to draft with", ""
     ),
+    "drafter": Setting("Drafter", "how tokens are drafted", ""),
+    **settings_of(DraftSettings),
+    **settings_of(AnswerSettings),
+    **settings_of(PairSettings),
 }
-SAMPLING = ("temperature", "top_p", "top_k", "repetition_penalty")  # what a checkpoint may have defaults for
+PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
+SAMPLING = tuple(name for name in ANSWER if SETTINGS[name].neutral is not None)
+SWEPT = {name: it.sweep for name, it in SETTINGS.items() if it.sweep}
 POLICIES = tuple(SETTINGS["policy"].choices)
-PRESET = ("lookahead", "policy", "confidence_threshold", "nodes")  # a preset has values of its own for these
 
 
 def default(name: str) -> Any:
@@ -160,12 +240,15 @@ def flag(name: str) -> str:
     return f"--{name.removesuffix('_gb').replace('_', '-')}"
 
 
-def check_fields(values: Any) -> None:
+def check_fields(values: Any, *, keys: bool = False) -> None:
     """Checks those fields of a dataclass that are settings.
+
+    Args:
+        keys: whether to name the field, for those who write it in a file.
 
     Raises:
         PlaygroundError: the first one that is not accepted, in words.
     """
-    for name in (item.name for item in fields(values) if item.name in SETTINGS):
-        setting, value = SETTINGS[name], getattr(values, name)
-        check(setting.accepts(value), setting.refusal(value))
+    for name, it in settings_of(values).items():
+        value = getattr(values, name)
+        check(it.accepts(value), f"{name}: {it.refusal(value)}" if keys else it.refusal(value))

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from playground.errors import PlaygroundError
+from playground.settings import Setting, settings_of
 
 T = TypeVar("T")
 Step = str | int  # a key, or an index of a list
@@ -47,8 +48,8 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         extra: whether keys that a dataclass lacks are errors or are ignored.
 
     Raises:
-        PlaygroundError: "key should be …; it is …." for the first value that does not fit. An error that a dataclass
-            raises itself, in `__post_init__`, is passed on as it is.
+        PlaygroundError: "key should be …; it is …." for the first value that does not fit, or what its setting says.
+            An error that a dataclass raises itself, in `__post_init__`, is passed on as it is.
     """
     try:
         text = json.dumps(data, allow_nan=False, default=_refuse)
@@ -93,6 +94,8 @@ def sentence(error: ValidationError, kind: Any, data: Any, where: str = "") -> s
         return f"{_name(path, where)} should be one of the known keys: {', '.join(_known(kind, path))}."
     if first["type"] == "json_invalid":  # json.dumps wrote it, so all that it can be is half of a surrogate pair
         return f"{where or WHOLE} should be valid Unicode, without unpaired surrogates."
+    if setting := _setting(kind, path):
+        return f"{_name(path, where)}: {setting.refusal(first['input'])}"
     # The branches of a union each have an error; a reader wants to know all that would do.
     expected = [_expected(problem) for problem in problems if _path(problem["loc"], data) == path]
     return f"{_name(path, where)} should be {' or '.join(dict.fromkeys(expected))}; it is {_shown(first['input'])}."
@@ -130,11 +133,22 @@ def _shown(value: Any) -> str:
 
 def _known(kind: Any, path: Sequence[Step]) -> list[str]:
     """The keys of the dataclass that holds the last key of the path."""
+    return [field.name for field in fields(_holder(kind, path))]
+
+
+def _setting(kind: Any, path: Sequence[Step]) -> Setting | None:
+    """The setting that the path leads to; None where it leads to something else."""
+    holder = _holder(kind, path)
+    return settings_of(holder).get(str(path[-1])) if path and holder else None
+
+
+def _holder(kind: Any, path: Sequence[Step]) -> Any:
+    """The dataclass that holds the last key of the path."""
     kind = _dataclass_in(kind)
     for step in path[:-1]:
         hints = get_type_hints(kind)
         kind = (step in hints and _dataclass_in(hints[step])) or kind
-    return [field.name for field in fields(kind)]
+    return kind
 
 
 def _dataclass_in(hint: Any) -> Any:

@@ -74,7 +74,7 @@ def test_optional_keys_have_defaults(tmp_path):
         ({"target": None}, "target", "missing"),
         ({"title": "[a, b]"}, "title", "text"),
         ({"title": "' '"}, "title", "text"),
-        ({"lookahead": "five"}, "lookahead", "whole number; it is 'five'"),
+        ({"lookahead": "five"}, "lookahead", "Lookahead must be a whole number from 1 to 64; it is 'five'"),
         ({"lookahead": "true"}, "lookahead", "whole number"),
         ({"lookahead": "65"}, "lookahead", "from 1 to 64"),
         ({"size_gb": "big"}, "size_gb", "number"),

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import argparse
+import inspect
+import json
+import re
+import threading
+from typing import get_args
 
+import gradio as gr
 import pytest
+import torch
+from transformers import GenerationConfig
 
+from playground import export
+from playground.backends.connect import connect
+from playground.commands import compare
+from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
+from playground.experiments.compare import decode
+from playground.experiments.sweep import DEFAULTS
 from playground.lane import Lane, Request
-from playground.presets import Pair
-from playground.settings import SETTINGS
-from playground.ui.compare.controls import Asked
+from playground.models.sampling_defaults import sampling_defaults
+from playground.presets import load_pairs
+from playground.results import Axis
+from playground.settings import SAMPLING, SETTINGS, flag
+from playground.ui import page
+from playground.ui.compare.controls import CompareOptions
+from playground.ui.compare.prefill import from_address, updates
+from playground.views import compared, markdown, run_details
+from tests.backends.fake_server import llama_server, serve, vllm
+from tests.ui import fakes
+
+CPU = torch.device("cpu")
+PAIRS = {"starter": fakes.PAIR, "fake": fakes.PAIR}
 
 
-@pytest.mark.parametrize("kind", [Asked, Request, Lane, Pair])
-def test_defaults_and_types_are_those_of_the_table(kind):
-    for field in fields(kind):
-        if field.name in SETTINGS and field.default not in (None, field.default_factory) and field.name != "drafter":
-            assert field.default == SETTINGS[field.name].default
-            assert type(field.default) is type(SETTINGS[field.name].default)
+@pytest.fixture(scope="module")
+def blocks() -> gr.Blocks:
+    return page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, ())
 
 
-def test_every_value_that_can_be_asked_for_is_in_the_table():
-    assert {field.name for field in fields(Asked)} == set(SETTINGS)
+def test_what_can_be_swept_has_values():
+    assert set(DEFAULTS) == set(get_args(Axis))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -57,3 +78,89 @@ def test_the_first_field_that_is_refused_is_named():
 def test_a_number_is_clipped_to_the_slider_but_zero_stays_where_it_means_something():
     temperature = SETTINGS["temperature"]
     assert [temperature.clip(value) for value in (0, 0.001, 0.7, 9)] == [0, 0.01, 0.7, 2]
+
+
+BAD = "Tree size must be a whole number from 1 to 256; it is 300."
+
+
+def test_a_value_is_refused_in_the_same_words_everywhere(tmp_path, capsys):
+    with pytest.raises(PlaygroundError) as endpoint:
+        CompareOptions({"prompt": "x", "nodes": 300}).resolve(PAIRS)
+    assert str(endpoint.value) == BAD
+    with pytest.raises(SystemExit):
+        parsed("--nodes=300")
+    assert capsys.readouterr().err.endswith(f"argument --nodes: {BAD}\n")
+    preset = {"title": "T", "target": "t", "drafters": ["tree"], "drafter": "tree", "size_gb": 1, "nodes": 300}
+    preset["weights"] = {"mtp": "native"}
+    (tmp_path / "mine.yaml").write_text(json.dumps(preset))
+    assert load_pairs(tmp_path)[1] == [f"The preset mine.yaml: nodes: {BAD}"]
+    data = export.to_json(fakes.comparison())
+    data["lanes"][1]["lane"]["nodes"] = 300
+    with pytest.raises(PlaygroundError, match=re.escape(BAD)):
+        export.from_json(data)
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+class TestASamplingSettingIsKnownTo:
+    """Each of them, so that a new one is forgotten nowhere. `value`: one that no other setting has."""
+
+    @pytest.fixture
+    def value(self, name):
+        low, high, _ = SETTINGS[name].slider
+        return type(SETTINGS[name].default)(low + 0.37 * (high - low))
+
+    @pytest.fixture
+    def request_(self, name, value):
+        return Request("waves", **{"temperature": 1.0, "max_new_tokens": 4, name: value})
+
+    def test_the_engine(self, name, request_):
+        scores = 2 * torch.randn(1, 400, generator=torch.Generator().manual_seed(0))
+        p, usual = (
+            sampler.distributions(sampler.scores(scores, lambda row: [0, 1, 2])).spread(400)
+            for sampler in (Sampler(it, CPU) for it in (request_, Request("waves", temperature=0.9)))
+        )
+        assert not torch.equal(p, usual)
+
+    @pytest.mark.parametrize("routes", [llama_server, vllm])
+    def test_the_servers(self, name, value, request_, routes):
+        with serve(routes()) as server:
+            backend = connect(server.url)
+            decode(backend, backend.lane(), request_, threading.Event(), lambda round_: None)
+        assert value in [body for _, body in server.asked if body and "stream" in body][-1].values()
+
+    def test_the_page_and_its_endpoint(self, name, blocks):
+        labels = [getattr(block, "label", None) for block in blocks.blocks.values()]
+        assert labels.count(SETTINGS[name].label) >= 2, "a control, and the endpoint's parameter"
+        compare = next(it.fn for it in blocks.fns.values() if it.api_name == "compare")
+        assert inspect.signature(compare).parameters[name].default == SETTINGS[name].default
+
+    def test_an_address(self, name, value):
+        values, refused = from_address({"prompt": "x", name: str(value)}, PAIRS, fakes.PAIR)
+        filled = {key: it["value"] for key, it in zip(SETTINGS, updates(values, PAIRS), strict=True) if "value" in it}
+        request = CompareOptions({**filled, "pair": "fake"}).resolve(PAIRS)[2]
+        assert getattr(request, name) == value and not refused
+
+    def test_the_terminal_and_the_command_that_repeats_a_run(self, name, value):
+        assert getattr(parsed(f"{flag(name)}={value}"), name) == value
+        assert f"{flag(name)}={value}" in markdown.repeat(fakes.comparison(**{name: value}), [])
+
+    def test_a_trace_and_one_that_lacks_it(self, name, value):
+        data = json.loads(json.dumps(export.to_json(fakes.comparison(**{name: value}))))
+        assert getattr(export.from_json(data).standard.request, name) == value
+        del data["lanes"][0]["request"][name]
+        assert getattr(export.from_json(data).standard.request, name) == SETTINGS[name].default
+
+    def test_the_details_and_the_comparison_of_two_runs(self, name, value):
+        runs = [fakes.comparison(**{"temperature": 1.0, name: it}) for it in (value, SETTINGS[name].neutral)]
+        assert f"{SETTINGS[name].label.lower()} {value:g}" in dict(run_details.details(runs[0]))["Decoding"]
+        assert any(str(value) in sentence for sentence in compared.comparison_settings(*runs))
+
+    def test_a_checkpoint_s_defaults(self, name, value):
+        own = sampling_defaults(GenerationConfig(do_sample=True, **{name: value}))
+        assert own[name] == value
+
+
+def parsed(options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    compare.add(parser.add_subparsers())
+    return parser.parse_args(["compare", "--prompt=x", options])

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -34,7 +34,7 @@ from tests.ui.test_controls import ASKED
 REQUESTS = int(os.environ.get("SOAK_REQUESTS", "10000"))
 SESSIONS = 50
 ENDS_WITHIN_S = 120
-VALID = [*astuple(ASKED), *[""] * len(SERVERS)]  # the endpoint takes the first of them
+VALID = [*ASKED.values.values(), *[""] * len(SERVERS)]  # the endpoint takes the first of them
 TRACE = export.to_json(fakes.comparison(tokens=12))
 EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "fill")
 PRESSES = ("begin", "begin_repeat", "stop_own", "clear")

@@ -30,6 +30,13 @@ ENDS: dict[str, Finish] = {"eos": "eos", "word": "eos", "limit": "length"}
 REPEATED = "The tide comes in, the tide goes out, and the gulls cry over the harbour wall. " * 6  # lookups draft here
 LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 MATCH = 3  # tokens that a lookup finds again, as the playground's own does
+NAMES = {  # the server's, by the setting's
+    "max_new_tokens": "n_predict",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "repetition_penalty": "repeat_penalty",
+}
 SEEDS = 2**32 - 1  # which itself means a random seed
 CONTEXT = 2**20  # tokens that the repetition penalty looks back: all of them
 
@@ -167,12 +174,8 @@ def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
     order, and nothing else. The prompt cache is off, so that every run has its prefill."""
     return {
         "prompt": prompt,
-        "n_predict": request.max_new_tokens,
-        "temperature": request.temperature,
-        "top_k": request.top_k,
-        "top_p": request.top_p,
+        **{theirs: getattr(request, ours) for ours, theirs in NAMES.items()},
         "min_p": 0.0,
-        "repeat_penalty": request.repetition_penalty,
         "repeat_last_n": CONTEXT,
         "samplers": ["penalties", "temperature", "top_k", "top_p"],
         "seed": request.seed % SEEDS,

@@ -38,6 +38,8 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2
 UNKNOWN = "vLLM did not report the steps of this request: rejected tokens are missing in its rounds."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
+NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")  # the settings that it has by the same name
+
 
 def start_vllm(
     model: str | None,
@@ -197,14 +199,10 @@ class VllmServer(ServerBackend):
             "model": self.model,
             "prompt": list(prompt_ids),
             "max_tokens": min(request.max_new_tokens, self._context - len(prompt_ids)),
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "top_k": request.top_k,
+            **{name: getattr(request, name) for name in NAMES},
             "min_p": 0.0,
-            "repetition_penalty": request.repetition_penalty,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            "seed": request.seed,
             "cache_salt": uuid.uuid4().hex,
             "stream": True,
             "stream_options": {"include_usage": True},

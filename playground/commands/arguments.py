@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +13,10 @@ from typing import Any
 
 from playground.errors import PlaygroundError
 from playground.presets import DTYPES, Pair
-from playground.settings import SETTINGS, flag
+from playground.settings import SETTINGS, Setting, flag
 
 DEFAULT = "(default: %(default)s)"
 PRESETS_OWN = "the preset's"
-ANSWER = (
-    "max_new_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "repetition_penalty",
-    "seed",
-    "system",
-    "chat_template",
-)
 
 
 def count(text: str, least: int = 0) -> int:
@@ -63,8 +54,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
         "--early-exit", type=int, default=0, metavar="N", help="with --target: draft with its first N layers"
     )
     models.add_argument("--dtype", default="auto", choices=DTYPES, help=f"weights and arithmetic {DEFAULT}")
-    compiled = SETTINGS["compiled"]
-    models.add_argument("--compiled", default="auto", choices=[*compiled.choices], help=f"{compiled.help} {DEFAULT}")
+    add_settings(models, "compiled")
     models.add_argument("--yes", action="store_true", help="download more than 1 GB without a question")
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
@@ -83,7 +73,7 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         shown = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
         accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
         how: dict[str, Any] = {
-            "type": kind,
+            "type": _reader(setting),
             "metavar": {int: "N", float: "X", str: "NAME" if setting.choices else "TEXT"}.get(kind),
         }
         if kind is bool:
@@ -95,6 +85,18 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
             help=f"{setting.help} ({accepted}default: {shown})",
             **how,
         )
+
+
+def _reader(setting: Setting) -> Callable[[str], Any]:
+    """What argparse reads an option with."""
+
+    def read(text: str) -> Any:
+        try:
+            return setting.read(text)
+        except PlaygroundError as refusal:
+            raise argparse.ArgumentTypeError(str(refusal)) from None
+
+    return read
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:

@@ -101,8 +101,9 @@ def _suite(options: argparse.Namespace) -> SuiteResult:
 
     check_writable(options.traces)
     pair = chosen_pair(options)
+    drafting = {name: getattr(options, name) for name in ("policy", "confidence_threshold", "nodes")}
     lanes = [
-        assisted_lane(pair, drafter, lookahead, options.policy, options.confidence_threshold, options.nodes)
+        assisted_lane(pair, drafter, lookahead, **drafting)
         for drafter in options.drafters or pair.drafters
         for lookahead in options.lookaheads or [pair.lookahead]
     ]

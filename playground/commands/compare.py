@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from playground.backends.connect import Servers
 from playground.backends.kinds import programs
 from playground.commands.arguments import (
-    ANSWER,
     PRESETS_OWN,
     add_model_name,
     add_models,
@@ -28,7 +27,7 @@ from playground.commands.serve_option import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane
-from playground.settings import PRESET, flag
+from playground.settings import ANSWER, DRAFTING, PRESET, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.base import Backend
@@ -126,7 +125,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
     backends: dict[str, Backend] = {}
     if options.pair or options.target or not (options.server or options.serve):
         pair = chosen_pair(options)
-        settings = {name: getattr(options, name) for name in (*PRESET, "keep_free_gb")}
+        settings = {name: getattr(options, name) for name in DRAFTING}
         if options.all_drafters:
             lanes = all_drafters(pair, **settings)
         else:

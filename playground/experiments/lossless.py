@@ -17,6 +17,7 @@ from playground.experiments.record import Record
 from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, samples_drafts
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
+from playground.settings import SAMPLING, SETTINGS, default
 from playground.trace import DraftToken, Trace
 
 Asked = tuple[int, int]  # a question and a turn
@@ -24,8 +25,9 @@ Asked = tuple[int, int]  # a question and a turn
 
 def asked(questions: Sequence[Question], temperature: float, draws: int) -> list[Question]:
     """The questions greedily, then as many sampled ones, each with a seed of its own, as give so many tokens if all
-    answers are long. All tokens can be sampled: top-p and top-k cut nothing."""
-    whole = [replace(each, request=replace(each.request, temperature=0.0, top_p=1.0, top_k=0)) for each in questions]
+    answers are long. All tokens can be sampled: top-p and the like cut nothing."""
+    greedy = {name: default(name) for name in SAMPLING if not SETTINGS[name].greedy}
+    whole = [replace(each, request=replace(each.request, **greedy)) for each in questions]
     sampled = -(-draws // questions[0].request.max_new_tokens)
     return whole + [
         Question(each.category, replace(each.request, temperature=temperature, seed=seed))

@@ -23,8 +23,9 @@ from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, at_lookahead, label
 from playground.presets import ROOT
 from playground.results import STANDARD, Axis, Point, Predicted, SuiteResult, SweepResult
+from playground.settings import ANSWER, DRAFTING, SETTINGS, SWEPT
 
-OF_LANES = ("lookahead", "nodes", "confidence_threshold")
+OF_LANES = tuple(name for name in SWEPT if name in DRAFTING)
 CHARACTERS = 4  # of a token, roughly, where a backend does not report the prompt's tokens
 
 
@@ -72,8 +73,8 @@ def run(
     """
     lanes = lanes_of(lane, axis, values)
     asked = list(questions)
-    if axis == "temperature":
-        asked = [_at_temperature(question, value) for value in values for question in questions]
+    if axis in ANSWER:
+        asked = [_at(question, axis, value) for value in values for question in questions]
     elif axis == "prompt_tokens":
         try:
             backends[baseline.backend].load(baseline, watch.progress)
@@ -133,8 +134,8 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
     return predicted
 
 
-def _at_temperature(question: Question, value: float) -> Question:
-    return replace(question, request=replace(question.request, temperature=value))
+def _at(question: Question, axis: str, value: float) -> Question:
+    return replace(question, request=replace(question.request, **{axis: SETTINGS[axis].read(value)}))
 
 
 def _count(backend: Backend, lane: Lane, request: Request) -> int:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from transformers import GenerationConfig
 
-from playground.settings import SETTINGS
+from playground.settings import SAMPLING, SETTINGS
 
 
 def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
     """The fields of a Request that a checkpoint has defaults for, each clipped to its slider.
 
     Without `do_sample` it has none for sampling, as in transformers' `generate()`. With it, what it leaves out is
-    neutral: temperature 1, top-p 1, every token.
+    neutral: temperature 1, every token.
     """
-    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} if config.do_sample else {}
-    given = {name: getattr(config, name) for name in (*neutral, "repetition_penalty")}
-    own = neutral | {name: value for name, value in given.items() if value is not None}
+    sampled: dict[str, Any] = {
+        name: SETTINGS[name].neutral for name in SAMPLING if config.do_sample and not SETTINGS[name].greedy
+    }
+    given = {name: getattr(config, name) for name in SAMPLING if name in sampled or SETTINGS[name].greedy}
+    own = sampled | {name: value for name, value in given.items() if value is not None}
     return {name: SETTINGS[name].clip(value) for name, value in own.items()}
 
 

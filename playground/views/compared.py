@@ -21,12 +21,13 @@ from playground.results import (
     Summary,
     SweepResult,
 )
+from playground.settings import ANSWER
 from playground.trace import Comparison, Environment, Trace
 from playground.views import lossless
 from playground.views.suite import NO_DIFFERENCE
 from playground.views.table import Table
 
-ASKED = ("max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "chat_template")
+ASKED = tuple(name for name in ANSWER if name != "system")
 WHERE = ("device", "device_name", "dtype", "threads")
 NAMES = ("first", "second")
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import fields
 
-from playground.lane import LOCAL, Request, preset_of
+from playground.lane import LOCAL, preset_of
 from playground.presets import DTYPES, Pair
-from playground.settings import PRESET, default, flag
+from playground.settings import ANSWER, DRAFTING, PRESET, default, flag
 from playground.trace import Comparison
 from playground.views import facts, run_details
 from playground.views.comparison import doubts, figures
@@ -38,15 +37,14 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     trace = comparison.others[0]
     lane, request = trace.lane, trace.request
     pair = preset_of(lane, pairs)
-    models: list[str]
+    usual = {name: default(name) for name in (*DRAFTING, *ANSWER)}
     if lane.backend != LOCAL:
-        models, preset = [], {name: default(name) for name in PRESET}
+        models = []
     elif pair:
         models = ["--pair", pair.name]
-        preset = {name: getattr(pair, name) for name in PRESET}
+        usual |= {name: getattr(pair, name) for name in PRESET}
     else:
         models = ["--target", lane.target, *_assistant(lane.assistant)]
-        preset = {name: default(name) for name in PRESET}
     here = [other.lane for other in comparison.others if other.lane.backend == LOCAL]
     drafters = [] if not here else ["--drafter", lane.drafter] if len(here) == 1 else ["--all-drafters"]
     words = [*models, *drafters, *_servers(comparison)]
@@ -55,11 +53,8 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     dtype = (trace.environment.dtype or "").split(" ")[0]
     if dtype in DTYPES:
         words += ["--dtype", dtype]
-    for name, usual in {**preset, "keep_free_gb": default("keep_free_gb")}.items():
-        words += _option(name, getattr(lane, name), usual)
-    for field in fields(Request):
-        if field.name not in ("prompt", "history"):
-            words += _option(field.name, getattr(request, field.name), field.default)
+    for name, value in usual.items():
+        words += _option(name, getattr(lane if name in DRAFTING else request, name), value)
     return shlex.join(["python", "-m", "playground", "compare", *words, f"--prompt={request.prompt}"])
 
 

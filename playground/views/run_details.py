@@ -7,6 +7,7 @@ from html import escape
 from playground import metrics
 from playground.format import count
 from playground.lane import LOCAL
+from playground.settings import SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
 from playground.views import facts
 
@@ -88,11 +89,8 @@ def _lookahead(trace: Trace) -> str:
 
 def _decoding(trace: Trace) -> str:
     request = trace.request
-    penalty = f", repetition penalty {request.repetition_penalty:g}" if request.repetition_penalty != 1 else ""
+    names = [name for name in SAMPLING if SETTINGS[name].greedy or not request.greedy]
+    said = list(filter(None, (SETTINGS[name].detail(getattr(request, name)) for name in names)))
     if request.greedy:
-        return f"greedy{penalty}"
-    top_k = f"top-k {request.top_k}" if request.top_k else "every token"
-    return (
-        f"sampled at temperature {request.temperature:g}, top-p {request.top_p:g}, {top_k}{penalty}, "
-        f"seed {request.seed}"
-    )
+        return ", ".join(["greedy", *said])
+    return f"sampled at {', '.join(said)}, seed {request.seed}"

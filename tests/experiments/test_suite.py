@@ -93,7 +93,10 @@ def run(pair, lanes, asked, watch=None, runs=1, **more):
 
 def test_every_prompt_goes_through_every_lane_and_the_table_holds_all(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), str(tiny_folder))
-    lanes = [assisted_lane(pair, "ngram", 2), assisted_lane(pair, "assistant", 3, "confidence", 0.2)]
+    lanes = [
+        assisted_lane(pair, "ngram", 2),
+        assisted_lane(pair, "assistant", 3, policy="confidence", confidence_threshold=0.2),
+    ]
     path = spec_bench(tmp_path / "half.jsonl", ["qa", "rag"])
     events = []
     result = run(pair, lanes, questions(path, None, GREEDY), Watch(events.append))

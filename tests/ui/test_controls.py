@@ -5,52 +5,39 @@ import dataclasses
 import pytest
 
 from playground.errors import PlaygroundError
-from playground.ui.compare.controls import OWN, Asked, drafter_choices
+from playground.settings import SETTINGS
+from playground.ui.compare.controls import OWN, CompareOptions, drafter_choices
 from tests.ui import fakes
 
 PAIRS = {"fake": fakes.PAIR}
-ASKED = Asked(
-    prompt="A prompt",
-    pair="fake",
-    target="",
-    assistant="",
-    drafter="ngram",
-    lookahead=5,
-    policy="constant",
-    confidence_threshold=0.4,
-    nodes=16,
-    keep_free_gb=0.0,
-    max_new_tokens=16,
-    temperature=0,
-    top_p=1,
-    top_k=0,
-    repetition_penalty=1,
-    seed=0,
-    system="",
-    chat_template=True,
-)
+USUAL = {name: setting.default for name, setting in SETTINGS.items()}
+ASKED = CompareOptions({**USUAL, "prompt": "A prompt", "pair": "fake", "drafter": "ngram", "max_new_tokens": 16})
+
+
+def asked(**changes: object) -> CompareOptions:
+    return CompareOptions({**ASKED.values, **changes})
 
 
 def test_values_become_a_pair_a_lane_and_a_request():
-    pair, (standard, lane), request = dataclasses.replace(ASKED, temperature=1, lookahead=7).resolve(PAIRS)
+    pair, (standard, lane), request = asked(temperature=1, lookahead=7).resolve(PAIRS)
     assert pair is fakes.PAIR and standard.drafter == "none"
     assert (lane.drafter, lane.lookahead) == ("ngram", 7)
     assert request.temperature == 1.0 and isinstance(request.temperature, float)
 
 
 def test_whole_numbers_may_come_as_floats():
-    _, (_, lane), request = dataclasses.replace(ASKED, lookahead=7.0, seed=3.0).resolve(PAIRS)
+    _, (_, lane), request = asked(lookahead=7.0, seed=3.0).resolve(PAIRS)
     assert (lane.lookahead, request.seed) == (7, 3) and isinstance(lane.lookahead, int)
 
 
 def test_own_models_make_a_pair():
-    asked = dataclasses.replace(ASKED, pair=OWN, target="a/b", assistant="a/c", drafter="assistant")
-    pair, (_, lane), _ = asked.resolve(PAIRS)
+    options = asked(pair=OWN, target="a/b", assistant="a/c", drafter="assistant")
+    pair, (_, lane), _ = options.resolve(PAIRS)
     assert (pair.target, lane.assistant) == ("a/b", "a/c")
 
 
 def test_every_drafter_of_the_pair_takes_the_settings_of_the_page():
-    _, lanes, _ = dataclasses.replace(ASKED, lookahead=7).resolve(PAIRS, every=True)
+    _, lanes, _ = asked(lookahead=7).resolve(PAIRS, every=True)
     assert [lane.drafter for lane in lanes] == ["none", "ngram", "assistant"]
     assert {lane.lookahead for lane in lanes[1:]} == {7} and len({lane.name for lane in lanes}) == 3
 
@@ -79,7 +66,7 @@ def test_every_drafter_of_the_pair_takes_the_settings_of_the_page():
 )
 def test_what_cannot_be_run_is_refused_with_a_sentence(values, sentence):
     with pytest.raises(PlaygroundError, match=sentence):
-        dataclasses.replace(ASKED, **values).resolve(PAIRS)
+        asked(**values).resolve(PAIRS)
 
 
 def test_a_pair_offers_its_own_drafters_and_the_control_run():

@@ -18,17 +18,13 @@ from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.trace import Comparison, Round
-from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.controls import OWN
 from playground.ui.compare.handlers import Handlers, Shown
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
-from tests.ui.test_controls import ASKED
+from tests.ui.test_controls import asked
 
 PAIRS = {"fake": fakes.PAIR, "large": fakes.LARGE, "far": fakes.FAR}
-
-
-def asked(**changes) -> Asked:
-    return dataclasses.replace(ASKED, **changes)
 
 
 def last(updates: AsyncGenerator[tuple, None] | Iterator[tuple]) -> tuple[dict, Shown | None]:

@@ -6,14 +6,15 @@ from urllib.parse import parse_qsl
 import pytest
 
 from playground.presets import custom_pair
+from playground.settings import SETTINGS
 from playground.trace import Comparison
-from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.controls import OWN, CompareOptions
 from playground.ui.compare.prefill import defaults, from_address, from_comparison, updates
 from tests.ui import fakes
 
 OTHER = dataclasses.replace(fakes.PAIR, name="other", drafter="assistant", lookahead=9, policy="cost")
 PAIRS = {"fake": fakes.PAIR, "other": OTHER}
-NAMES = [field.name for field in dataclasses.fields(Asked)]
+NAMES = list(SETTINGS)
 
 
 def read(query: str) -> tuple[dict, str]:
@@ -69,7 +70,7 @@ def test_a_comparison_of_a_preset_fills_all_controls():
     values = from_comparison(comparison, PAIRS)
     assert (values["pair"], values["drafter"], values["lookahead"]) == ("fake", "assistant", 11)
     assert (values["prompt"], values["system"], values["seed"]) == ("Compare TCP and UDP.", "Be brief.", 4)
-    pair, (_, asked_lane), request = Asked(**filled(values)).resolve(PAIRS)
+    pair, (_, asked_lane), request = CompareOptions(filled(values)).resolve(PAIRS)
     assert (pair, request) == (fakes.PAIR, standard.request)
     assert dataclasses.replace(asked_lane, name=lane.name) == lane
 
@@ -82,7 +83,7 @@ def test_models_of_no_preset_are_filled_in_only_where_asked():
     comparison = Comparison((standard, dataclasses.replace(assisted, lane=lane)))
     assert not {"pair", "target", "assistant", "drafter"} & set(from_comparison(comparison, PAIRS))
     values = from_comparison(comparison, PAIRS, own=True)
-    assert Asked(**filled(values)).resolve(PAIRS)[0] == pair
+    assert CompareOptions(filled(values)).resolve(PAIRS)[0] == pair
 
 
 def test_the_browser_knows_every_default():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 
 import gradio as gr
@@ -18,9 +17,9 @@ from playground.ui.compare.handlers import Handlers
 from tests.backends.fake_server import BREAK, Answer, llama_server, serve
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
-from tests.ui.test_controls import ASKED
+from tests.ui.test_controls import ASKED, asked
 
-SHORT = dataclasses.replace(ASKED, max_new_tokens=4)
+SHORT = asked(max_new_tokens=4)
 
 
 @pytest.fixture
@@ -51,8 +50,8 @@ def test_a_server_runs_beside_the_local_lanes_and_is_shown(events, server):
 
 def test_two_servers_are_compared_without_the_models_of_this_process(events, server):
     with serve(llama_server()) as standard:
-        asked = dataclasses.replace(SHORT, pair="large")  # which cannot run here
-        stage, shown = ran(events.stream("me", asked, Servers(server.url, standard.url)))
+        options = asked(max_new_tokens=4, pair="large")  # which cannot run here
+        stage, shown = ran(events.stream("me", options, Servers(server.url, standard.url)))
     assert [trace.lane.server_url for trace in shown.comparison.lanes] == [standard.url, server.url]
     assert shown.comparison.baseline == stage["lanes"][0]["name"] and stage["drafters"] is None
 
@@ -91,5 +90,5 @@ def test_a_trace_from_a_file_cannot_be_repeated(events):
 
 
 def test_what_is_typed_is_read_after_the_other_controls():
-    values = list(vars(ASKED).values())
+    values = list(ASKED.values.values())
     assert controls.typed([*values, " http://127.0.0.1:1 ", None, ""]) == (ASKED, Servers("http://127.0.0.1:1"))

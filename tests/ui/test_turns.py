@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import astuple
 from typing import Any
 
 import httpx
@@ -17,7 +16,7 @@ from tests.ui.test_controls import ASKED
 from tests.ui.test_events import endless
 from tests.ui.visitors import Visitor, arriving
 
-ASK = list(astuple(ASKED))
+ASK = list(ASKED.values.values())
 IN_TIME_S = 10  # a frozen page answers after a minute, or never
 
 

@@ -10,6 +10,7 @@ from playground.commands import compare
 from playground.commands.arguments import chosen_pair
 from playground.lane import Request
 from playground.presets import load_pairs
+from playground.settings import ANSWER
 from playground.trace import Comparison
 from playground.views import markdown
 from tests.examples import drafted_round, plain_round, trace
@@ -84,7 +85,7 @@ def test_the_command_runs_the_same_again(name, drafter):
     assert options.pair == name and "--nodes" not in command
     assert (options.drafter, options.lookahead, options.policy) == (drafter, 7, "cost")
     assert options.keep_free_gb == 1.5 and options.dtype == "bfloat16"
-    asked_again = Request(options.prompt, **{field: getattr(options, field) for field in compare.ANSWER})
+    asked_again = Request(options.prompt, **{field: getattr(options, field) for field in ANSWER})
     assert asked_again == comparison.standard.request
 
     assert chosen_pair(parsed(markdown.repeat(comparison, []))).weights_of(drafter) == pair.weights_of(drafter)

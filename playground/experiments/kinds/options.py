@@ -9,10 +9,11 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from playground import settings
 from playground.errors import check
 from playground.lane import Lane, Request, assisted_lane
 from playground.presets import Pair
-from playground.settings import PRESET, SETTINGS, Setting
+from playground.settings import PRESET, SAMPLING, SETTINGS, Setting
 
 if TYPE_CHECKING:
     from playground.experiments.questions import Question
@@ -21,7 +22,8 @@ Place = Literal["page", "terminal", "endpoint"]
 EVERYWHERE: tuple[Place, ...] = ("page", "terminal", "endpoint")
 NEW_TOKENS = 64  # fewer than for one prompt: there are many
 MANY = 10**9
-ANSWER = tuple(it.name for it in fields(Request) if it.name in SETTINGS and it.name not in ("prompt", "system"))
+ANSWER = tuple(name for name in settings.ANSWER if name != "system")
+WHOLE_ANSWER = tuple(name for name in ANSWER if name != "seed" and (name not in SAMPLING or SETTINGS[name].greedy))
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,7 @@ def _drafting(*names: str) -> Any:
 
 
 AnswerOptions = _answer(*ANSWER, max_new_tokens=NEW_TOKENS)
-WholeAnswerOptions = _answer(*(name for name in ANSWER if name not in ("seed", "temperature", "top_p", "top_k")),
-                             max_new_tokens=NEW_TOKENS)  # fmt: skip
+WholeAnswerOptions = _answer(*WHOLE_ANSWER, max_new_tokens=NEW_TOKENS)  # of which every token can be sampled
 DraftingOptions = _drafting(*PRESET)
 TreeOptions = _drafting(*(name for name in PRESET if name != "lookahead"))
 

@@ -23,15 +23,9 @@ from playground.experiments.watch import Watch
 from playground.lane import AXES, Axis, Lane
 from playground.presets import Pair
 from playground.results import SweepResult
-from playground.settings import PRESET
+from playground.settings import PRESET, SWEPT
 
-DEFAULTS: dict[Axis, tuple[float, ...]] = {
-    "lookahead": (0, 1, 2, 3, 4, 6, 8, 12, 16),
-    "nodes": (4, 8, 16, 32, 64),
-    "confidence_threshold": (0.0, 0.2, 0.4, 0.6, 0.8),
-    "temperature": (0.0, 0.3, 0.7, 1.0),
-    "prompt_tokens": (128, 512, 1024, 2048),
-}
+DEFAULTS = {**SWEPT, "prompt_tokens": (128, 512, 1024, 2048)}
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,26 @@
-"""The page's endpoints for other programs. `/compare` takes the fields of `Asked` and returns a comparison."""
+"""The page's endpoints for other programs. `/compare` takes the settings of SETTINGS and returns a comparison."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any
 
 import gradio as gr
 
 from playground.drafting_methods import METHODS
 from playground.hosting.readers import address_of
 from playground.settings import SETTINGS
-from playground.ui.compare.controls import OWN, Asked
+from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, CompareOptions
 from playground.ui.compare.handlers import Handlers
+
+ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def publish(page: gr.Blocks, events: Handlers, pairs: Iterable[str], concurrency: Mapping[str, Any]) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
-    told = {it.name: describe(it.name, choices.get(it.name, ()), optional=it.default is None) for it in fields(Asked)}
+    told = {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
     add(page, "compare", _compare(events), told, **concurrency)
 
 
@@ -53,7 +54,7 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
 
 
 def _compare(events: Handlers) -> Callable[..., Awaitable[dict]]:
-    """A function for `gr.api`, which reads names, types and defaults from its signature: those of `Asked`."""
+    """A function for `gr.api`, which reads names, types and defaults from its signature."""
 
     async def compare(request: gr.Request, *values: Any) -> dict:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
@@ -61,12 +62,17 @@ def _compare(events: Handlers) -> Callable[..., Awaitable[dict]]:
         probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
-        return await events.compare(str(request.session_hash), Asked(*values), address=address_of(request))
+        options = CompareOptions(dict(zip(SETTINGS, values, strict=True)))
+        return await events.compare(str(request.session_hash), options, address=address_of(request))
 
-    kinds = {"request": gr.Request, **get_type_hints(Asked), "return": dict}
-    request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    compare.__annotations__ = kinds
-    compare.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [request, *inspect.signature(Asked).parameters.values()], return_annotation=dict
-    )
+    parameters = [inspect.Parameter("request", ANY_WAY, annotation=gr.Request), *map(_parameter, SETTINGS)]
+    compare.__annotations__ = {it.name: it.annotation for it in parameters} | {"return": dict}
+    compare.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     return compare
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    """A setting as an argument. All but the prompt may be left out."""
+    kind = type(SETTINGS[name].default)
+    default = inspect.Parameter.empty if name == "prompt" else DEFAULTS[name]
+    return inspect.Parameter(name, ANY_WAY, default=default, annotation=kind | None if name in OF_A_PAIR else kind)

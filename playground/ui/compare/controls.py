@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 from gradio.components import Component
-from pydantic import Strict, TypeAdapter, ValidationError
 
 from playground.backends.connect import Servers
 from playground.backends.kinds import programs
 from playground.drafting_methods import METHODS, help_for
-from playground.errors import PlaygroundError, check
+from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.presets import Pair, Prompt, custom_pair, drafters, kind_of
-from playground.settings import PRESET, SETTINGS, default
+from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
 
 if TYPE_CHECKING:  # torch would double what the process that opens traces holds
@@ -25,7 +24,9 @@ if TYPE_CHECKING:  # torch would double what the process that opens traces holds
 
 OWN = "own"
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-Controls = dict[str, Any]  # Gradio components by the fields of `Asked` and the names of SERVERS
+Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
+OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
+DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
 SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
 
 
@@ -36,31 +37,14 @@ class Buttons(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The controls' values; also the arguments of the endpoint. None uses the preset's value."""
+class CompareOptions:
+    """The controls' values by the settings' names; also the arguments of the endpoint. What is left out has its
+    default; None, where it is allowed, uses the preset's value."""
 
-    prompt: str
-    pair: str = default("pair")
-    target: str = default("target")
-    assistant: str = default("assistant")
-    drafter: str | None = None
-    lookahead: int | None = None
-    policy: str | None = None
-    confidence_threshold: float | None = None
-    nodes: int | None = None
-    keep_free_gb: float = default("keep_free_gb")
-    max_new_tokens: int = default("max_new_tokens")
-    temperature: float = default("temperature")
-    top_p: float = default("top_p")
-    top_k: int = default("top_k")
-    repetition_penalty: float = default("repetition_penalty")
-    seed: int = default("seed")
-    system: str = default("system")
-    chat_template: Annotated[bool, Strict()] = default("chat_template")
-    compiled: str = default("compiled")
+    values: Mapping[str, Any]
 
     def resolve(
-        self, pairs: dict[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
+        self, pairs: Mapping[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
     ) -> tuple[Pair, list[Lane], Request]:
         """What to run: the standard lane and the one of the drafter or, with `every`, of all drafters of the pair.
         `typed` turns the name of a model that was typed into the one that is loaded.
@@ -68,32 +52,29 @@ class Asked:
         Raises:
             PlaygroundError: a value of the wrong type or out of bounds, an unknown pair, or models that do not fit.
         """
-        asked = _checked(self)
-        if asked.pair == OWN:
-            pair = custom_pair(typed(asked.target), typed(asked.assistant), asked.drafter)
-        elif asked.pair in pairs:
-            pair = pairs[asked.pair]
+        asked = {name: read(name, value) for name, value in {**DEFAULTS, **self.values}.items()}
+        if asked["pair"] == OWN:
+            pair = custom_pair(typed(asked["target"]), typed(asked["assistant"]), asked["drafter"])
+        elif asked["pair"] in pairs:
+            pair = pairs[asked["pair"]]
         else:
-            raise PlaygroundError(f"There is no pair {asked.pair!r}. Choose one of {', '.join([*pairs, OWN])}.")
-        compiled = SETTINGS["compiled"]
-        check(compiled.accepts(asked.compiled), compiled.refusal(asked.compiled))
-        if asked.compiled != compiled.default:
-            pair = replace(pair, compiled=asked.compiled)
-        of_request = [field.name for field in fields(Request) if field.name in SETTINGS]
-        request = Request(**{name: getattr(asked, name) for name in of_request})
-        settings = {name: getattr(asked, name) for name in (*PRESET, "keep_free_gb")}
+            raise PlaygroundError(f"There is no pair {asked['pair']!r}. Choose one of {', '.join([*pairs, OWN])}.")
+        if asked["compiled"] != DEFAULTS["compiled"]:
+            pair = replace(pair, compiled=asked["compiled"])
+        request = Request(**{name: asked[name] for name in ("prompt", *ANSWER)})
+        drafting = {name: asked[name] for name in DRAFTING}
         if every:
-            return pair, all_drafters(pair, **settings), request
-        return pair, [standard_lane(pair), assisted_lane(pair, asked.drafter, **settings)], request
+            return pair, all_drafters(pair, **drafting), request
+        return pair, [standard_lane(pair), assisted_lane(pair, asked["drafter"], **drafting)], request
 
 
-def _checked(asked: Asked) -> Asked:
-    """The same with every value of its type: programs send anything, and a number box on the page can be empty."""
-    try:
-        return TypeAdapter(Asked).validate_python(vars(asked))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise PlaygroundError(SETTINGS[str(problem["loc"][0])].refusal(problem["input"])) from None
+def read(name: str, value: Any) -> Any:
+    """A value in its setting's type: programs send anything, and a number box on the page can be empty.
+
+    Raises:
+        PlaygroundError: it is not accepted.
+    """
+    return None if value is None and name in OF_A_PAIR else SETTINGS[name].read(value)
 
 
 def build(
@@ -154,33 +135,19 @@ def _models(made: Controls, default: Pair, fits: Fits) -> None:
         made["drafter"] = gr.Dropdown(
             drafter_choices(default), value=default.drafter, elem_id="drafter", **words("drafter")
         )
-        made["lookahead"] = slider("lookahead", default.lookahead)
-        made["temperature"] = slider("temperature")
+        made["lookahead"] = control("lookahead", default.lookahead)
+        made["temperature"] = control("temperature")
 
 
 def _advanced(made: Controls, default: Pair, access: Access) -> None:
+    most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
-        made["max_new_tokens"] = slider("max_new_tokens", most=access.limits.new_tokens)
-        made["policy"] = gr.Dropdown(
-            [(label, name) for name, label in SETTINGS["policy"].choices.items()],
-            value=default.policy,
-            elem_id="policy",
-            **words("policy"),
-        )
-        made["confidence_threshold"] = slider("confidence_threshold", default.confidence_threshold)
-        made["nodes"] = slider("nodes", default.nodes)
-        for name in ("top_p", "top_k", "repetition_penalty"):
-            made[name] = slider(name)
-        made["seed"] = gr.Number(Request.seed, precision=0, **words("seed"))
-        made["compiled"] = gr.Dropdown(
-            [(label, name) for name, label in SETTINGS["compiled"].choices.items()],
-            value=SETTINGS["compiled"].default,
-            elem_id="compiled",
-            **words("compiled"),
-        )
-        made["keep_free_gb"] = gr.Number(Lane.keep_free_gb, **words("keep_free_gb"))
+        for name in (*ANSWER, *DRAFTING, "compiled"):
+            if SETTINGS[name].advanced and name not in ("system", "chat_template"):
+                value = getattr(default, name) if name in PRESET else None
+                made[name] = control(name, value, most.get(name, float("inf")))
     made["system"].render()
-    made["chat_template"] = gr.Checkbox(Request.chat_template, **words("chat_template"))
+    made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
         made["server"] = gr.Dropdown(
@@ -208,8 +175,8 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
 
 
 def inputs(controls: Controls) -> list[Component]:
-    """In the order of `Asked`."""
-    return [controls[field.name] for field in fields(Asked)]
+    """In the order of SETTINGS."""
+    return [controls[name] for name in SETTINGS]
 
 
 def server_inputs(controls: Controls) -> list[Component]:
@@ -217,11 +184,10 @@ def server_inputs(controls: Controls) -> list[Component]:
     return [controls[name] for name in SERVERS]
 
 
-def typed(values: Sequence[Any]) -> tuple[Asked, Servers]:
+def typed(values: Sequence[Any]) -> tuple[CompareOptions, Servers]:
     """What the values of `inputs` and `server_inputs` ask for."""
-    at = len(fields(Asked))
-    server, baseline, model = (str(value or "").strip() for value in values[at:])
-    return Asked(*values[:at]), Servers(server, baseline, model)
+    server, baseline, model = (str(value or "").strip() for value in values[len(SETTINGS) :])
+    return CompareOptions(dict(zip(SETTINGS, values, strict=False))), Servers(server, baseline, model)
 
 
 def pair_choices(fits: Fits) -> list[tuple[str, str]]:
@@ -250,6 +216,20 @@ def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
 
 def words(name: str) -> dict[str, Any]:
     return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
+
+
+def control(name: str, value: Any = None, most: float = float("inf")) -> Component:
+    """The control of a setting, which starts at the value, or at the setting's default. `most`: where a slider ends."""
+    setting = SETTINGS[name]
+    value = setting.default if value is None else value
+    if setting.choices:
+        choices = [(label, choice) for choice, label in setting.choices.items()]
+        return gr.Dropdown(choices, value=value, elem_id=name, **words(name))
+    if setting.slider:
+        return slider(name, value, most)
+    if isinstance(setting.default, bool):
+        return gr.Checkbox(value, **words(name))
+    return gr.Number(value, precision=0 if isinstance(setting.default, int) else None, **words(name))
 
 
 def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:

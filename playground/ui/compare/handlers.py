@@ -34,7 +34,7 @@ from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare import prefill, rendered
-from playground.ui.compare.controls import Asked
+from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
 from playground.ui.compare.opened_traces import Held, Opened
 from playground.ui.compare.screen import Screen, results
@@ -118,7 +118,7 @@ class Handlers:
     def stream(
         self,
         session: str,
-        asked: Asked,
+        asked: CompareOptions,
         servers: Servers = NONE,
         *,
         every: bool = False,
@@ -142,7 +142,7 @@ class Handlers:
     def accept(
         self,
         session: str,
-        asked: Asked,
+        asked: CompareOptions,
         servers: Servers = NONE,
         *,
         address: str = "",
@@ -249,7 +249,7 @@ class Handlers:
         values = prefill.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
-    async def compare(self, session: str, asked: Asked, *, address: str = "") -> dict:
+    async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> dict:
         """The endpoint: one comparison as `export` writes it.
 
         Raises:
@@ -292,7 +292,7 @@ class Handlers:
 
         return act
 
-    def _resolved(self, asked: Asked, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
+    def _resolved(self, asked: CompareOptions, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
         """Raises:
         PlaygroundError: it cannot be run, or is more than visitors may ask for.
         """

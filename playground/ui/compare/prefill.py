@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
-from typing import Any, get_type_hints
+from dataclasses import asdict
+from typing import Any
 
 import gradio as gr
-from pydantic import TypeAdapter, ValidationError
 
+from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
 from playground.presets import Pair
-from playground.settings import PRESET, SETTINGS, default
+from playground.settings import DRAFTING, PRESET, SETTINGS, default
 from playground.trace import Comparison
-from playground.ui.compare.controls import OWN, Asked, drafter_choices
+from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
 
-OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
-KINDS = get_type_hints(Asked, include_extras=True)
 OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 
 
 def defaults(pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """What an address leaves out: the value of each control, and for each pair those of the controls that it sets."""
-    usual = {field.name: "" if field.default is MISSING else field.default for field in fields(Asked)}
-    return {"usual": usual, "pairs": {name: _of(pair) for name, pair in pairs.items()} | {OWN: OWN_DEFAULTS}}
+    return {"usual": DEFAULTS, "pairs": {name: _of(pair) for name, pair in pairs.items()} | {OWN: OWN_DEFAULTS}}
 
 
 def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: Pair) -> tuple[dict[str, Any], str]:
@@ -44,13 +41,11 @@ def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: 
         values = {"pair": query["pair"], **(_of(pair) if pair else OWN_DEFAULTS)}
     if "prompt" in query:
         values["system"] = ""
-    for name in (field.name for field in fields(Asked) if field.name in query):
-        value = _read(name, query[name])
-        chosen = pairs.get(values.get("pair", at_start.name))
-        if value is None or not _accepted(name, value, pairs, chosen):
+    for name in (name for name in SETTINGS if name in query):
+        try:
+            values[name] = _read(name, query[name], pairs, pairs.get(values.get("pair", at_start.name)))
+        except PlaygroundError:
             refused.append(f"{SETTINGS[name].label} ({reprlib.repr(query[name])})")
-        else:
-            values[name] = value
     sentence = f"Ignored in this link, as they cannot be used here: {', '.join(refused)}." if refused else ""
     return values, sentence
 
@@ -59,7 +54,7 @@ def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: b
     """The controls' values that ask for a comparison again. The models are left out where no preset has them, unless
     `own` is set, or where a server decoded the lane."""
     lane, request = comparison.others[0].lane, comparison.others[0].request
-    values = asdict(request) | {name: getattr(lane, name) for name in (*PRESET, "keep_free_gb")}
+    values = asdict(request) | {name: getattr(lane, name) for name in DRAFTING}
     pair = preset_of(lane, pairs.values())
     if pair:
         return values | {"pair": pair.name, "drafter": lane.drafter}
@@ -71,7 +66,7 @@ def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: b
 
 def updates(values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """Updates of the controls by their names."""
-    return {name: _update(name, values, pairs) for name in KINDS if name in values}
+    return {name: _update(name, values, pairs) for name in SETTINGS if name in values}
 
 
 def _update(name: str, values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> Any:
@@ -86,17 +81,14 @@ def _of(pair: Pair) -> dict[str, Any]:
     return {name: getattr(pair, name) for name in OF_A_PAIR}
 
 
-def _read(name: str, text: str) -> Any:
-    """The value of a parameter's text; None if it is of another type."""
-    try:
-        return TypeAdapter(KINDS[name]).validate_python({"true": True, "false": False}.get(text, text))
-    except ValidationError:
-        return None
+def _read(name: str, text: str, pairs: Mapping[str, Pair], chosen: Pair | None) -> Any:
+    """The value of a parameter's text.
 
-
-def _accepted(name: str, value: Any, pairs: Mapping[str, Pair], chosen: Pair | None) -> bool:
-    if name == "pair":
-        return value in (*pairs, OWN)
-    if name == "drafter":
-        return value in (drafter for _, drafter in drafter_choices(chosen))
-    return SETTINGS[name].accepts(value)
+    Raises:
+        PlaygroundError: it cannot be used here.
+    """
+    setting = SETTINGS[name]
+    value = setting.read({"true": True, "false": False}.get(text, text) if isinstance(setting.default, bool) else text)
+    names = {"pair": (*pairs, OWN), "drafter": [drafter for _, drafter in drafter_choices(chosen)]}
+    check(value in names.get(name, (value,)), setting.refusal(value))
+    return value
