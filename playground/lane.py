@@ -17,8 +17,8 @@ LOCAL = "local"  # the backend in this process
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 
 Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
-AXES: dict[Axis, str] = {
-    **{name: SETTINGS[name].label.lower() for name in SWEPT},  # type: ignore[dict-item]
+AXES: dict[str, str] = {
+    **{name: SETTINGS[name].label.lower() for name in SWEPT},
     "prompt_tokens": "prompt tokens",
 }  # what a sweep can vary
 Rule = Literal["exact", "wrong-q", "top-2", "typical"]

@@ -13,7 +13,7 @@ from playground.commands import experiment, server_option
 from playground.commands.arguments import PRESETS_OWN, add_models, check_writable, chosen_pair, write
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, options_of, type_of
+from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
 from playground.settings import flag
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
@@ -27,7 +27,9 @@ CODES = (
 
 def add(commands: argparse._SubParsersAction) -> None:
     for kind in KINDS.values():
-        parser = commands.add_parser(kind.name, help=kind.does, description=kind.does, epilog=CODES.format(kind.exits))
+        parser = commands.add_parser(
+            kind.name, help=kind.does.replace("%", "%%"), description=kind.does, epilog=CODES.format(kind.exits)
+        )
         parser.set_defaults(command=lambda options, kind=kind: _run(kind, options))
         parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE; - for stdout")
         parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with charts to FILE")
@@ -47,12 +49,14 @@ def add(commands: argparse._SubParsersAction) -> None:
 def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Option) -> None:
     """One option. Left out, it gives None; the options' own default is what the help says."""
     of, several = type_of(kind.options, name)
-    setting, default = option.setting, kind.options.__dataclass_fields__[name].default
+    setting, default = option.setting, default_of(kind.options, name)
     how: dict[str, Any] = {"type": of, "metavar": {int: "N", float: "X"}.get(of, "NAME" if setting.choices else "TEXT")}
     if of is bool:
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):  # a Literal
         how = {"choices": [*setting.choices]}
+    if several:
+        how["nargs"] = "+"
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     shown = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}.get(str(default))
     shown = shown or (" ".join(map(str, default)) if several else f"{default:g}" if of is float else str(default))
@@ -60,7 +64,6 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
         f"--{option.flag}" if option.flag else flag(name),
         dest=name,
         help=f"{setting.help} ({accepted}default: {shown})".replace("%", "%%"),
-        **({"nargs": "+"} if several else {}),
         **how,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from playground.experiments.kinds.options import Decoders
+from playground.experiments.kinds.options import PromptOptions
 from playground.experiments.work import Experiment
 
 
@@ -21,7 +21,7 @@ class Kind:
         hint: what an empty tab says.
         exits: what the terminal's exit codes 0 and 1 mean.
         options: a dataclass of `Option`s.
-        work: what is to be run, from the options and what decodes, and its title.
+        work: what is to be run, from the options and the `Decoders` (None without a pair), and its title.
         experiment: the class of what is to be run, which the history keeps as JSON.
         pair: whether a pair decodes; else the options name servers.
         servers: whether two servers can decode in place of the pair.
@@ -33,8 +33,8 @@ class Kind:
     intro: str
     hint: str
     exits: str
-    options: type
-    work: Callable[[Any, Decoders | None], tuple[Experiment, str]]
+    options: type[PromptOptions]
+    work: Callable[[Any, Any], tuple[Experiment, str]]
     experiment: type[Experiment]
     pair: bool = True
     servers: bool = False

@@ -13,7 +13,7 @@ from playground import settings
 from playground.errors import check
 from playground.lane import Lane, Request, assisted_lane
 from playground.presets import Pair
-from playground.settings import PRESET, SAMPLING, SETTINGS, Setting
+from playground.settings import PRESET, SAMPLING, SETTINGS, Setting, Slider
 
 if TYPE_CHECKING:
     from playground.experiments.questions import Question
@@ -55,6 +55,7 @@ def option(
     low: float = 0,
     high: float = MANY,
     choices: Mapping[Any, str] | None = None,
+    slider: Slider | None = None,
     one: Any = "",
     **how: Any,
 ) -> Any:
@@ -62,7 +63,7 @@ def option(
     `how`: the rest of `Option`."""
     if default not in ((), None):
         one = default[0] if isinstance(default, tuple) else default
-    return _field(default, Setting(label, help, one, low, high, choices=choices or {}), how)
+    return _field(default, Setting(label, help, one, low, high, slider, choices=choices or {}), how)
 
 
 def option_of(name: str, default: Any = MISSING, **how: Any) -> Any:
@@ -74,13 +75,17 @@ def _field(default: Any, setting: Setting, how: Mapping[str, Any]) -> Any:
     return field(default=default, metadata={"option": Option(setting, **how)})
 
 
-def options_of(kind: type, place: Place) -> dict[str, Option]:
+def options_of(kind: type[Options], place: Place) -> dict[str, Option]:
     """The fields that are asked for in a place."""
     asked = {it.name: it.metadata["option"] for it in fields(kind)}
     return {name: found for name, found in asked.items() if place in found.places}
 
 
-def type_of(kind: type, name: str) -> tuple[type, bool]:
+def default_of(kind: type[Options], name: str) -> Any:
+    return next(it.default for it in fields(kind) if it.name == name)
+
+
+def type_of(kind: type[Options], name: str) -> tuple[type, bool]:
     """The type of a field's value, or of each of its values; and whether it takes several."""
     hint = get_type_hints(kind)[name]
     if get_origin(hint) is tuple:
@@ -197,7 +202,10 @@ class OrderOptions(Options):
 
 @dataclass(frozen=True)
 class RunsOptions(Options):
-    runs: int = option(3, "Runs", "runs of each prompt in each lane", low=1, high=100, group="repeats", folded=True)
+    runs: int = option(
+        3, "Runs", "runs of each prompt in each lane", low=1, high=100, slider=Slider(1, 10, 1), group="repeats",
+        folded=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

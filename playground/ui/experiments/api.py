@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import gradio as gr
 from anyio import to_thread
@@ -21,7 +21,7 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.history import Entry
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import options_of, type_of
+from playground.experiments.kinds.options import default_of, options_of, type_of
 from playground.presets import Pair, load_suites
 from playground.settings import default
 from playground.ui.compare.api import add, describe
@@ -43,31 +43,31 @@ def publish(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair]
 
 
 def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> Callable[..., dict]:
-    hints = get_type_hints(kind.options)
-    asked = {name: kind.options.__dataclass_fields__[name].default for name in options_of(kind.options, "endpoint")}
-    if kind.pair:
-        hints, asked = {"pair": str, **hints}, {"pair": default("pair"), **asked}
-    # gr.api knows no tuples.
-    kinds = {name: list[type_of(kind.options, name)[0]] | None if it == () or isinstance(it, tuple) else hints[name]
-             for name, it in asked.items()}  # type: ignore[misc]  # fmt: skip
-    parameters = [
-        inspect.Parameter(
-            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kinds[name],
-            default=(list(it) or None) if isinstance(it, tuple) else it,
-        )
-        for name, it in asked.items()
-    ]  # fmt: skip
+    parameters = [_parameter(name, str, default(name)) for name in ("pair",) if kind.pair]
+    for name in options_of(kind.options, "endpoint"):
+        (of, several), value = type_of(kind.options, name), default_of(kind.options, name)
+        if several:  # gr.api knows no tuples
+            of, value = list[of] | None, [*value] or None  # type: ignore[valid-type,assignment]
+        elif value is None:
+            of = of | None  # type: ignore[assignment]
+        parameters.append(_parameter(name, of, value))
 
     def start(*values: Any) -> dict:
         with _in_words():
             experiments.allowed()
-            name = experiments.start(*asked_for(kind, pairs, dict(zip(asked, values, strict=True))))
+            name = experiments.start(
+                *asked_for(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True)))
+            )
             return _answer(experiments.view(name), whole=False)
 
     start.__doc__ = f"{kind.does} Takes minutes: returns its id at once, and `experiment` has the result."
-    start.__annotations__ = {**kinds, "return": dict}
+    start.__annotations__ = {**{it.name: it.annotation for it in parameters}, "return": dict}
     start.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     return start
+
+
+def _parameter(name: str, of: Any, value: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=of, default=value)
 
 
 def _asking(experiments: Experiments) -> list[Callable]:

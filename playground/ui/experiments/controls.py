@@ -12,11 +12,11 @@ from gradio.components import Component
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, options_of, type_of
+from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
 from playground.experiments.work import Experiment
 from playground.presets import Pair, load_suites
 from playground.settings import SETTINGS
-from playground.ui.compare.controls import QUIET, drafter_choices, slider
+from playground.ui.compare.controls import QUIET, drafter_choices
 from playground.ui.fits import Fits
 
 OWN_FILE = "own"
@@ -67,7 +67,7 @@ def asked_for(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) 
     elif "suite" in given:
         suites, _ = load_suites()
         check(given["suite"] in suites, f"There is no suite {given['suite']!r}. Choose one of {', '.join(suites)}.")
-    options = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
+    options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
     if not kind.pair:
         return kind.work(options, None)
     check(values["pair"] in pairs, f"There is no pair {values['pair']!r}. Choose one of {', '.join(pairs)}.")
@@ -98,7 +98,7 @@ def _control(kind: Kind, name: str, option: Option, models: Models) -> dict[str,
     if name in SPECIAL:
         return SPECIAL[name](option, models)
     of, several = type_of(kind.options, name)
-    setting, default = option.setting, kind.options.__dataclass_fields__[name].default
+    setting, default = option.setting, default_of(kind.options, name)
     words: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if several and setting.choices:
         return {name: gr.CheckboxGroup([(f"{it}: {does}", it) for it, does in setting.choices.items()], **words)}
@@ -107,12 +107,13 @@ def _control(kind: Kind, name: str, option: Option, models: Models) -> dict[str,
         return {name: gr.Dropdown(choices, value=default, **words)}
     if several:
         field, by = option.by or ("", {})
-        shown = by[kind.options.__dataclass_fields__[field].default] if by else default
+        shown = by[default_of(kind.options, field)] if by else default
         return {name: gr.Textbox(_listed(shown), **{**words, "info": "with commas between them"})}
-    if name in SETTINGS and setting.slider:
-        return {name: slider(name, default)}
+    if setting.slider:
+        low, high, step = setting.slider
+        return {name: gr.Slider(low, high, default, step=step, buttons=[], **words)}
     if of in (int, float):
-        bounds = {"minimum": setting.low, "maximum": setting.high}
+        bounds: dict[str, Any] = {"minimum": setting.low, "maximum": setting.high}
         return {name: gr.Number(default, precision=0 if of is int else None, **bounds, **words)}
     return {name: gr.Textbox(default, max_lines=1, **words)}
 
