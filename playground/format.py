@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 UNKNOWN = "–"
+NO_DIFFERENCE = "no difference seen"  # of a speed-up whose interval includes 1
 
 
 def number(value: float | None, digits: int = 2) -> str:

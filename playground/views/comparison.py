@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from playground import metrics
-from playground.format import UNKNOWN, ratio
+from playground.format import UNKNOWN, number, ratio
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, drafters, facts, report
+from playground.views import charts, compared, drafters, facts, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -22,6 +25,49 @@ def _(result: Comparison) -> Report:
         [charts.race(result), charts.acceptance(result.beside(best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
     )
+
+
+@compared.settings.register
+def _(result: Comparison) -> dict[str, Any]:
+    base = result.standard
+    chosen = {"prompts": (base.request.prompt,), "target": base.lane.target, **compared.asked(base.request)}
+    return chosen | compared.where(base.environment)
+
+
+@compared.figures.register
+def _(a: Comparison, b: Comparison) -> Table:
+    """Of each lane that both have; where each has one lane beside the baseline, of those too."""
+    first, second = ({trace.lane.name: trace for trace in result.others} for result in (a, b))
+    pairs = [(x, y) for _, x, y in compared.both(first, second)]
+    if len(a.others) == len(b.others) == 1:
+        pairs = [(a.others[0], b.others[0])]
+    rows = []
+    for x, y in [(a.standard, b.standard), *pairs]:
+        lane = "; ".join(dict.fromkeys((x.lane.name, y.lane.name)))
+        for (figure, one, digits), (_, other, _) in zip(_measured(x, a), _measured(y, b), strict=True):
+            if one is not None or other is not None:
+                change = number(other / one if one and other else None)
+                rows.append((f"{lane}: {figure}", number(one, digits), number(other, digits), change))
+    return Table("Figures", ("figure", *compared.HEAD), tuple(rows), numbers=3)
+
+
+def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, int]]:
+    """Name, value and digits of each figure."""
+    found, plain = metrics.measure(trace), trace is comparison.standard
+    return [
+        ("speed-up", None if plain else metrics.headline(comparison, trace), 2),
+        ("tokens/s", found.tokens_per_s, 1),
+        ("TTFT in ms", None if found.ttft_s is None else 1000 * found.ttft_s, 0),
+        ("mean accepted length", None if plain else found.mean_accepted_length, 2),
+    ]
+
+
+@spreadsheet.lines.register
+def _(result: Comparison) -> list[dict[str, Any]]:
+    return [
+        {"lane": trace.lane.name, "drafter": trace.lane.drafter, **asdict(metrics.measure(trace))}
+        for trace in result.lanes
+    ]
 
 
 def figures(comparison: Comparison) -> Table:

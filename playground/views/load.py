@@ -6,13 +6,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
 
 from playground.format import UNKNOWN, bracketed, number, percent, ratio
-from playground.metrics.load import Gain, Limits, Percentiles, Point, crossing, pays
+from playground.metrics.load import Answered, Gain, Limits, Percentiles, Point, crossing, pays
 from playground.results import LoadResult
-from playground.views import charts, report
+from playground.views import charts, compared, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -31,6 +32,39 @@ def _(result: LoadResult) -> Report:
         [speedup(result), pareto(result), latency(result)],
         [by_level(result.points), definitions(result.limits)],
     )
+
+
+@compared.settings.register
+def _(result: LoadResult) -> dict[str, Any]:
+    found = {"prompts": (result.request.prompt,), "requests": result.requests, **compared.asked(result.request)}
+    for i, environment in enumerate(result.environments, 1):
+        found |= compared.where(environment, f"server {i}, ")
+    return found
+
+
+@compared.figures.register
+def _(a: LoadResult, b: LoadResult) -> Table:
+    """The speed-up of each lane at each level."""
+    first, second = ({(gain.lane, str(gain.level)): gain for gain in result.gains} for result in (a, b))
+    rows = tuple(
+        (*key, *compared.speedups(x.speedup, x.interval, y.speedup, y.interval))
+        for key, x, y in compared.both(first, second)
+    )
+    return Table("Speed-up", ("lane", "level", *compared.HEAD), rows, numbers=3)
+
+
+@spreadsheet.lines.register
+def _(result: LoadResult) -> list[dict[str, Any]]:
+    return [_request(row) for row in result.rows]
+
+
+def _request(row: Answered) -> dict[str, Any]:
+    times = {"ttft_s": row.ttft_s, "latency_s": row.latency_s, "tpot_s": row.tpot_s} if row.arrivals else {}
+    return {
+        "level": str(row.level), "lane": row.lane, "number": row.number, "question": row.question, "sent_s": row.sent_s,
+        "tokens": row.tokens, **dict.fromkeys(("ttft_s", "latency_s", "tpot_s")), **times, "drafted": row.drafted,
+        "accepted": row.accepted, "error": row.error,
+    }  # fmt: skip
 
 
 def setting(result: LoadResult) -> str:

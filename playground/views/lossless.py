@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from playground.format import UNKNOWN, count, percent
 from playground.lane import LOSSY
 from playground.metrics import lossless
 from playground.results import ALL, STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
-from playground.views import report, suite
+from playground.views import compared, report, spreadsheet, suite
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -20,6 +21,24 @@ UNFINISHED = "It ended before the check: whether a difference is a fault, and th
 def _(result: LosslessResult) -> Report:
     title = f"Lossless check of {result.lanes[0].target}"
     return Report(title, method(result), [headline(result)], [], [table(result), in_words(result)])
+
+
+@compared.settings.register
+def _(result: LosslessResult) -> dict[str, Any]:
+    where = compared.where(result.environment)
+    return {"prompts": result.prompts, **compared.asked(result.request), **where}
+
+
+@compared.figures.register
+def _(a: LosslessResult, b: LosslessResult) -> Table:
+    first, second = ({row[0]: row[1] for row in table(result).rows} for result in (a, b))
+    return Table("Verdicts", ("lane", *compared.HEAD[:2]), tuple(compared.both(first, second)), numbers=0)
+
+
+@spreadsheet.lines.register
+def _(result: LosslessResult) -> list[dict[str, Any]]:
+    shown = table(result)
+    return [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
 
 
 def unfinished(result: SuiteResult) -> Report:

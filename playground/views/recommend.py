@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from playground import metrics
 from playground.drafting_methods import METHODS
-from playground.format import count, number, ratio
+from playground.format import NO_DIFFERENCE, count, number, ratio
 from playground.lane import LOCAL, Lane, label
 from playground.results import STANDARD, Recommendation, SuiteResult
-from playground.views import charts_suite, engines, report, suite
+from playground.views import charts_suite, compared, engines, report, spreadsheet, suite
 from playground.views.engines import Settings
 from playground.views.report import Report
-from playground.views.suite import NO_DIFFERENCE, left_out
+from playground.views.suite import left_out
 from playground.views.table import Table
 
 UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
@@ -29,6 +30,15 @@ def _(result: Recommendation) -> Report:
         stages(result),
         settings(result) if result.lane and result.lane.backend == LOCAL else (),
     )
+
+
+compared.comparable.register(Recommendation, lambda result: result.confirmed)
+
+
+@spreadsheet.lines.register
+def _(result: Recommendation) -> list[dict[str, Any]]:
+    stages = {"screened": result.screened, "refined": result.refined, "confirmed": result.confirmed}
+    return [{"stage": name} | line for name, found in stages.items() for line in suite.lines(found)]
 
 
 def unfinished(result: SuiteResult) -> Report:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 from playground import metrics
-from playground.format import count, milliseconds, number, percent, ratio, seconds, span
+from playground.format import NO_DIFFERENCE, count, milliseconds, number, percent, ratio, seconds, span
 from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary
-from playground.views import charts_suite, report
+from playground.views import charts_suite, compared, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
-NO_DIFFERENCE = "no difference seen"
+LISTS = ("runs_s", "runs_tokens", "positions", "interval")  # of a row, which are no cells
 
 
 @report.of.register
@@ -25,6 +27,35 @@ def _(result: SuiteResult) -> Report:
         [by_category(result)],
         [by_prompt(result)],
     )
+
+
+@compared.settings.register
+def _(result: SuiteResult) -> dict[str, Any]:
+    where = compared.where(result.environment)
+    return {"prompts": result.prompts, "runs": result.runs, **compared.asked(result.request), **where}
+
+
+@compared.figures.register
+def _(a: SuiteResult, b: SuiteResult) -> Table:
+    """The pooled speed-up of each lane and category."""
+    first, second = ({(it.lane, it.category): it for it in of.summaries if it.lane != STANDARD} for of in (a, b))
+    rows = tuple(
+        (*key, *compared.speedups(x.overall, x.interval, y.overall, y.interval))
+        for key, x, y in compared.both(first, second)
+    )
+    return Table("Speed-up", ("lane", "category", *compared.HEAD), rows, numbers=3)
+
+
+@spreadsheet.lines.register
+def lines(result: SuiteResult) -> list[dict[str, Any]]:
+    """A line for each prompt and lane."""
+    return [_line(row) for row in result.rows]
+
+
+def _line(row: Row) -> dict[str, Any]:
+    low, high = row.interval or (None, None)
+    values = {field.name: getattr(row, field.name) for field in fields(Row) if field.name not in LISTS}
+    return values | {"low": low, "high": high}
 
 
 def title(result: SuiteResult) -> str:

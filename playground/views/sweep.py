@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import isclose, log
 
 from playground import metrics
-from playground.format import UNKNOWN, number, percent, ratio
+from playground.format import NO_DIFFERENCE, UNKNOWN, number, percent, ratio
 from playground.lane import AXES
 from playground.metrics import PositionAcceptance
 from playground.results import Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views import charts_suite, report, suite
+from playground.views import charts_suite, compared, report, spreadsheet, suite
 from playground.views.report import Report
-from playground.views.suite import NO_DIFFERENCE, left_out
+from playground.views.suite import left_out
 from playground.views.table import Table
 
 NO_PREDICTION = (
@@ -36,6 +36,10 @@ def _(result: SweepResult) -> Report:
         [table for table in tables if len(table.columns) > 1],
         [suite.by_prompt(result.suite)],
     )
+
+
+compared.comparable.register(SweepResult, lambda result: result.suite)
+spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite))
 
 
 def by_value(result: SweepResult) -> Table:

@@ -60,7 +60,17 @@ def test_two_suites_are_compared_where_both_have_a_lane():
     a = suite({2: 8.0, 4: 5.0})
     b = suite({4: 4.0})
     b = replace(b, environment=replace(WHERE, dtype="bfloat16"), request=replace(b.request, temperature=1.0))
-    assert compared.settings(a, b) == ["Temperature: 0.0 and 1.0.", "Dtype: float32 and bfloat16."]
-    assert [row[:2] for row in compared.table(a, b).rows] == [("ngram 4", c) for c in ("<b>qa", "rag", "all")]
-    assert compared.table(a, b).rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
-    assert compared.table(a, a).rows[-1][-1] == "1.00, no difference seen"
+    differences, table = compared.side_by_side(a, b)
+    assert differences == ["Temperature: 0.0 and 1.0.", "Dtype: float32 and bfloat16."]
+    assert [row[:2] for row in table.rows] == [("ngram 4", c) for c in ("<b>qa", "rag", "all")]
+    assert table.rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
+    assert compared.side_by_side(a, a)[1].rows[-1][-1] == "1.00, no difference seen"
+
+
+def test_every_setting_and_the_software_are_compared_but_nothing_that_was_measured():
+    a = suite({2: 8.0})
+    here = replace(WHERE, runner="compiled", versions={**WHERE.versions, "torch": "9"}, created="later", bandwidth=1e9)
+    b = replace(a, environment=here, runs=3, request=replace(a.request, system="Be brief. " * 20))
+    differences, _ = compared.side_by_side(a, b)
+    assert [sentence.partition(":")[0] for sentence in differences] == ["Runs", "System", "Runner", "Torch"]
+    assert "none and Be brief." in differences[1] and len(differences[1]) < 120
