@@ -1,0 +1,143 @@
+"""Whatever README and docs/ name is there: commands, options, files, headings and tests. The quick commands run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+from playground import commands
+from playground.commands import main
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("playground", "tests", "docs", "presets", "assets", ".ci")
+    for path in (ROOT / folder).rglob("*")
+] + [path.name for path in ROOT.iterdir()]
+PATH = re.compile(r"([\w./-]+\.py|(?:playground|tests|docs|presets|assets)/[\w./-]+)(?:: (\w+))?")
+OTHERS = {"prepare.py", "tiny.py", "test_tiny.py", "repeat.py", "repeat.md"}  # SPEED-Bench's; the guides' examples
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+OURS = (["python", "-m", "playground"], ["playground"], ["python", "app.py"])
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def ours(line: str) -> tuple[str, list[str]] | None:
+    """The program and the arguments of a command line of this project; None for another program's."""
+    words = shlex.split(line, comments=True)
+    for start in OURS:
+        if words[: len(start)] == start:
+            return start[-1], words[len(start) :]
+    return None
+
+
+def in_blocks(page: Path) -> Iterator[str]:
+    """The command lines of the page's shell blocks."""
+    for language, block in BLOCK.findall(text_of(page)):
+        if language in ("sh", ""):
+            for line in block.replace("\\\n", " ").splitlines():
+                yield from line.split("&&")
+
+
+def in_text(page: Path) -> Iterator[str]:
+    """What the page's prose has between backticks."""
+    yield from re.findall(r"`([^`\n]+)`", BLOCK.sub("", text_of(page)))
+
+
+BLOCKS = [(page.name, line.strip()) for page in PAGES for line in in_blocks(page) if ours(line)]
+TEXTS = [(page.name, span) for page in PAGES for span in in_text(page) if span[0] == "p" and ours(span)]
+
+
+class Parsed(Exception):
+    pass
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Parses an application's arguments with its own parser, and ends it there."""
+    real = argparse.ArgumentParser.parse_args
+
+    def parse_args(parser, *arguments):
+        raise Parsed(real(parser, *arguments))
+
+    def parse(program, words):
+        monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        app.main() if program == "app.py" else main(words)
+
+    return parse
+
+
+@pytest.mark.parametrize(("page", "line"), BLOCKS)
+def test_a_command_in_a_block_is_one_that_the_program_takes(page, line, parse):
+    with pytest.raises(Parsed):
+        parse(*ours(line))
+
+
+@pytest.mark.parametrize(("page", "span"), TEXTS)
+def test_a_command_in_the_text_has_options_that_exist(page, span, capsys):
+    program, words = ours(span)
+    if program == "app.py":
+        help_ = (ROOT / "app.py").read_text(encoding="utf-8")
+    else:
+        (choices,) = (it.choices for it in commands._parser()._actions if it.choices)
+        if not words or words[0] == "COMMAND":
+            return
+        assert words[0] in choices, words
+        with pytest.raises(SystemExit):
+            main([words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"])
+        help_ = capsys.readouterr().out
+    missing = [word for word in words if word.startswith("--") and word not in help_]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", text_of(page))):
+        if link.startswith(("http:", "https:")):
+            continue
+        name, _, heading = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", text_of(target), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_and_test_that_is_named_is_there(page):
+    sources = "".join(text_of(ROOT / name) for name in FILES if name.startswith("tests/") and name.endswith(".py"))
+    for span in in_text(page):
+        if re.fullmatch(r"test_\w+", span):
+            assert f"def {span}(" in sources, span
+        elif re.fullmatch(r"cpu-[\w.*-]+\.json", span):
+            assert [*(ROOT / "assets" / "results").glob(span)], span
+        elif match := PATH.fullmatch(span):
+            name, member = match.group(1).rstrip("/"), match.group(2)
+            found = [path for path in FILES if f"/{path}".endswith(f"/{name}")]
+            assert found or Path(name).name in OTHERS, span
+            assert not member or any(re.search(rf"\b(def|class) {member}\b", text_of(ROOT / p)) for p in found), span
+
+
+@pytest.mark.starter
+def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = [ours(line)[1] for page, line in BLOCKS if page == "README.md"]
+    main([*next(it for it in words if it[:1] == ["compare"]), "--max-new-tokens", "4"])
+    assert "Assisted: prompt lookup" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "out.json").read_text())["lanes"]) == 2
+    listings = [ours(span)[1] for page, span in TEXTS if page == "README.md" and "app.py" not in span]
+    for words in (it for it in listings if it[0] in ("pairs", "drafters")):
+        main(words)
+        assert capsys.readouterr().out
