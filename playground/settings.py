@@ -193,6 +193,10 @@ class AnswerSettings:
         "Top-k", "keep the k most likely tokens; 0 = all", 0, 0, 2**31 - 1,
         slider=Slider(0, 200, 1), neutral=0, off="every token",
     )  # fmt: skip
+    min_p: float = setting(
+        "Min-p", "keep the tokens at least this likely, relative to the likeliest; 0 = all", 0.0, 0, 1,
+        slider=Slider(0, 1, 0.01), neutral=0.0, off="",
+    )  # fmt: skip
     repetition_penalty: float = setting(
         "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10,
         slider=Slider(1, 2, 0.01), neutral=1.0, off="", greedy=True,

@@ -6,7 +6,6 @@ import argparse
 import inspect
 import json
 import re
-import threading
 from typing import get_args
 
 import gradio as gr
@@ -20,7 +19,8 @@ from playground.commands import compare
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
-from playground.experiments.sweep import DEFAULTS
+from playground.experiments.kinds.sweep import DEFAULTS
+from playground.experiments.watch import Watch
 from playground.lane import Lane, Request
 from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import load_pairs
@@ -125,7 +125,7 @@ class TestASamplingSettingIsKnownTo:
     def test_the_servers(self, name, value, request_, routes):
         with serve(routes()) as server:
             backend = connect(server.url)
-            decode(backend, backend.lane(), request_, threading.Event(), lambda round_: None)
+            decode(backend, backend.lane(), request_, Watch(), lambda round_: None)
         assert value in [body for _, body in server.asked if body and "stream" in body][-1].values()
 
     def test_the_page_and_its_endpoint(self, name, blocks):
@@ -136,7 +136,7 @@ class TestASamplingSettingIsKnownTo:
 
     def test_an_address(self, name, value):
         values, refused = from_address({"prompt": "x", name: str(value)}, PAIRS, fakes.PAIR)
-        filled = {key: it["value"] for key, it in zip(SETTINGS, updates(values, PAIRS), strict=True) if "value" in it}
+        filled = {key: it["value"] for key, it in updates(values, PAIRS).items()}
         request = CompareOptions({**filled, "pair": "fake"}).resolve(PAIRS)[2]
         assert getattr(request, name) == value and not refused
 
@@ -153,7 +153,7 @@ class TestASamplingSettingIsKnownTo:
     def test_the_details_and_the_comparison_of_two_runs(self, name, value):
         runs = [fakes.comparison(**{"temperature": 1.0, name: it}) for it in (value, SETTINGS[name].neutral)]
         assert f"{SETTINGS[name].label.lower()} {value:g}" in dict(run_details.details(runs[0]))["Decoding"]
-        assert any(str(value) in sentence for sentence in compared.comparison_settings(*runs))
+        assert any(str(value) in sentence for sentence in compared.side_by_side(*runs)[0])
 
     def test_a_checkpoint_s_defaults(self, name, value):
         own = sampling_defaults(GenerationConfig(do_sample=True, **{name: value}))

@@ -35,6 +35,7 @@ NAMES = {  # the server's, by the setting's
     "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
+    "min_p": "min_p",
     "repetition_penalty": "repeat_penalty",
 }
 SEEDS = 2**32 - 1  # which itself means a random seed
@@ -170,14 +171,13 @@ class LlamaServer(ServerBackend):
 
 
 def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
-    """What asks for the request's distribution, as transformers defines it: penalty, temperature, top-k, top-p in this
-    order, and nothing else. The prompt cache is off, so that every run has its prefill."""
+    """What asks for the request's distribution, as transformers defines it: penalty, temperature, top-k, top-p,
+    min-p in this order, and nothing else. The prompt cache is off, so that every run has its prefill."""
     return {
         "prompt": prompt,
         **{theirs: getattr(request, ours) for ours, theirs in NAMES.items()},
-        "min_p": 0.0,
         "repeat_last_n": CONTEXT,
-        "samplers": ["penalties", "temperature", "top_k", "top_p"],
+        "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
         "seed": request.seed % SEEDS,
         "cache_prompt": False,
         "stream": True,

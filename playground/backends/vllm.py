@@ -36,9 +36,11 @@ ESTIMATED = (
 )
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 3}'
 UNKNOWN = "vLLM did not report the steps of this request: rejected tokens are missing in its rounds."
+MIN_P_FIRST = "vLLM applies min-p before top-p, the playground after it: other tokens may be possible."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
-NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")  # the settings that it has by the same name
+# The settings that it has by the same name.
+NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
 
 
 def start_vllm(
@@ -125,6 +127,8 @@ class VllmServer(ServerBackend):
         return answer["tokens"]
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        if run.request.min_p and run.request.top_p < 1:
+            run.notes.append(MIN_P_FIRST)
         before = self._counters() if self.details else None
         chunks: list[Chunk] = []
         reason, metrics = "", None
@@ -200,7 +204,6 @@ class VllmServer(ServerBackend):
             "prompt": list(prompt_ids),
             "max_tokens": min(request.max_new_tokens, self._context - len(prompt_ids)),
             **{name: getattr(request, name) for name in NAMES},
-            "min_p": 0.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "cache_salt": uuid.uuid4().hex,

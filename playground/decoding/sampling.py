@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from transformers import (
     LogitsProcessor,
+    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -51,8 +52,9 @@ class Sampler:
     """The sampling settings of a request, for target and drafter alike, so that q is made as p is.
 
     Scores are logits after the processors that depend on the text (repetition penalty). Probabilities are the softmax
-    of the scores after the warpers that depend on one row only (temperature, top-k, top-p, in transformers' order).
-    The request's seed decides all samples: the target's own by their position in the text, others by their order.
+    of the scores after the warpers that depend on one row only (temperature, top-k, top-p, min-p, in transformers'
+    order). The request's seed decides all samples: the target's own by their position in the text, others by their
+    order.
 
     `greedy`: whether tokens are chosen by argmax.
     """
@@ -62,7 +64,7 @@ class Sampler:
         self.generator = torch.Generator(device).manual_seed(request.seed)
         self._seed = request.seed
         self._drawn = 0  # samples without a position
-        self._top_k, self._top_p = request.top_k, request.top_p
+        self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         # Plain lists: transformers' own list inspects each processor's signature at each call, for every draft token.
         self._processors: list[LogitsProcessor] = []
         self._heat: list[LogitsProcessor] = []
@@ -76,6 +78,8 @@ class Sampler:
                 self._limits.append(TopKLogitsWarper(request.top_k))
             if request.top_p < 1:
                 self._limits.append(TopPLogitsWarper(request.top_p))
+            if request.min_p:
+                self._limits.append(MinPLogitsWarper(request.min_p))
 
     @property
     def reads_text(self) -> bool:
@@ -123,6 +127,8 @@ class Sampler:
         if self._top_p < 1:
             p = (best - everything.logsumexp(dim=-1, keepdim=True)).exp()
             kept = kept & (p.cumsum(dim=-1) - p < self._top_p)
+        if self._min_p:
+            kept = kept & ((best - best[:, :1]).exp() >= self._min_p)
         best = best.masked_fill(~kept, float("-inf"))
         complete = None
         if best.shape[1] < vocab_size:  # equal scores on both sides of the last candidate could be kept as well

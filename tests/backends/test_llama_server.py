@@ -57,7 +57,7 @@ def test_what_the_server_does_not_report_is_unknown(server):
 def test_the_request_asks_for_its_distribution_and_nothing_else(server):
     traced(server.url, Request("x", temperature=0.7, top_p=0.9, top_k=5, repetition_penalty=1.1, seed=2**40))
     asked = server.asked[-1][1]
-    assert asked["samplers"] == ["penalties", "temperature", "top_k", "top_p"]
+    assert asked["samplers"] == ["penalties", "temperature", "top_k", "top_p", "min_p"]
     assert (asked["temperature"], asked["top_p"], asked["top_k"], asked["repeat_penalty"]) == (0.7, 0.9, 5, 1.1)
     assert 0 <= asked["seed"] < 2**32 - 1
     assert asked["prompt"][:3] == [1, 9690, 198] and asked["cache_prompt"] is False

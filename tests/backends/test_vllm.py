@@ -111,6 +111,12 @@ def test_the_request_asks_for_its_distribution_and_for_no_cached_prefix(server):
     assert body["seed"] == 3 and body["cache_salt"] and body["return_token_ids"]
 
 
+def test_limits_in_another_order_are_noted(server):
+    for limits, noted in ((dict(min_p=0.1), False), (dict(min_p=0.1, top_p=0.9), True)):
+        trace, _ = traced(server.url, Request(REQUEST.prompt, temperature=0.7, **limits))
+        assert any("before top-p" in note for note in trace.environment.notes) == noted
+
+
 def test_a_server_that_stops_sending_before_the_end(server):
     answers = recorded()
     server.routes["/v1/completions"] = lambda *_: Answer(answers["answer"][:4])

@@ -33,7 +33,7 @@ STATIC = (*LOOKUPS, "assistant", "early-exit", "mtp", "dflash", "eagle3")
 SAMPLINGS = [
     pytest.param({}, id="greedy"),
     pytest.param(dict(temperature=0.8), id="sampled"),
-    pytest.param(dict(temperature=0.8, top_p=0.9), id="top-p"),
+    pytest.param(dict(temperature=0.8, top_p=0.9, min_p=0.05), id="top-p and min-p"),
 ]
 
 

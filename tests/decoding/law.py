@@ -31,6 +31,7 @@ SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
     dict(temperature=1.5, top_k=3, repetition_penalty=1.3),
     dict(temperature=1.0, top_k=3, top_p=0.8),
+    dict(temperature=1.0, top_p=0.95, min_p=0.4),
 )
 NewDrafter = Callable[[FakeModel, Sampler], Drafter]
 

@@ -19,6 +19,7 @@ from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.sampling import Sampler, whole
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
@@ -130,6 +131,17 @@ def likeliest(choose):
 
     best.reads_text = choose.reads_text
     return best
+
+
+MIN_P = dict(temperature=1.0, min_p=0.7)
+
+
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_min_p_is_followed_and_a_drafter_or_a_target_without_it_is_caught(way, monkeypatch):
+    new_drafter = assistant() if way == "chain" else tree(mtp(), V)
+    assert follows_the_law(law_of(llama()), V, new_drafter, **MIN_P)
+    monkeypatch.setattr(Sampler, "distributions", lambda self, scores: whole(scores.softmax(dim=-1)))
+    assert not follows_the_law(law_of(llama()), V, new_drafter, **MIN_P)
 
 
 def caught(kind=AssistantDrafter) -> bool:

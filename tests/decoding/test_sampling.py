@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from scipy.stats import kstest
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from playground.decoding import sampling
 from playground.decoding.noise import exponential
@@ -24,6 +25,9 @@ LIMITS = [
     dict(top_k=2_999),
     dict(top_k=5_000),
     dict(top_k=40, top_p=0.5, temperature=0.6),
+    dict(min_p=0.05),
+    dict(min_p=1.0),
+    dict(top_k=50, top_p=0.95, min_p=0.2),
 ]
 
 
@@ -62,6 +66,30 @@ def test_complete_rows_are_those_of_transformers(kind, limits, candidates, monke
     assert complete[fitting & (kind != "equal")].all()
 
 
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
+    row = torch.tensor([[0.4, 0.3, 0.2, 0.06, 0.04]]).log()
+    for min_p, kept in ((0.09, 5), (0.14, 4), (0.16, 3), (0.7, 2), (0.8, 1), (1, 1)):
+        of = sampler(min_p=min_p)
+        p = row[0, :kept].softmax(dim=-1)
+        for found in (of.distributions(row).spread(5)[0], of.probabilities(row)[0]):
+            torch.testing.assert_close(found[:kept], p)
+            assert found[kept:].sum() == 0
+
+
+def test_limits_fall_in_the_order_of_generate():
+    settings = dict(temperature=0.8, top_k=40, top_p=0.9, min_p=0.15, repetition_penalty=1.2)
+    config = GenerationConfig(do_sample=True, **settings)
+    config._eos_token_tensor = None
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=V, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    )
+    theirs = model._get_logits_processor(config, input_ids_seq_length=3)
+    rows, text = scores("like a model's"), [1, 5, 9]
+    wanted = theirs(torch.tensor([text]).expand(len(rows), -1), rows.clone()).softmax(dim=-1)
+    of = sampler(**settings)
+    torch.testing.assert_close(of.probabilities(of.scores(rows, lambda row: text)), wanted)
+
+
 def test_rows_that_need_more_candidates_are_not_complete():
     quick = sampler(top_p=0.9).distributions(scores("flat"))
     assert not quick.complete.any()
@@ -81,7 +109,7 @@ def test_rows_that_are_not_complete_are_made_again():
     torch.testing.assert_close(of.completed(quick, rows), of.probabilities(rows), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9), dict(top_k=3)], ids=str)
+@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9), dict(top_k=3), dict(min_p=0.3)], ids=str)
 @pytest.mark.parametrize("candidates", [1, 1024])
 def test_choices_follow_the_distribution(limits, candidates, monkeypatch):
     monkeypatch.setattr(sampling, "CANDIDATES", candidates)
@@ -94,7 +122,7 @@ def test_choices_follow_the_distribution(limits, candidates, monkeypatch):
     assert agrees(counts, of.probabilities(row)[0])
 
 
-@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9), dict(top_p=0.999), dict(top_k=3)], ids=str)
+@pytest.mark.parametrize("limits", [{}, dict(top_p=0.9), dict(top_p=0.999), dict(top_k=3), dict(min_p=0.01)], ids=str)
 def test_a_position_has_one_outcome_whatever_is_asked_beside_it(limits):
     rows = scores("like a model's", 8)
     choice = sampler(seed=5, **limits).choices(rows, range(10, 18))
@@ -114,7 +142,7 @@ def test_samples_without_a_position_are_new_ones():
 
 
 def test_not_a_number_is_refused():
-    for limits in ({}, dict(top_p=0.9)):
+    for limits in ({}, dict(top_p=0.9), dict(min_p=0.1)):
         rows = scores("like a model's")
         rows[3, 7] = float("nan")
         with pytest.raises(FloatingPointError):

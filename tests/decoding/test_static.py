@@ -66,7 +66,7 @@ WAYS = (
     "composite",
 )
 ASSISTANT = llama(1, 1)
-SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, repetition_penalty=1.2))
+SAMPLING = ({}, dict(temperature=0.8, top_p=0.9, min_p=0.02, repetition_penalty=1.2))
 LONG = [*range(1, 38), *range(30, 2, -1), 7, 8, 9]  # longer than the widest pass
 
 

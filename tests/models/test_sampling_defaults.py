@@ -15,12 +15,22 @@ from playground.models.sampling_defaults import differing, sampling_defaults
         ({}, {}),
         ({"temperature": 0.6, "top_p": 0.9}, {}),  # without do_sample
         ({"repetition_penalty": 1.05}, {"repetition_penalty": 1.05}),
-        ({"do_sample": True}, {"temperature": 1.0, "top_p": 1.0, "top_k": 0}),
+        ({"do_sample": True}, {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}),
         (
-            {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1},
-            {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1},
+            {
+                "do_sample": True,
+                "temperature": 0.6,
+                "top_p": 0.95,
+                "top_k": 20,
+                "min_p": 0.1,
+                "repetition_penalty": 1.1,
+            },
+            {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.1, "repetition_penalty": 1.1},
         ),
-        ({"do_sample": True, "temperature": 1e-6, "top_k": 1000}, {"temperature": 0.01, "top_p": 1.0, "top_k": 200}),
+        (
+            {"do_sample": True, "temperature": 1e-6, "top_k": 1000},
+            {"temperature": 0.01, "top_p": 1.0, "top_k": 200, "min_p": 0.0},
+        ),
     ],
 )
 def test_a_generation_config_becomes_fields_of_a_request(config, expected):
