@@ -282,8 +282,8 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
         return capsys.readouterr().out
 
     assert set(kept) == {"compare", "suite", "sweep"}
-    assert [line.split()[3] for line in printed().splitlines()] == ["sweep", "suite", "compare"]
-    assert len(printed("list", "finished", "ngram", "lookahead").splitlines()) == 1
+    assert [line.split()[3] for line in printed().splitlines()[1:]] == ["sweep", "suite", "compare"]
+    assert len(printed("list", "finished", "ngram", "lookahead").splitlines()) == 2
     assert ["ngram", "5", "all", "2"] in [line.split()[:4] for line in printed("show", kept["suite"]).splitlines()]
     assert "Best lookahead" in printed("show", kept["sweep"])
     assert "Identical output" in printed("show", kept["compare"])
@@ -295,10 +295,11 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
         main(["history", "compare", kept["compare"], kept["suite"]])
     assert "These two cannot be compared" in capsys.readouterr().err
     for kind, name in kept.items():
-        for form in ("json", "csv", "html"):
+        for form in ("json", "csv", "html", "md"):
             main(["history", "export", name, str(tmp_path / f"{kind}.{form}")])
     assert (tmp_path / "suite.csv").read_text().startswith("question,category,lane,")
     assert (tmp_path / "compare.csv").read_text().count("\n") == 3
+    assert "| 2 \\<b\\>winters\\</b\\> | mine | ngram 5 |" in (tmp_path / "suite.md").read_text()
     main(["history", "delete", kept["sweep"]])
     assert printed("clear") == "2 deleted.\n"
     assert "Nothing was run" in printed()

@@ -18,6 +18,7 @@ from playground.commands.arguments import (
 )
 from playground.errors import PlaygroundError
 from playground.experiments.events import Event, PromptDone
+from playground.format import ratio
 
 if TYPE_CHECKING:  # its numpy would slow every command down
     from playground.results import BenchResult, SuiteResult
@@ -128,5 +129,5 @@ def _say(event: Event) -> None:
     if isinstance(event, PromptDone) and event.result.failure:
         print(f"{event.number}/{event.total} {event.category}: {event.result.failure.reason}")
     elif isinstance(event, PromptDone):
-        speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
+        speedups = ", ".join(f"{lane} {ratio(speedup)}" for lane, speedup in event.speedups.items())
         print(f"{event.number}/{event.total} {event.category}: {speedups}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy and transformers would slow every command down
     from playground.results import Result
     from playground.trace import Comparison
 
-FORMS = (".json", ".csv", ".html")
+FORMS = (".json", ".csv", ".html", ".md")
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -62,20 +62,21 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
+    from playground.views.table import Table
+
     entries = _history().entries(search=" ".join(options.search))
     if options.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
-    for entry in entries if not options.json else ():
-        print(_line(entry))
-    if not entries and not options.json:
+    elif entries:
+        print(Table("History", ("id", "at", "kind", "state", "what"), tuple(map(_row, entries)), numbers=0).text())
+    else:
         print("Nothing was run, or nothing has these words.")
 
 
-def _line(entry: Entry) -> str:
+def _row(entry: Entry) -> tuple[str, ...]:
     at = datetime.fromtimestamp(entry.created).strftime("%Y-%m-%d %H:%M")
     status = f"{entry.status} {entry.fraction:.0%}" if entry.status in ("running", "stopped") else entry.status
-    note = f" ({entry.note})" if entry.note else ""
-    return f"{entry.id}  {at}  {entry.kind:<8} {status:<12} {entry.title}{note}"
+    return entry.id, at, entry.kind, status, f"{entry.title} ({entry.note})" if entry.note else entry.title
 
 
 def _show(options: argparse.Namespace) -> None:

@@ -32,12 +32,12 @@ def _monitor(options: argparse.Namespace) -> None:
 
     said = list[str]()
     if not options.json:
-        print(serving.HEAD)
+        print(serving.readings([]).text())
     for number, window in enumerate(watched(options.url, options.every, Watch()), start=1):
         if options.json:
             print(json.dumps(asdict(window)), flush=True)
         else:
-            print(serving.line(window), flush=True)
+            print(serving.readings([window]).text().splitlines()[-1], flush=True)
             if (new := serving.advice(window)) != said:
                 said = new
                 print("\n".join(f"         {sentence}" for sentence in said), flush=True)

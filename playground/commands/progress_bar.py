@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from playground.experiments import events
 from playground.experiments.events import Event
+from playground.format import duration, number, ratio
 
 
 class progress_bar:
@@ -55,7 +56,7 @@ class progress_bar:
 def _prompt(event: events.PromptDone) -> str:
     """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"; before it the stage, if there are several."""
     failure = event.result.failure
-    speedups = ", ".join(f"{lane} {speedup:.2f}×" for lane, speedup in event.speedups.items())
+    speedups = ", ".join(f"{lane} {ratio(speedup)}" for lane, speedup in event.speedups.items())
     said = failure.reason if failure else speedups
     stage = f"{event.stage}, " if event.stage else ""
     return f"{stage}{event.number} of {event.total}, {event.category}: {said}{_left(event)}"
@@ -65,13 +66,9 @@ def _level(event: events.LevelDone) -> str:
     """Such as "3 of 12, vLLM: ngram at 2 users: 16 answered, 41.2 tok/s in all; about 4 min left"."""
     point = event.points[-1]
     failed = f", {point.failed} failed" if point.failed else ""
-    said = f"{point.requests} answered{failed}, {point.tokens_per_s:.1f} tok/s in all"
+    said = f"{point.requests} answered{failed}, {number(point.tokens_per_s, 1)} tok/s in all"
     return f"{event.number} of {event.total}, {point.lane} at {point.level.words}: {said}{_left(event)}"
 
 
 def _left(event: events.PartDone) -> str:
-    return f"; about {_duration(event.left_s)} left" if event.left_s else ""
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"; about {duration(event.left_s)} left" if event.left_s else ""

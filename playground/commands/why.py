@@ -65,7 +65,7 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         lines.append(why.against(decoding, beside))
     if whatif := theory.what_if(comparison.standard, other):
         result["lookahead"] = asdict(whatif)
-        lines += [why.lookahead(whatif, other), why.table(whatif)]
+        lines += [why.lookahead(whatif, other), why.table(whatif).text()]
     if points := theory.batches_of(comparison.standard, other):
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
@@ -78,5 +78,5 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in pair.lanes}
         result["price_per_million"] = prices
     if options.hourly_rate or cost.measured(pair):
-        lines.append(cost.table(pair, options.hourly_rate).markdown())
+        lines.append(cost.table(pair, options.hourly_rate).text())
     return {**result, "text": "\n".join(lines)}

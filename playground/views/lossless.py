@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from playground.format import UNKNOWN, count, percent
 from playground.lane import LOSSY
 from playground.metrics import lossless
-from playground.results import ALL, STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
-from playground.views import compared, report, spreadsheet, suite
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult
+from playground.views import compared, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
-
-UNFINISHED = "It ended before the check: whether a difference is a fault, and the test of sampled tokens, come last."
 
 
 @report.of.register
 def _(result: LosslessResult) -> Report:
     title = f"Lossless check of {result.lanes[0].target}"
-    return Report(title, method(result), [headline(result)], [], [table(result), in_words(result)])
+    return Report(title, method(result), [headline(result), *findings(result)], [], [table(result)])
 
 
 @compared.settings.register
@@ -39,14 +36,6 @@ def _(a: LosslessResult, b: LosslessResult) -> Table:
 def _(result: LosslessResult) -> list[dict[str, Any]]:
     shown = table(result)
     return [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
-
-
-def unfinished(result: SuiteResult) -> Report:
-    """Of a check that ended early."""
-    shown = report.of(result)
-    return replace(
-        shown, findings=[UNFINISHED, *so_far(result)], charts=[], tables=[suite.by_prompt(result)], folded=()
-    )
 
 
 def table(result: LosslessResult) -> Table:
@@ -71,17 +60,6 @@ def headline(result: LosslessResult) -> str:
     lossy = count(len(checks) - len(exact), "lane")
     caught = f" Of {lossy} wrong on purpose, {found} {'was' if found == 1 else 'were'} caught."
     return said + (caught if len(checks) > len(exact) else "")
-
-
-def so_far(result: SuiteResult) -> list[str]:
-    """The greedy outputs of a check that ended early, a sentence for each lane."""
-    lanes = [each for each in result.summaries if each.category == ALL and each.lane != STANDARD]
-    return [f"{lane.lane}: {lane.identical} of {lane.prompts} greedy outputs are identical." for lane in lanes]
-
-
-def in_words(result: LosslessResult) -> Table:
-    """The findings as a table of one column."""
-    return Table("In words", ("finding",), tuple((sentence,) for sentence in findings(result)), numbers=0)
 
 
 def findings(result: LosslessResult) -> list[str]:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
+from playground.format import number, percent
 from playground.metrics.serving import Window
 from playground.views import charts
+from playground.views.table import Table
 
 # The field's thresholds of the acceptance rate; healthy is meant for instruction following.
 HEALTHY = 0.75
 LOW = 0.6
 LEAST = 50  # drafted tokens that advice takes
-HEAD = f"{'time':>7}  {'tok/s':>8}  {'running':>7}  {'waiting':>7}  {'accepted':>8}  {'length':>6}  by position"
+# As wide as what stands under them, so that lines that are printed one by one are aligned.
+HEAD = ("   time", "   tok/s", "running", "waiting", "accepted", "length", "by position")
 
 
-def line(window: Window) -> str:
-    """A window under HEAD, for the terminal."""
-    rate = "–" if window.acceptance_rate is None else f"{window.acceptance_rate:.0%}"
-    length = "–" if window.mean_accepted_length is None else f"{window.mean_accepted_length:.2f}"
-    positions = " ".join(f"{share:.2f}" for share in window.accepted_at)
-    counts = f"{window.running:>7}  {window.waiting:>7}"
-    traffic = f"{window.end_s:>6.0f}s  {window.tokens_per_s:>8.1f}  {counts}"
-    return f"{traffic}  {rate:>8}  {length:>6}  {positions}".rstrip()
+def readings(windows: Iterable[Window]) -> Table:
+    """A row for each window."""
+    return Table("Last readings", HEAD, tuple(map(_row, windows)), numbers=len(HEAD))
+
+
+def _row(window: Window) -> tuple[str, ...]:
+    return (
+        f"{window.end_s:.0f}s",
+        number(window.tokens_per_s, 1),
+        str(window.running),
+        str(window.waiting),
+        percent(window.acceptance_rate),
+        number(window.mean_accepted_length),
+        " ".join(map(number, window.accepted_at)),
+    )
 
 
 def advice(window: Window) -> list[str]:
@@ -85,7 +95,7 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
     traffic.update_layout(yaxis={"rangemode": "tozero"}, yaxis2={**right, "title": "requests"})
     if windows:
         last = windows[-1]
-        rate = "nothing was drafted" if last.acceptance_rate is None else f"{last.acceptance_rate:.0%}"
+        rate = "nothing was drafted" if last.acceptance_rate is None else percent(last.acceptance_rate)
         accepted.update_layout(meta=f"Acceptance over time. In the last reading {rate}.")
         load = f"{last.tokens_per_s:.0f} tokens per second, {last.running} requests running, {last.waiting} waiting"
         traffic.update_layout(meta=f"Output tokens and requests over time. In the last reading {load}.")

@@ -9,14 +9,12 @@ from playground import metrics
 from playground.drafting_methods import METHODS
 from playground.format import NO_DIFFERENCE, count, number, ratio
 from playground.lane import LOCAL, Lane, label
-from playground.results import STANDARD, Recommendation, SuiteResult
+from playground.results import STANDARD, Recommendation
 from playground.views import charts_suite, compared, engines, report, spreadsheet, suite
 from playground.views.engines import Settings
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
-
-UNFINISHED = "It ended before the choice, which comes last. The last stage so far:"
 
 
 @report.of.register
@@ -39,12 +37,6 @@ compared.comparable.register(Recommendation, lambda result: result.confirmed)
 def _(result: Recommendation) -> list[dict[str, Any]]:
     stages = {"screened": result.screened, "refined": result.refined, "confirmed": result.confirmed}
     return [{"stage": name} | line for name, found in stages.items() for line in suite.lines(found)]
-
-
-def unfinished(result: SuiteResult) -> Report:
-    """Of a search that ended early: the last stage that it came to."""
-    shown = report.of(result)
-    return replace(shown, findings=[UNFINISHED, *shown.findings])
 
 
 def headline(result: Recommendation) -> str:

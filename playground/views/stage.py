@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from playground import metrics
-from playground.format import gigabytes
+from playground.format import UNKNOWN, gigabytes
 from playground.lane import LOCAL, Lane
 from playground.trace import Comparison, Round, Trace
 from playground.views import drafters, facts, tokens
@@ -180,7 +180,7 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
     """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
     if comparison is None:
         return {
-            "figure": "–",
+            "figure": UNKNOWN,
             "meaning": "speed-up: assisted ÷ standard",
             "terms": None,
             "repeats": None,

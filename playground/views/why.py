@@ -9,10 +9,12 @@ from html import escape
 import plotly.graph_objects as go
 
 from playground import metrics, theory
+from playground.format import number
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
 from playground.trace import Comparison, Trace
 from playground.views import charts
+from playground.views.table import Table
 
 
 def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
@@ -233,11 +235,12 @@ def experts_read(trace: Trace, limit: Limit) -> str:
     return f"A pass is expected to read {limit.experts:.1f} of each layer's {of.count} experts{more}"
 
 
-def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> str:
-    """Predictions for a terminal."""
-    lines = [f"{'lookahead':>9}  {'tokens per pass':>15}  speed-up (predicted)"]
-    for it in found.predictions:
-        if it.lookahead in shown:
-            beyond = "" if it.seen else "  beyond what the run drafted"
-            lines.append(f"{it.lookahead:>9}  {it.tokens_per_pass:>15.2f}  {it.speedup:.2f}{beyond}")
-    return "\n".join(lines)
+def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> Table:
+    """Predictions."""
+    rows = tuple(
+        (str(it.lookahead), "" if it.seen else "beyond what the run drafted", number(it.tokens_per_pass),
+         number(it.speedup))
+        for it in found.predictions
+        if it.lookahead in shown
+    )  # fmt: skip
+    return Table("By lookahead", ("lookahead", "", "tokens per pass", "speed-up (predicted)"), rows, numbers=2)

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry
+from playground.format import ratio
 from playground.views.load import by_level
 from playground.views.table import Table
 
@@ -52,7 +53,7 @@ def so_far(parts: Sequence[PartDone]) -> Table:
     rows = []
     for event in reversed(done):
         failure = event.result.failure
-        cells = [f"{event.speedups[lane]:.2f}×" if lane in event.speedups else "–" for lane in lanes]
+        cells = [ratio(event.speedups.get(lane)) for lane in lanes]
         name = f"{event.result.question + 1} {event.category}"
         rows.append((f"{name}: {failure.reason}" if failure else name, *cells))
     return Table(f"{stage or 'So far'}: speed-up by prompt", ("prompt", *lanes), tuple(rows), numbers=len(lanes))
