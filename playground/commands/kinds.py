@@ -74,9 +74,8 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     check_writable(arguments.json)
     check_writable(arguments.html)
     given = {name: getattr(arguments, name) for name in options_of(kind.options, "terminal")}
-    options = kind.options(
-        **{name: tuple(it) if isinstance(it, list) else it for name, it in given.items() if it is not None}
-    )
+    values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
+    options = kind.options(**{name: value for name, value in values.items() if value is not None})
     for problem in options.broken_lines() if options.on_error == "skip" else ():
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))

@@ -81,7 +81,8 @@ def speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each setting in which they differ."""
     for name in dict.fromkeys([*a, *b]):
-        first, second = a.get(name), b.get(name)
+        first: Any = a.get(name)
+        second: Any = b.get(name)
         if first == second:
             continue
         if name != "prompts":
