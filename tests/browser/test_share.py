@@ -14,7 +14,7 @@ from playground.views import replay_file
 from tests.browser.axe import violations
 from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
 from tests.ui import fakes
-from tests.ui.test_page_file import HOSTILE, hostile
+from tests.views.test_replay_file import HOSTILE, hostile
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from playground.models.fetch import hub
 from playground.presets import Pair, load_pairs
 
 CPU = torch.device("cpu")
-PAIR = Pair("p", "P", "owner/big", "assistant", 5, size_gb=10, weights={"assistant": "owner/small"})
+PAIR = Pair("p", "P", "owner/big", "assistant", size_gb=10, weights={"assistant": "owner/small"})
 STARTER = dataclasses.replace(
     PAIR, name="starter", target="starter", weights={}, drafters=("ngram",), drafter="ngram", size_gb=0.3
 )

@@ -138,7 +138,7 @@ def test_an_assistant_with_another_tokenizer_drafts_through_text(folders, loads)
 def test_what_is_too_large_is_refused_before_anything_is_fetched(monkeypatch, loads):
     monkeypatch.setattr(fit, "free_bytes", lambda device: 1e9)
     monkeypatch.setattr(fit, "_here", lambda name: False)
-    pair = Pair("p", "Large", "owner/large", "ngram", 5, size_gb=80)
+    pair = Pair("p", "Large", "owner/large", "ngram", size_gb=80)
     models = ModelStore()
     with pytest.raises(PlaygroundError, match="nothing was fetched"):
         models.get(pair, drafter="ngram", dtype="float32", device="cpu", progress=lambda step: None)
