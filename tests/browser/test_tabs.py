@@ -65,3 +65,30 @@ def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
     page.get_by_role("link", name="echo of <b>mine</b>").first.click()
     page.get_by_text("Opened from the history").wait_for()
     assert page.locator("#prompt textarea").input_value() == "echo of <b>mine</b>"
+
+
+def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, url):
+    page = visit()
+    page.get_by_role("link", name="Suite").click()
+    page.locator("#run-experiment").click()
+    page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
+    page.locator("#stop-experiment:enabled").click()
+    page.locator("#experiment", has_text="Stopped at").wait_for()
+    name = page.locator("#experiment [data-experiment]").get_attribute("data-experiment")
+    page.locator("#resume-experiment").click()
+    page.locator("#experiment", has_text="Prompt").wait_for()
+    page.locator("#stop-experiment:enabled").click()
+    page.locator("#experiment", has_text="Stopped at").wait_for()
+    page.goto(f"{url}history")
+    page.locator(f"#choose-{name}").check()
+    page.locator("#delete-entries:enabled").click()
+    page.locator(f"#choose-{name}").wait_for(state="detached")
+
+
+def test_a_batch_and_a_load_are_predicted_when_unfolded(visit):
+    page = visit()
+    page.locator("#why > button").click()
+    page.locator("#why p").first.wait_for()
+    page.locator("#predicted > button").click()
+    page.locator("#predicted", has_text="Under load, simulated").wait_for()
+    assert page.locator("#predicted .main-svg").count() >= 2
