@@ -39,11 +39,11 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
     with gr.Row(elem_classes="controls"):
         if kind.pair:
             made["pair"] = _pair(models)
-        for name, option in options.items():
-            if not option.folded:
-                made |= _control(kind, name, option, models)
+        shown = {name: option for name, option in options.items() if not option.folded}
+        for name in sorted(shown, key=lambda name: name == "suite"):  # its upload opens beside it
+            made |= _control(kind, name, shown[name], models)
     folded = {name: option for name, option in options.items() if option.folded}
-    inside = ", ".join(option.setting.label.lower() for option in folded.values())
+    inside = ", ".join(_inside(option.setting.label) for option in folded.values())
     with (
         gr.Accordion(f"Advanced: {inside}", open=False, elem_id="advanced"),
         gr.Row(elem_classes="controls"),
@@ -171,6 +171,11 @@ def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Mode
         if option.by:
             field, by = option.by
             made[field].input(lambda chosen, by=by: _listed(by[chosen]), made[field], made[name], **QUIET)
+
+
+def _inside(label: str) -> str:
+    """A label within a sentence; "TTFT limit" stays."""
+    return label if label[:2].isupper() else label.lower()
 
 
 def _listed(values: tuple[float, ...]) -> str:
