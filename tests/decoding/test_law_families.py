@@ -48,7 +48,10 @@ def test_runs_with_a_targets_own_mtp_layers_follow_its_law(
 
 
 # Over a larger vocabulary all continuations are few enough to be counted only where most are cut off.
-@pytest.mark.parametrize(("sampling", "draws"), cases([dict(temperature=0.7, top_k=2, top_p=0.9), *SETTINGS[1:]]))
+FEW = [dict(temperature=0.7, top_k=2, top_p=0.9), *(it for it in SETTINGS[1:] if "top_k" in it)]
+
+
+@pytest.mark.parametrize(("sampling", "draws"), cases(FEW))
 def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, pieces, sampling, draws):  # noqa: F811
     target, assistant = small_llama(tiny_tokenizer), model_of(pieces)
     drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, tiny_tokenizer))
