@@ -21,7 +21,7 @@ from playground.errors import PlaygroundError, check
 SCRIPT = Path(__file__).with_name("template_process.py")
 ENVIRONMENT = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")  # what the process is given of ours
 LIMIT_S = 5.0
-STARTS_WITHIN_S = 60.0
+STARTS_WITHIN_S = 180.0
 LIMIT = 10_000_000  # characters of JSON
 ELSE = "Switch the chat template off, or choose another model."
 

@@ -54,6 +54,7 @@ def contexts(chromium) -> Iterator[Callable]:
     def context(name: object, touch: bool = False) -> Any:
         if (name, touch) not in opened:
             opened[name, touch] = chromium.new_context(accept_downloads=True, has_touch=touch)
+            opened[name, touch].set_default_timeout(120_000)  # where a machine is shared, a page opens slowly
         return opened[name, touch]
 
     yield context
@@ -113,7 +114,6 @@ def reader(shared_page) -> Iterator[Any]:
 
 def watch(page, errors: list[str]) -> list[tuple[str, Callable]]:
     """Collects the errors of the page's scripts, and its dialogs. Returns the listeners."""
-    page.set_default_timeout(20_000)
     listeners = [
         ("pageerror", lambda error: errors.append(str(error))),
         ("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}")),
