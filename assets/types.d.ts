@@ -6,6 +6,8 @@ export interface StageValue {
   /** The baseline, and one other lane. */
   lanes: LaneValue[];
   verdict: Verdict;
+  /** What to run of the chosen lane in an engine. */
+  deploy: Deploy | null;
   difference: Difference | null;
   drafters: DraftersTable | null;
   /** The words of a button that agrees to a download; "" without one. */
@@ -69,8 +71,9 @@ export interface Difference {
 export interface Verdict {
   figure: string;
   meaning: string;
+  /** The range of the speed-up and the runs behind it; "" without a speed-up. */
+  runs: string;
   terms: Terms | null;
-  repeats: Repeats | null;
   repeatable: boolean;
   trust: "" | "doubtful" | "holds";
   badges: string[];
@@ -87,11 +90,11 @@ export interface Terms {
   other: number | null;
 }
 
-export interface Repeats {
-  median: number;
-  low: number;
-  high: number;
-  runs: number;
+/** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. */
+export interface Deploy {
+  engine: string;
+  text: string;
+  note: string;
 }
 
 export interface DraftersTable {
@@ -106,11 +109,11 @@ export interface DraftersTable {
 
 export interface DrafterRow {
   lane: string;
-  name: string;
   speedup: string;
   tokens_per_pass: string;
   acceptance: string;
   cost: string;
+  runs_in: string;
   memory: string;
   output: string;
   note: string;

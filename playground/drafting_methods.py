@@ -26,8 +26,7 @@ class DraftingMethod:
 
     Attributes:
         name: in presets, commands and traces; its help page is assets/help/<name>.md.
-        title: of its lane.
-        label: in a list of choices.
+        label: what people call it: in lists of choices, tables and as the name of its lane.
         needs: what it needs, for people.
         paper: its source.
         builder: a reference to `build(setup: Setup) -> Drafter`; `Setup` is in decoding/drafters/build.py.
@@ -43,7 +42,6 @@ class DraftingMethod:
     """
 
     name: str
-    title: str
     label: str
     needs: str
     paper: str
@@ -70,15 +68,13 @@ class DraftingMethod:
 ALL = (
     DraftingMethod(
         "ngram",
-        title="Assisted: prompt lookup",
-        label="Prompt lookup (n-gram)",
+        label="Prompt lookup",
         needs="nothing",
         paper="Saxena 2023, Prompt Lookup Decoding",
         builder=f"{DRAFTERS}.ngram:build",
     ),
     DraftingMethod(
         "suffix",
-        title="Assisted: suffix lookup",
         label="Suffix lookup",
         needs="nothing",
         paper="Hu et al. 2024, SAM Decoding; Oliaro et al. 2024, SuffixDecoding",
@@ -86,7 +82,6 @@ ALL = (
     ),
     DraftingMethod(
         "assistant",
-        title="Assisted: assistant model",
         label="Assistant model",
         needs="a smaller model with the target's tokenizer",
         paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
@@ -96,8 +91,7 @@ ALL = (
     ),
     DraftingMethod(
         "universal",
-        title="Assisted: another tokenizer",
-        label="Assistant with another tokenizer",
+        label="Assistant, other tokenizer",
         needs="a smaller model with any tokenizer",
         paper="Timor et al. 2025, Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for "
         "Heterogeneous Vocabularies",
@@ -106,8 +100,7 @@ ALL = (
     ),
     DraftingMethod(
         "early-exit",
-        title="Assisted: early exit",
-        label="Early exit (first layers)",
+        label="Early exit",
         needs="a target trained for it, and the layer to leave by",
         paper="Elhoushi et al. 2024, LayerSkip",
         builder=f"{DRAFTERS}.early_exit:build",
@@ -116,8 +109,7 @@ ALL = (
     ),
     DraftingMethod(
         "mtp",
-        title="Assisted: MTP layer",
-        label="MTP layer (recursive)",
+        label="MTP layer",
         needs="an MTP layer trained for the target, or the target's own",
         paper="DeepSeek-AI 2024, DeepSeek-V3, section 2.2",
         builder=CHAIN,
@@ -128,8 +120,7 @@ ALL = (
     ),
     DraftingMethod(
         "eagle3",
-        title="Assisted: EAGLE-3",
-        label="EAGLE-3 head",
+        label="EAGLE-3",
         needs="an EAGLE-3 head published for the target",
         paper="Li et al. 2025, EAGLE-3",
         builder=CHAIN,
@@ -140,8 +131,7 @@ ALL = (
     ),
     DraftingMethod(
         "dflash",
-        title="Assisted: DFlash",
-        label="DFlash (block diffusion)",
+        label="DFlash",
         needs="a DFlash drafter published for the target",
         paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
         builder=CHAIN,
@@ -152,7 +142,6 @@ ALL = (
     ),
     DraftingMethod(
         "gemma4",
-        title="Assisted: Gemma 4 assistant",
         label="Gemma 4 assistant",
         needs="a Gemma 4 target and the assistant made for it",
         paper="Gemma Team 2026, Gemma 4 Technical Report",
@@ -164,7 +153,6 @@ ALL = (
     ),
     DraftingMethod(
         "heads",
-        title="Assisted: parallel heads",
         label="Parallel heads",
         needs="heads trained for the target",
         paper="Gloeckle et al. 2024, Better & Faster Large Language Models via Multi-token Prediction",
@@ -176,7 +164,6 @@ ALL = (
     ),
     DraftingMethod(
         "medusa",
-        title="Assisted: Medusa heads",
         label="Medusa heads",
         needs="Medusa heads published for the target",
         paper="Cai et al. 2024, Medusa",
@@ -188,7 +175,6 @@ ALL = (
     ),
     DraftingMethod(
         "tree",
-        title="Assisted: draft tree",
         label="Draft tree",
         needs="a network that drafts from the target's hidden states, such as an MTP layer",
         paper="Li et al. 2024, EAGLE-2; over DFlash: DDTree",
@@ -197,8 +183,7 @@ ALL = (
     ),
     DraftingMethod(
         "composite",
-        title="Assisted: lookup, else tree",
-        label="Prompt lookup, then draft tree",
+        label="Prompt lookup + tree",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.composite:build",
@@ -206,8 +191,7 @@ ALL = (
     ),
     DraftingMethod(
         "adaptive",
-        title="Assisted: lookup or tree",
-        label="Prompt lookup or tree, whichever is faster",
+        label="Prompt lookup or tree",
         needs="the same as tree",
         paper="see ngram and tree",
         builder=f"{DRAFTERS}.adaptive:build",
@@ -215,8 +199,7 @@ ALL = (
     ),
     DraftingMethod(
         "none",
-        title="Standard again",
-        label="None (noise check)",
+        label="Standard again",
         needs="nothing",
         paper="standard decoding",
         builder=f"{DRAFTERS}.base:build_none",

@@ -123,7 +123,7 @@ def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None 
         raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(METHODS)}.")
     given = {name: value for name, value in {"lookahead": lookahead, **settings}.items() if value is not None}
     settings = {name: getattr(pair, name) for name in PRESET} | given
-    return Lane(METHODS[drafter].title, pair.target, drafter, pair.weights_of(drafter), **settings)
+    return Lane(METHODS[drafter].label, pair.target, drafter, pair.weights_of(drafter), **settings)
 
 
 def at_lookahead(lane: Lane, lookahead: int) -> Lane:

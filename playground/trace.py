@@ -214,8 +214,9 @@ class Trace:
 class Comparison:
     """Two or more lanes on one request.
 
-    `baseline` is the name of the lane that the others are compared with. `repeats`: further runs of all lanes, each in
-    the order of `lanes`, which show how far the speed-up varies.
+    `baseline` is the name of the lane that the others are compared with. `repeats`: further passes
+    through the lanes, which show how far the speed-up varies. Each holds the baseline and as many of the others as ran
+    again, in the order of `lanes`.
     """
 
     lanes: tuple[Trace, ...]
@@ -225,8 +226,10 @@ class Comparison:
     def __post_init__(self) -> None:
         lanes = [trace.lane for trace in self.lanes]
         check_lanes(lanes, self.baseline)
-        same = all([trace.lane for trace in traces] == lanes for traces in self.repeats)
-        check(same, "A repeat of a comparison has other lanes.")
+        for traces in self.repeats:
+            again = [trace.lane for trace in traces]
+            check(again == [lane for lane in lanes if lane in again], "A repeat of a comparison has other lanes.")
+            check(self.baseline in [lane.name for lane in again], "A repeat of a comparison lacks the baseline.")
 
     @property
     def standard(self) -> Trace:
@@ -237,12 +240,6 @@ class Comparison:
     def others(self) -> tuple[Trace, ...]:
         """The lanes that are compared with the baseline."""
         return tuple(trace for trace in self.lanes if trace.lane.name != self.baseline)
-
-    def beside(self, name: str) -> Comparison:
-        """The baseline and this lane alone, with their repeats."""
-        kept = [i for i, trace in enumerate(self.lanes) if trace.lane.name in (self.baseline, name)]
-        of = lambda traces: tuple(traces[i] for i in kept)  # noqa: E731
-        return Comparison(of(self.lanes), self.baseline, tuple(of(traces) for traces in self.repeats))
 
 
 def check_lanes(lanes: Sequence[Lane], baseline: str) -> None:

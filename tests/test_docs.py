@@ -142,9 +142,17 @@ def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [ours(line)[1] for page, line in BLOCKS if page == "README.md"]
     main([*next(it for it in words if it[:1] == ["compare"]), "--max-new-tokens", "4"])
-    assert "Assisted: prompt lookup" in capsys.readouterr().out
+    assert "Prompt lookup" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "out.json").read_text())["lanes"]) == 2
     listings = [ours(span)[1] for page, span in TEXTS if page == "README.md" and "app.py" not in span]
     for words in (it for it in listings if it[0] in ("pairs", "drafters")):
         main(words)
         assert capsys.readouterr().out
+
+
+def test_ci_runs_every_python_that_is_said_to_work():
+    first, last = re.search(r"Python 3\.(\d+) to 3\.(\d+)", text_of(ROOT / "README.md")).groups()
+    assert f"Python 3.{first} to 3.{last}." in text_of(ROOT / "CONTRIBUTING.md")
+    matrix = re.search(r"python: (\[.*\])", (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))[1]
+    assert json.loads(matrix) == [f"3.{minor}" for minor in range(int(first), int(last) + 1)]
+    assert f'requires-python = ">=3.{first}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

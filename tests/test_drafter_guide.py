@@ -51,7 +51,7 @@ def test_the_terminal_lists_it_and_runs_it(tiny_folder, tmp_path, capsys):
     main(["compare", "--target", str(tiny_folder), "--drafter", "repeat", "--prompt", "waves and waves and",
           "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)])  # fmt: skip
     standard, lane = json.loads(out.read_text())["lanes"]
-    assert lane["lane"]["name"] == "Assisted: repeat"
+    assert lane["lane"]["name"] == "Repeat the last token"
     assert max(len(round_["drafted"]) for round_ in lane["rounds"]) == 3
     assert lane["token_ids"] == standard["token_ids"]
 

@@ -16,7 +16,7 @@ from playground.presets import SHIPPED, kind_of
 def test_what_a_registration_refers_to_is_there(name):
     method = METHODS[name]
     assert help_for(name).startswith("# ")
-    assert method.title and method.label and method.needs and method.paper
+    assert method.label and method.needs and method.paper
     references = [method.builder, method.loader, method.check, method.branches]
     assert all(callable(resolve_name(reference)) for reference in references if reference)
 

@@ -1,4 +1,5 @@
-"""Each room of the package imports only what lies below it, and only the page imports Gradio."""
+"""Each room of the package imports only what lies below it, and only the page imports Gradio: the terminal, its files
+that open offline included, works without."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ ABOVE = {"ui", "hosting", "commands", "bench", "distil", "experiments", "backend
 FORBIDDEN = {
     "ui": {"commands", "bench", "distil", "__main__"},
     "commands": {"ui", "hosting", "__main__", "gradio"},
-    "bench": {"commands", "__main__"},
+    "bench": {"ui", "hosting", "commands", "__main__", "gradio"},
     "experiments": {"ui", "hosting", "commands", "bench", "distil", "__main__", "gradio", "plotly"},
     "backends": {"ui", "hosting", "commands", "bench", "distil", "experiments", "__main__", "gradio", "plotly"},
     "distil": ABOVE - {"distil"} | {"gradio", "plotly"},

@@ -4,7 +4,7 @@ import { make, within } from "./core.js";
 
 /** @import { DrafterRow, DraftersTable, Press } from "../types.d.ts" */
 
-const CELLS = /** @type {const} */ (["speedup", "tokens_per_pass", "acceptance", "cost", "memory", "output"]);
+const CELLS = /** @type {const} */ (["speedup", "tokens_per_pass", "acceptance", "cost", "runs_in", "memory", "output"]);
 
 /** @param {Press | null} press */
 export function draftersPart(press) {
@@ -56,7 +56,7 @@ export function draftersPart(press) {
  */
 function drafterRow(row, ready, chosen, choosable) {
   const able = ready && choosable;
-  const name = make(able ? "button" : "span", "name", row.name);
+  const name = make(able ? "button" : "span", "name", row.lane);
   if (able) name.setAttribute("type", "button");
   const first = make("th", "", name, ...(row.best ? [make("b", "best", "best here")] : []), ...(row.note ? [make("small", "", row.note)] : []));
   first.scope = "row";

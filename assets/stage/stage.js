@@ -31,7 +31,7 @@ export function stage({ element, props, watch, trigger: press }) {
   offer.type = "button";
   offer.addEventListener("click", () => press?.("download"));
   banner.id = "banner";
-  const parts = [status, banner, drafters.node, verdict.node, lanes.node, replay.node, timeline.node];
+  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, lanes.node];
   element.querySelector(".stage")?.append(...parts);
   savesPicture(() => unpacked(props.value));
 
@@ -51,7 +51,7 @@ export function stage({ element, props, watch, trigger: press }) {
     banner.hidden = !value.banner;
     plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
     drafters.show(value.drafters);
-    verdict.show(value.verdict);
+    verdict.show(value.verdict, value.deploy);
     const rounds = lanes.show(value.lanes, value.difference);
     timeline.show(value.lanes, rounds);
     replay.show(value, rounds);

@@ -1,39 +1,46 @@
 // The headline: speed-up = tokens per pass ÷ cost of a round, with a bar for each side, and whether to trust it; a
-// button that repeats the run, after which the headline is the median, with the range.
+// button that repeats the run. Below stands what to run of it in an engine.
 
+import { copyText, REFUSED } from "../clipboard.js";
 import { make } from "./core.js";
 import { number, partsOf } from "./words.js";
 
-/** @import { Press, Repeats, Terms, Verdict } from "../types.d.ts" */
+/** @import { Deploy, Press, Terms, Verdict } from "../types.d.ts" */
 
 /** @param {Press | null} press */
 export function verdictPart(press) {
   const large = make("output", "figure");
+  const meaning = make("span", "meaning");
+  const range = make("span", "range");
   const terms = make("div", "terms");
   const bars = make("div", "bars");
   const badges = make("ul", "badges");
   const facts = make("div", "facts");
-  const again = make("button", "again", "Repeat 3x, interleaved");
+  const again = make("button", "again", "Measure again, 3 times");
   again.type = "button";
   again.title = "Runs the lanes three times more, in turn, and shows the median and the range";
   again.addEventListener("click", () => press?.("retry"));
   const doubt = make("div", "doubt", badges, again);
-  const node = make("section", "verdict", make("div", "equation", large, terms), bars, doubt, facts);
+  const deploy = deployPart();
+  const node = make("section", "verdict", make("div", "equation", large, meaning, range), bars, terms, facts, doubt, deploy.node);
   node.id = "verdict";
   node.setAttribute("aria-label", "Result");
   let drawn = "";
 
-  /** @param {Verdict} verdict */
-  function show(verdict) {
-    const text = JSON.stringify(verdict);
+  /** @param {Verdict} verdict @param {Deploy | null} deployed */
+  function show(verdict, deployed) {
+    const text = JSON.stringify([verdict, deployed]);
     if (text === drawn) return;
     drawn = text;
-    const { figure, meaning, terms: told, repeats, repeatable, badges: doubts, sentences, trust } = verdict;
+    const { figure, terms: told, repeatable, badges: doubts, sentences, trust } = verdict;
+    deploy.show(deployed);
     again.hidden = !repeatable || !press;
     doubt.hidden = again.hidden && !doubts.length;
     large.textContent = figure;
     node.className = `verdict ${trust}`;
-    terms.replaceChildren(...(repeats ? [range(repeats)] : []), ...(told ? equation(told, repeats) : [make("span", "meaning", meaning)]));
+    meaning.textContent = verdict.meaning;
+    range.textContent = verdict.runs && `(${verdict.runs})`;
+    terms.replaceChildren(...(told ? equation(told) : []));
     bars.replaceChildren(...(told ? [bar("gain", "tokens per pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told), bar("cost", "cost of a round", told.cost, partsOf(told), told)] : []));
     badges.replaceChildren(...doubts.map((why) => make("li", "", why)));
     facts.replaceChildren(...sentences.map((fact) => make("p", "", fact)));
@@ -42,19 +49,15 @@ export function verdictPart(press) {
   return { node, show };
 }
 
-/** @param {Repeats} repeats */
-const range = ({ low, high, runs }) => make("div", "range", `median (${number(low)} to ${number(high)}, ${runs} runs)`);
-
 /**
  * The equation as elements; its first is the equals sign.
  * @param {Terms} told
- * @param {Repeats | null} [repeats]
  */
-export function equation(told, repeats) {
+export function equation(told) {
   const parts = partsOf(told).filter(([name, size]) => name !== "other" || size >= 0.005);
   const split = told.verify === null ? "" : ` (${parts.map(([name, size]) => `${name} ${number(size)}`).join(" + ")}, in plain passes)`;
   return [
-    make("span", "equals", repeats ? `first run: ${number(told.speedup)} = ` : "= "),
+    make("span", "equals", `${number(told.speedup)} = `),
     make("b", "gain", number(told.tokens_per_pass)),
     make("span", "", " tokens per pass ÷ "),
     make("b", "cost", number(told.cost)),
@@ -78,4 +81,34 @@ function bar(kind, label, value, pieces, told) {
     return piece;
   }));
   return make("div", `bar ${kind}`, make("span", "", label), track, make("span", "value", number(value)));
+}
+
+/** What to run of the lane in an engine: one line, and a button that copies all of it. */
+function deployPart() {
+  const engine = make("b");
+  const command = make("code");
+  const copy = make("button", "copy-command", "Copy");
+  const said = make("span", "said");
+  const note = make("p");
+  const node = make("div", "nearest", engine, command, copy, said, note);
+  copy.type = "button";
+  said.setAttribute("role", "status");
+  let text = "";
+  copy.addEventListener("click", async () => {
+    said.textContent = (await copyText(text)) ? "Copied." : REFUSED;
+    setTimeout(() => (said.textContent = ""), 4000);
+  });
+
+  /** @param {Deploy | null} value */
+  function show(value) {
+    node.hidden = !value;
+    if (!value) return;
+    text = value.text;
+    engine.textContent = `In ${value.engine}:`;
+    copy.setAttribute("aria-label", `Copy the command for ${value.engine}`);
+    command.textContent = text;
+    note.textContent = value.note;
+  }
+  node.hidden = true;
+  return { node, show };
 }

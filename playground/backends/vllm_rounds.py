@@ -43,7 +43,7 @@ def rounds_of(chunks: Sequence[Chunk], steps: Sequence[Step], lookahead: int | N
     left, parts = deque(steps), []
     single: list[_Part] = []  # one-token parts since the last accepted draft
 
-    def settle(steps: list[Step]) -> None:
+    def assign(steps: list[Step]) -> None:
         for part, step in zip(single[len(single) - len(steps) :], steps, strict=True):
             part.step = step
         single.clear()
@@ -53,14 +53,14 @@ def rounds_of(chunks: Sequence[Chunk], steps: Sequence[Step], lookahead: int | N
         while at < len(pieces):
             step = PLAIN
             if len(pieces) - at > 1:
-                settle([left.popleft() for _ in single if left and not left[0].accepted])
+                assign([left.popleft() for _ in single if left and not left[0].accepted])
                 step = left.popleft() if left else Step(len(pieces) - at - 1, len(pieces) - at - 1)
             part = _Part(pieces[at : at + step.accepted + 1], step, end_s)
             if len(pieces) == 1:
                 single.append(part)
             parts.append(part)
             at += len(part.pieces)
-    settle(list(left)[: len(single)])
+    assign(list(left)[: len(single)])
     starts = [0.0, *(part.end_s for part in parts)]
     return [
         round_of(part.pieces, part.step.drafted, part.step.accepted, start_s, part.end_s, lookahead)

@@ -168,10 +168,10 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
     """In the history; a folder that cannot be written costs the comparison nothing."""
     from playground.experiments.history import COMPARE, open_history
-    from playground.views import drafters, facts
+    from playground.views import drafters, headline
 
     best = drafters.of(comparison)[0].lane
     try:
-        open_history().keep(COMPARE, facts.title(comparison, best), data)
+        open_history().keep(COMPARE, headline.title(comparison, best), data)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)

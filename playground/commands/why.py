@@ -50,30 +50,30 @@ def _why(options: argparse.Namespace) -> None:
 
 
 def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
-    from playground import theory
+    from playground import metrics, theory
     from playground.views import cost, why
 
-    other = comparison.others[i]
-    found = theory.attribute(comparison.standard, other)
+    pair = metrics.beside(comparison, comparison.others[i].lane.name)
+    other = pair.others[0]
+    found = theory.attribute(pair.standard, other)
     if found is None:
         raise PlaygroundError(f"{other.lane.name} has too few rounds with a draft to explain.")
-    lines = [other.lane.name, why.paragraph(comparison, other)]
+    lines = [other.lane.name, why.paragraph(pair, other)]
     result: dict = {"lane": other.lane.name, "attribution": asdict(found)}
-    if options.published and (decoding := theory.decoding(comparison.standard, other)):
+    if options.published and (decoding := theory.decoding(pair.standard, other)):
         beside = theory.published(decoding, options.published, options.published_length)
         result["published"] = asdict(beside)
         lines.append(why.against(decoding, beside))
-    if whatif := theory.what_if(comparison.standard, other):
+    if whatif := theory.what_if(pair.standard, other):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif).text()]
-    if points := theory.batches_of(comparison.standard, other):
+    if points := theory.batches_of(pair.standard, other):
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
-    if loads := theory.loads_of(comparison.standard, other):
+    if loads := theory.loads_of(pair.standard, other):
         result["under_load"] = [asdict(point) for point in loads]
         lines.append(why.load(loads))
-    lines += filter(None, map(why.limit, (comparison.standard, other)))
-    pair = comparison.beside(other.lane.name)
+    lines += filter(None, map(why.limit, (pair.standard, other)))
     if options.hourly_rate:
         prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in pair.lanes}
         result["price_per_million"] = prices

@@ -17,6 +17,9 @@ from playground.experiments.watch import Watch
 from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 
+SHORT_S = 10.0  # lanes that take less run again by themselves
+FINALISTS = 3  # of the drafters that compete, those that run again
+
 
 def run(
     lanes: Sequence[Lane],
@@ -27,7 +30,8 @@ def run(
     baseline: str = STANDARD,
     skip: bool = False,
 ) -> Comparison | None:
-    """Loads what is missing, warms every lane up, and runs the lanes one after the other.
+    """Loads what is missing, warms every lane up, and runs the lanes one after the other. Where they are short, what
+    `again` gives runs again, so that the noise is seen.
 
     Once it is stopped it ends within one round, or at the next progress report while models are fetched. A lane that
     was not reached has no rounds; None is returned if none was reached.
@@ -70,12 +74,12 @@ def run(
         rounds.clear()
         watch.emit(LaneFinished(index, traces[-1]))
 
-    def finish() -> Comparison:
+    def finish(repeats: tuple[tuple[Trace, ...], ...] = ()) -> Comparison:
         for lane in able[len(traces) :]:
             environment = backends[lane.backend].describe(lane)
             traces.append(Trace(lane, request, environment, traces[0].prompt_ids, tuple(rounds), "stopped"))
             rounds.clear()
-        comparison = Comparison(tuple(traces), baseline)
+        comparison = Comparison(tuple(traces), baseline, repeats)
         watch.emit(Finished(comparison))
         return comparison
 
@@ -100,7 +104,49 @@ def run(
         if traces:
             finish()
         raise
-    return finish() if traces else None
+    if len(traces) < len(able) or not all(_short(trace) for trace in traces):
+        return finish() if traces else None
+    comparison, repeats = Comparison(tuple(traces), baseline), list[tuple[Trace, ...]]()
+    ranking = [comparison.standard.lane, *(trace.lane for trace in metrics.ranked(comparison))]
+    for number, ranks in enumerate(again(len(comparison.others))):
+        lanes_again = [ranking[rank] for rank in ranks]
+        passed = _pass(lanes_again, able, request, backends, watch, f"Again, to see the noise ({number + 1})")
+        if passed is None:
+            break
+        repeats.append(passed)
+    return finish(tuple(repeats))
+
+
+def again(others: int) -> list[list[int]]:
+    """The lanes of each further pass, by rank: 0 is the baseline, 1 the fastest of so many others. The baseline runs
+    and, where several drafters compete, the fastest of them."""
+    if others == 1:
+        return [[0]]
+    ranks = [*range(min(others, FINALISTS), -1, -1)]
+    return [ranks] if others >= FINALISTS else [ranks, ranks[::-1]]
+
+
+def _short(trace: Trace) -> bool:
+    return trace.finish != "stopped" and metrics.measure(trace).total_s < SHORT_S
+
+
+def _pass(
+    lanes: Sequence[Lane], order: Sequence[Lane], request: Request, backends: Mapping[str, Backend], watch: Watch,
+    what: str, done: float = 0.0, share: float = 1.0,
+) -> tuple[Trace, ...] | None:  # fmt: skip
+    """One pass through the lanes, which are warm; its traces in the order of `order`. None if it was stopped.
+
+    Args:
+        what: what the progress says of the pass.
+        done: the share of the work that was done before; `share`: that of this pass.
+    """
+    traces: dict[str, Trace] = {}
+    for i, lane in enumerate(lanes):
+        watch.emit(Progress(f"{what}: {lane.name}", done + share * i / len(lanes)))
+        traces[lane.name] = decode(backends[lane.backend], lane, request, watch)
+        if watch.stopped():
+            return None
+    return tuple(traces[lane.name] for lane in order if lane.name in traces)
 
 
 def repeat(
@@ -129,15 +175,13 @@ def repeat(
         if number and metrics.unsteady(trace.rounds for trace in repeats[-1]):
             for lane in lanes:  # which chooses the number of threads anew
                 backends[lane.backend].warm_up(lane, request, watch.stopped)
-        traces: dict[str, Trace] = {}
-        for i in range(len(lanes)):
-            lane = lanes[(number + 1 + i) % len(lanes)]
-            done = (number * len(lanes) + i) / (times * len(lanes))
-            watch.emit(Progress(f"Repeat {number + 1} of {times}: {lane.name}", done))
-            traces[lane.name] = decode(backends[lane.backend], lane, request, watch)
-            if watch.stopped():
-                return replace(comparison, repeats=tuple(repeats))
-        repeats.append(tuple(traces[lane.name] for lane in lanes))
+        turned = [lanes[(number + 1 + i) % len(lanes)] for i in range(len(lanes))]
+        what = f"Repeat {number + 1} of {times}"
+        passed = _pass(turned, lanes, request, backends, watch, what, number / times, 1 / times)
+        if passed is None:
+            break
+        repeats.append(passed)
+        watch.emit(Finished(replace(comparison, repeats=tuple(repeats))))
     return replace(comparison, repeats=tuple(repeats))
 
 

@@ -62,7 +62,8 @@ class Compare:
 
     @property
     def tokens(self) -> int:
-        return self.count * self.request.max_new_tokens
+        runs = self.count + sum(map(len, compare.again(self.count - 1)))
+        return runs * self.request.max_new_tokens
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         for url in self.servers.urls:

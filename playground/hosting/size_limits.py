@@ -22,8 +22,8 @@ class SizeLimits:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if not told.isdigit() or int(told) > self._limits.upload:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > self._limits.upload:
             sentence = f"This server takes requests of up to {self._limits.upload:,} bytes."
             await PlainTextResponse(sentence, status_code=413)(scope, receive, send)
             return
@@ -32,7 +32,7 @@ class SizeLimits:
         await self._app(scope, self._counted(receive), send)
 
     def _counted(self, receive: Receive) -> Receive:
-        """For a body whose length is not told. One that is too long ends as if the client had gone."""
+        """For a body of undeclared length. One that is too long ends as if the client had gone."""
         got = 0
 
         async def counted() -> Message:

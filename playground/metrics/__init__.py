@@ -9,14 +9,11 @@ from playground.metrics.comparison import (
     Difference,
     Equation,
     FirstDifference,
-    Repeated,
     compare,
     compared_rounds,
     differences,
     equation,
     first_difference,
-    headline,
-    repeated,
     speedup,
 )
 from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
@@ -31,6 +28,7 @@ from playground.metrics.lane import (
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
+from playground.metrics.repeats import FLOOR, MANY, Repeated, beside, headline, leader, noise, ranked, repeated, tied
 from playground.metrics.times import (
     UNSTEADY,
     Gaps,
@@ -43,6 +41,8 @@ from playground.metrics.times import (
 )
 
 __all__ = [
+    "FLOOR",
+    "MANY",
     "UNSTEADY",
     "AcceptanceTest",
     "Difference",
@@ -65,6 +65,7 @@ __all__ = [
     "acceptance_test",
     "accepted_up_to",
     "add_positions",
+    "beside",
     "compare",
     "compared_rounds",
     "differences",
@@ -77,17 +78,21 @@ __all__ = [
     "inter_token_latencies",
     "judged",
     "law_test",
+    "leader",
     "macro",
     "mean_accepted_length",
     "measure",
     "measure_rounds",
+    "noise",
     "plain_pass_s",
     "pooled",
     "positions",
+    "ranked",
     "ranks",
     "repeated",
     "speedup",
     "spread",
+    "tied",
     "token_times",
     "unsteadiness",
     "unsteady",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,34 +54,6 @@ def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
     """The ratio of tokens per second; None if one of them has no tokens."""
     theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in (baseline, other))
     return ours / theirs if ours and theirs else None
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """The speed-up of a lane over several runs of the whole comparison: how many, the median, the lowest and the
-    highest."""
-
-    runs: int
-    median: float
-    low: float
-    high: float
-
-
-def repeated(comparison: Comparison, other: Trace) -> Repeated | None:
-    """None if the comparison was not repeated, or a lane has no tokens."""
-    base = comparison.lanes.index(comparison.standard)
-    at = comparison.lanes.index(other)
-    pairs = [(lanes[base], lanes[at]) for lanes in (comparison.lanes, *comparison.repeats)]
-    speedups = [ratio for pair in pairs if (ratio := speedup(*compared_rounds(*pair))) is not None]
-    if len(pairs) < 2 or len(speedups) < len(pairs):
-        return None
-    return Repeated(len(pairs), statistics.median(speedups), min(speedups), max(speedups))
-
-
-def headline(comparison: Comparison, other: Trace) -> float | None:
-    """The speed-up that is shown of a lane: the median of its runs, where the comparison was repeated."""
-    repeats = repeated(comparison, other)
-    return repeats.median if repeats else compare(comparison.standard, other).speedup
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
         hovertemplate="%{y:.2f}×<extra>batch of %{x}</extra>",
     )
     figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
-    told = [f"{point.batch}: {point.speedup:.2f}." for point in points]
-    figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *told]))
+    sentences = [f"{point.batch}: {point.speedup:.2f}." for point in points]
+    figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
@@ -56,7 +56,7 @@ def load(points: Sequence[LoadPoint]) -> go.Figure:
             line={"color": color, "width": 2, "dash": "dash"},
             hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
         )
-    told = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]
-    figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *told]))
+    sentences = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]
+    figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *sentences]))
     ticks = {"type": "log", "dtick": "D2", "tickformat": "~g"}
     return figure.update_xaxes(**ticks).update_yaxes(**ticks)

@@ -29,7 +29,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     lanes = [name for name in dict.fromkeys(s.lane for s in result.summaries) if name != STANDARD]
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
-    told = []
+    sentences = []
     for number, name in enumerate(lanes):
         color, hatched = OTHERS[number % len(OTHERS)], HATCHED[number // len(OTHERS) % len(HATCHED)]
         here = [summary for summary in result.summaries if summary.lane == name]
@@ -42,11 +42,11 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
             marker={"color": color, "pattern": {"shape": hatched}},
             hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
         )
-        told.append(f"{name}: {here[0].overall:.2f} over all prompts.")
+        sentences.append(f"{name}: {here[0].overall:.2f} over all prompts.")
     figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
     # The legend, under the bars: on a phone it has a line for each lane.
     legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
-    meta = " ".join(["Speed-up by category.", *told])
+    meta = " ".join(["Speed-up by category.", *sentences])
     figure.update_layout(barmode="group", height=300 + 20 * len(lanes), legend=legend, meta=meta)
     return figure.update_yaxes(rangemode="tozero")
 
@@ -73,8 +73,8 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
         name="mean accepted length", mode="lines+markers", line={"color": charts.STANDARD, "width": 2}, row=2, col=1,
         showlegend=False, hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
-    told = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
-    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *told, *_marked(found, category)]))
+    sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
+    figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(found, category)]))
     figure.update_yaxes(title_text="speed-up", row=1, col=1)
     figure.update_yaxes(title_text="tokens/pass", row=2, col=1)
     figure.update_xaxes(title_text=name, row=2, col=1)
@@ -111,7 +111,7 @@ def _broken(category: str, width: int) -> str:
 def refined(result: Recommendation) -> go.Figure:
     """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star."""
     figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
-    lanes, told = result.refined.lanes, []
+    lanes, sentences = result.refined.lanes, []
     for drafter, color in zip(dict.fromkeys(lane.drafter for lane in lanes), itertools.cycle(OTHERS), strict=False):
         here = [lane for lane in lanes if lane.drafter == drafter]
         summaries = [result.refined.of(label(lane)) for lane in here]
@@ -126,9 +126,9 @@ def refined(result: Recommendation) -> go.Figure:
             marker={"symbol": symbols, "size": [14 if symbol == "star" else 7 for symbol in symbols]},
             hovertemplate="%{y:.2f}×<extra>" + escape(drafter) + " %{x}</extra>",
         )
-        told += [f"{summary.lane}: {summary.overall:.2f}." for summary in summaries]
+        sentences += [f"{summary.lane}: {summary.overall:.2f}." for summary in summaries]
     figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
-    figure.update_layout(meta=" ".join(["Speed-up by lookahead.", *told]))
+    figure.update_layout(meta=" ".join(["Speed-up by lookahead.", *sentences]))
     return figure.update_yaxes(rangemode="tozero")
 
 

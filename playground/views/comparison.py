@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from playground import metrics
-from playground.format import UNKNOWN, number, ratio
+from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, compared, drafters, facts, report, spreadsheet
+from playground.views import charts, compared, drafters, facts, headline, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -19,10 +19,10 @@ def _(result: Comparison) -> Report:
     where = dict.fromkeys(_where(trace.environment) for trace in result.lanes)
     several = len({trace.lane.backend for trace in result.lanes}) > 1
     return Report(
-        facts.title(result, best),
+        headline.title(result, best),
         "; ".join(where if several else [*where][-1:]),
         findings(result),
-        [charts.race(result), charts.acceptance(result.beside(best).others[0])],
+        [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
     )
 
@@ -85,21 +85,15 @@ def findings(comparison: Comparison) -> list[str]:
     said = [
         *(_beside(comparison, other) for other in others),
         *map(facts.shortage, others),
-        facts.caveat(*lanes),
+        headline.caveat(*lanes),
         *(note for trace in lanes for note in trace.environment.notes),
     ]
     return [*filter(None, said)]
 
 
-def doubts(comparison: Comparison, other: Trace) -> list[str]:
-    """Why not to believe a lane's speed-up."""
-    return facts.doubts(comparison.standard, other, metrics.repeated(comparison, other))
-
-
 def _beside(comparison: Comparison, other: Trace) -> str:
-    repeats = metrics.repeated(comparison, other)
-    speedup = ratio(metrics.headline(comparison, other))
-    speedup += f" (median; {facts.spread(repeats)})" if repeats else ""
+    shown = metrics.beside(comparison, other.lane.name)
+    speedup = f"{headline.figure(shown)} ({headline.runs(shown)})"
     said = facts.sameness(comparison.standard, other), facts.passes(comparison.standard, other)
     return " ".join((f"{other.lane.name}: {speedup}.", *said))
 
@@ -112,8 +106,7 @@ def _figures(trace: Trace) -> dict[str, str]:
 def _speedup(comparison: Comparison, trace: Trace) -> str:
     if trace is comparison.standard:
         return "1×"
-    doubtful = "≈ " if doubts(comparison, trace) else ""
-    return doubtful + facts.speedup(comparison.beside(trace.lane.name))
+    return headline.speedup(metrics.beside(comparison, trace.lane.name))
 
 
 def _where(environment: Environment) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.format import UNKNOWN, megabytes, number, percent, ratio
-from playground.lane import LOCAL, Lane
-from playground.metrics import Repeated
+from playground.format import UNKNOWN, count, megabytes, number, percent
 from playground.trace import Comparison, Trace
+from playground.views import engines, headline
 from playground.views.table import Table
 
-HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Memory", "Output")
+HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Runs in", "Memory", "Output")
 CAPTION = "Which drafter? Every lane on this prompt, beside standard decoding."
 LOST = "slower than standard decoding"
 
@@ -21,16 +19,16 @@ LOST = "slower than standard decoding"
 class Row:
     """One drafter, its figures as shown.
 
-    `lane`: the name of the lane; `name`: its short form. `note`: what to say of it beside its figures, or "". `best`:
-    it has the highest speed-up of all that finished, and one above 1.
+    `lane`: its name. `runs_in`: the engines that can draft so. `note`: what to say of it beside its figures, or "".
+    `best`: it is clearly the fastest, and faster than the baseline.
     """
 
     lane: str
-    name: str
     speedup: str
     tokens_per_pass: str
     acceptance: str
     cost: str
+    runs_in: str
     memory: str
     output: str
     note: str
@@ -38,56 +36,48 @@ class Row:
 
 
 def of(comparison: Comparison) -> list[Row]:
-    """The rows of a finished comparison; its repeats count."""
-    others = comparison.others
-    return rows(comparison.standard, others, {trace.lane.name: metrics.repeated(comparison, trace) for trace in others})
-
-
-def rows(baseline: Trace, others: Sequence[Trace], repeats: Mapping[str, Repeated | None] | None = None) -> list[Row]:
-    """Sorted by speed-up, the median of its repeats; lanes that have none come last, in the order in which they ran."""
-    medians = repeats or {}
-    speedups = {}
-    for trace in others:
-        again = medians.get(trace.lane.name)
-        speedups[trace.lane.name] = (again.median if again else metrics.compare(baseline, trace).speedup) or 0.0
-    ranked = sorted(others, key=lambda trace: -speedups[trace.lane.name])
-    best = next((trace for trace in ranked if trace.finish != "stopped"), None)
-    return [
-        _row(baseline, trace, speedups[trace.lane.name], medians.get(trace.lane.name), best=trace is best)
-        for trace in ranked
-    ]
+    """Sorted by speed-up; lanes that have none come last, in the order in which they ran."""
+    best = metrics.leader(comparison)
+    return [_row(comparison, trace, best=trace is best) for trace in metrics.ranked(comparison)]
 
 
 def table(comparison: Comparison) -> Table:
     """The same as a table."""
     shown = []
     for row in of(comparison):
-        name = f"{row.name}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
-        shown.append((name, row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.memory, row.output))
-    return Table(CAPTION, HEAD, tuple(shown), numbers=len(HEAD) - 1)
+        name = f"{row.lane}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
+        figures = (row.speedup, row.tokens_per_pass, row.acceptance, row.cost, row.runs_in, row.memory, row.output)
+        shown.append((name, *figures))
+    return Table(caption(comparison), HEAD, tuple(shown), numbers=len(HEAD) - 1)
 
 
-def _row(baseline: Trace, trace: Trace, speedup: float, repeats: Repeated | None, *, best: bool) -> Row:
-    equation = metrics.equation(*metrics.compared_rounds(baseline, trace))
-    rate = metrics.measure(trace).acceptance_rate
-    spread = (repeats.low, repeats.high) if repeats else None
+def caption(comparison: Comparison) -> str:
+    """With whether there is a clear winner and, where there is none, why."""
+    noise = metrics.noise(comparison)
+    if noise is None or len(comparison.others) < 2:
+        return CAPTION
+    apart = f"two runs of one lane differed by up to {noise - 1:.0%}"
+    if best := metrics.leader(comparison):
+        return f"{CAPTION} {best.lane.name} is clearly the fastest: {apart}."
+    return f"{CAPTION} No clear winner: the first ones are closer than the noise ({apart})."
+
+
+def _row(comparison: Comparison, trace: Trace, *, best: bool) -> Row:
+    shown = metrics.beside(comparison, trace.lane.name)
+    base, other = shown.standard, shown.others[0]
+    equation = metrics.equation(*metrics.compared_rounds(base, other))
     return Row(
-        lane=trace.lane.name,
-        name=_short(trace.lane),
-        speedup=ratio(speedup, spread),
+        lane=other.lane.name,
+        speedup=headline.speedup(shown),
         tokens_per_pass=number(equation.tokens_per_pass if equation else None),
-        acceptance=percent(rate),
+        acceptance=percent(metrics.measure(other).acceptance_rate),
         cost=number(equation.cost if equation else None),
-        memory=megabytes(trace.memory.total if trace.memory else None),
-        output=_output(baseline, trace),
-        note=_note(trace, speedup),
-        best=best and speedup > 1,
+        runs_in=engines.runs_in(other.lane),
+        memory=megabytes(other.memory.total if other.memory else None),
+        output=_output(base, other),
+        note=_note(shown),
+        best=best,
     )
-
-
-def _short(lane: Lane) -> str:
-    short = lane.name.removeprefix("Assisted: ")
-    return short[:1].upper() + short[1:] if lane.backend == LOCAL else short
 
 
 def _output(baseline: Trace, trace: Trace) -> str:
@@ -101,7 +91,10 @@ def _output(baseline: Trace, trace: Trace) -> str:
     return f"differs from token {difference.index + 1}"
 
 
-def _note(trace: Trace, speedup: float) -> str:
+def _note(shown: Comparison) -> str:
+    trace, repeats = shown.others[0], metrics.repeated(shown, shown.others[0])
     if trace.finish == "stopped":
         return "stopped" if trace.rounds else "not run: stopped before"
-    return LOST if 0 < speedup < 1 else ""
+    if (metrics.headline(shown, trace) or 1.0) < 1 and not metrics.tied(shown, trace):
+        return LOST
+    return count(repeats.runs, "run") if repeats else ""

@@ -10,12 +10,16 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+from playground import metrics
 from playground.drafting_methods import METHODS
-from playground.lane import Lane
-from playground.presets import NATIVE
+from playground.format import ratio
+from playground.lane import LOCAL, Lane, preset_of
+from playground.presets import NATIVE, Pair, load_pairs
+from playground.trace import Comparison
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
 
@@ -53,8 +57,9 @@ class Asked:
 
 
 def settings(lane: Lane, method: str | None = None) -> list[Settings]:
-    """For each engine. `method`: whose weights a tree drafts with, as `Pair.drafts_by` names it; None if unknown."""
-    method = (method or "") if METHODS[lane.drafter].tree else lane.drafter
+    """For each engine. `method`: whose weights a tree drafts with, as `Pair.drafts_by` names it; None: as the preset
+    with these models has it."""
+    method = (method or _network(lane)) if METHODS[lane.drafter].tree else lane.drafter
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
     model = layers[0] if layers else _hub(lane.assistant or "")
     asked = Asked(_hub(lane.target), method, model, lane.lookahead, lane)
@@ -69,8 +74,53 @@ def settings(lane: Lane, method: str | None = None) -> list[Settings]:
     return found
 
 
+def runs_in(lane: Lane) -> str:
+    """The engines that can decode this way, such as "vLLM, SGLang"; a server's lane runs in that server."""
+    if lane.backend != LOCAL:
+        return lane.program
+    able = [it.engine for it in settings(lane) if it.text]
+    return ", ".join(able) or "only here"
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """What to run of a lane in an engine. `text`: to paste, in the engine's form; `note`: what it gives, or why it is
+    another drafter."""
+
+    engine: str
+    text: str
+    note: str
+
+
+def nearest(comparison: Comparison, lane: Lane) -> Nearest | None:
+    """The lane's own command where an engine has one; else that of the fastest lane of the comparison that has one, or
+    of prompt lookup, which needs nothing. None for a lane that drafts nothing, and for a server's, which runs there."""
+    if lane.drafter == "none" or lane.backend != LOCAL:
+        return None
+    measured = {trace.lane: metrics.headline(comparison, trace) for trace in metrics.ranked(comparison)}
+    lookup = replace(lane, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
+    for other in (lane, *(other for other in measured if other.drafter != "none" and other.backend == LOCAL), lookup):
+        if found := next((it for it in settings(other) if it.text), None):
+            given = f"{ratio(measured[other])} here" if measured.get(other) else "not measured here"
+            same = "" if other == lane else f"No engine runs {lane.name}. The nearest is {other.name}: "
+            return Nearest(found.engine, found.text, f"{same}{given}. {found.note}".strip())
+    raise AssertionError("transformers has prompt lookup")
+
+
 def _hub(name: str) -> str:
-    return STARTER if name == "starter" else name
+    """The starter's models by names that engines know: a model of the hub, folders of this repository."""
+    return STARTER if name == "starter" else f"assets/drafters/{name}" if name.startswith("starter-") else name
+
+
+@cache
+def _presets() -> tuple[Pair, ...]:
+    return tuple(load_pairs()[0].values())
+
+
+def _network(lane: Lane) -> str:
+    """What a lane's tree drafts with; "" where no preset has these models."""
+    pair = preset_of(lane, _presets())
+    return (pair.drafts_by(lane.drafter) or "") if pair else ""
 
 
 def _check(asked: Asked) -> None:
@@ -212,11 +262,11 @@ def _mlx(asked: Asked) -> tuple[str, str]:
 
 Write = Callable[[Asked], tuple[str, str]]
 ENGINES: dict[str, tuple[str, str, Write]] = {
-    "transformers": ("transformers 5.22", "python", _transformers),
     "vLLM": ("vLLM 0.32", "shell", _vllm),
     "SGLang": ("SGLang 0.5.23", "shell", _sglang),
     "llama-server": ("llama.cpp of October 2026", "shell", _llama_server),
     "TensorRT-LLM": ("TensorRT-LLM's documentation of autumn 2026", "yaml", _tensorrt),
+    "transformers": ("transformers 5.22", "python", _transformers),
     "mlx-lm": ("mlx-lm of autumn 2026", "shell", _mlx),
 }
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import metrics
-from playground.format import UNKNOWN, count, megabytes, number, percent, ratio, span
-from playground.metrics import FirstDifference, Metrics, Repeated
+from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
 
-# Plain passes that a round takes at least, but for the noise of a quiet machine.
-IMPOSSIBLE = 0.95
 # Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
 # 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
 NEAR_TIE = {
@@ -67,32 +65,6 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     return line
 
 
-def speedup(comparison: Comparison) -> str:
-    """The headline, such as "1.87×": the first lane beside the baseline; a dash if a lane has no speed."""
-    return ratio(metrics.headline(comparison, comparison.others[0]))
-
-
-def title(comparison: Comparison, chosen: str) -> str:
-    """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
-    shown, prompt = comparison.beside(chosen), comparison.standard.request.prompt
-    more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
-
-
-def speedup_meaning(comparison: Comparison) -> str:
-    """What the headline compares."""
-    if comparison.others[0].lane.drafter == "none" and same_program(comparison.standard, comparison.others[0]):
-        return "second ÷ first standard run, tokens/s: the noise of the measurement"
-    if repeats := metrics.repeated(comparison, comparison.others[0]):
-        return f"median speed-up; {spread(repeats)}"
-    return "speed-up: tokens/s, one run each"
-
-
-def spread(repeats: Repeated) -> str:
-    """The range of a repeated speed-up, such as "1.71 to 1.94, 4 runs"."""
-    return f"{span(repeats.low, repeats.high)}, {count(repeats.runs, 'run')}"
-
-
 def sameness(baseline: Trace, other: Trace) -> str:
     """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
     n = min(len(baseline.tokens), len(other.tokens))
@@ -105,8 +77,8 @@ def sameness(baseline: Trace, other: Trace) -> str:
         return f"Identical output as far as both lanes got: {count(n, 'token')}."
     if not baseline.request.greedy:
         return (
-            f"Outputs differ from token {difference.index + 1}, as sampled outputs may: both follow the target's "
-            "distribution."
+            f"Random sampling: texts differ from token {difference.index + 1} on, as expected; both follow the "
+            "target's distribution."
         )
     return _greedy_difference(difference, baseline.environment.dtype, ended=difference.index == n)
 
@@ -132,62 +104,7 @@ def passes(baseline: Trace, other: Trace) -> str:
     if not (baseline.rounds and other.rounds):
         return ""
     m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
-    per_token = m.target_passes / m.tokens
-    return f"{count(m.target_passes, 'pass', 'passes')} for {count(m.tokens, 'token')} ({per_token:.2f} per token)."
-
-
-def doubts(baseline: Trace, other: Trace, repeats: Repeated | None = None) -> list[str]:
-    """Why not to believe the speed-up of one lane over the other; empty if it holds. With repeats the range says how
-    noisy the timing is, and the speed-up holds if the whole range lies on one side of 1."""
-    found = []
-    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    if not same_program(baseline, other):
-        found.append(
-            f"The lanes ran in different programs, {baseline.lane.program} and {other.lane.program}: the ratio "
-            "compares these too, not speculation alone."
-        )
-    if repeats:
-        if repeats.low <= 1 <= repeats.high:
-            found.append(f"No difference seen: the range ({spread(repeats)}) includes 1.")
-    elif equation and equation.cost < IMPOSSIBLE and not found:
-        found.append(
-            f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
-            "was faster in one lane than in the other."
-        )
-    found += filter(None, [caveat(baseline, other) if not repeats else "", cut(baseline, other)])
-    difference = metrics.first_difference(baseline, other)
-    if difference and "stopped" not in (baseline.finish, other.finish):
-        found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
-    return found
-
-
-def cut(baseline: Trace, other: Trace) -> str:
-    """Over which tokens the speed-up is, where a lane was stopped; "" where none was, or none has tokens."""
-    compared = [len(rounds) for rounds in metrics.compared_rounds(baseline, other)]
-    if compared == [len(baseline.rounds), len(other.rounds)] or not min(compared):
-        return ""
-    n = min(len(baseline.tokens), len(other.tokens))
-    return (
-        f"Stopped: the speed-up is over the first {count(n, 'token')}, as far as both lanes got; each lane's tok/s is "
-        "over all that it decoded."
-    )
-
-
-def same_program(baseline: Trace, other: Trace) -> bool:
-    """Whether the same program decoded both lanes, so that their times compare."""
-    return baseline.lane.program == other.lane.program
-
-
-def caveat(*lanes: Trace) -> str:
-    """A warning if timing was too noisy for the figures to mean much, else ""."""
-    spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
-    worst = max((spread for spread in spreads if spread), default=0.0)
-    if worst < metrics.UNSTEADY:
-        return ""
-    return (
-        f"Timing is noisy: slow passes took {worst:.1f}x as long as fast ones (p90 ÷ p10, same size). "
-        "Something else is using this machine. Run again before you trust the speed-up."
-    )
+    return f"{count(m.target_passes, 'pass', 'passes')} instead of {m.tokens:,}."
 
 
 def sentences(comparison: Comparison) -> list[str]:

@@ -142,7 +142,7 @@ def pareto(result: LoadResult) -> go.Figure:
     figure = charts.blank(
         "Throughput against speed", "one point a level", "tok/s that a user sees (1 ÷ median TPOT)", "tok/s in all"
     )
-    told = []
+    sentences = []
     for lane, color, points in _by_lane(result):
         known = [point for point in points if point.per_user is not None]
         figure.add_scatter(
@@ -156,8 +156,8 @@ def pareto(result: LoadResult) -> go.Figure:
             line={"color": color, "width": 2},
             hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
         )
-        told += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]
-    figure.update_layout(meta=" ".join(["Tokens per second by level.", *told]))
+        sentences += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]
+    figure.update_layout(meta=" ".join(["Tokens per second by level.", *sentences]))
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
 
 
@@ -169,7 +169,7 @@ def speedup(result: LoadResult) -> go.Figure:
     )
     if not result.gains:
         return charts.empty(figure, "A speed-up takes two servers.")
-    told = []
+    sentences = []
     for i, lane in enumerate(dict.fromkeys(gain.lane for gain in result.gains)):
         gains = sorted((gain for gain in result.gains if gain.lane == lane), key=lambda gain: gain.level.size)
         ends = [gain.interval or (gain.speedup, gain.speedup) for gain in gains]
@@ -188,7 +188,9 @@ def speedup(result: LoadResult) -> go.Figure:
             line={"color": color, "width": 2},
             hovertemplate="%{y:.2f}×",
         )
-        told += [f"{lane}: {number(gain.speedup)} at {gain.level.words}{bracketed(gain.interval)}." for gain in gains]
+        sentences += [
+            f"{lane}: {number(gain.speedup)} at {gain.level.words}{bracketed(gain.interval)}." for gain in gains
+        ]
         if at := crossing(gains):
             figure.add_scatter(
                 x=[at],
@@ -199,7 +201,7 @@ def speedup(result: LoadResult) -> go.Figure:
                 hovertemplate=f"falls through 1 at about {at:.1f} {unit}<extra></extra>",
             )
     figure.add_hline(y=1, line={"color": charts.INK, "width": 1, "dash": "dot"})
-    figure.update_layout(meta=" ".join(["Speed-up by level.", *told]))
+    figure.update_layout(meta=" ".join(["Speed-up by level.", *sentences]))
     sizes = sorted({level.size for level in result.levels})
     figure.update_xaxes(type="log", range=(math.log10(sizes[0]) - 0.1, math.log10(sizes[-1]) + 0.1))
     figure.update_xaxes(tickvals=sizes, ticktext=[f"{size:g}" for size in sizes])
@@ -209,7 +211,7 @@ def speedup(result: LoadResult) -> go.Figure:
 def latency(result: LoadResult) -> go.Figure:
     """Time to first token by level, median and 99th percentile."""
     figure = charts.blank("Time to first token", "median, and 99th percentile dotted", "level", "milliseconds")
-    told = []
+    sentences = []
     for lane, color, points in _by_lane(result):
         known = [(str(point.level), point.ttft) for point in points if point.ttft]
         for name, dash in (("p50", "solid"), ("p99", "dot")):
@@ -220,8 +222,8 @@ def latency(result: LoadResult) -> go.Figure:
                 mode="lines+markers",
                 line={"color": color, "dash": dash},
             )
-        told += [f"{lane} at {level}: {_ms(ttft)} ms." for level, ttft in known]
-    figure.update_layout(meta=" ".join(["Time to first token by level, median / 99th percentile.", *told]))
+        sentences += [f"{lane} at {level}: {_ms(ttft)} ms." for level, ttft in known]
+    figure.update_layout(meta=" ".join(["Time to first token by level, median / 99th percentile.", *sentences]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 

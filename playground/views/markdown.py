@@ -14,8 +14,8 @@ from playground.lane import LOCAL, preset_of
 from playground.presets import DTYPES, Pair
 from playground.settings import ANSWER, DRAFTING, PRESET, default, flag
 from playground.trace import Comparison
-from playground.views import facts, run_details
-from playground.views.comparison import doubts, figures
+from playground.views import facts, headline, run_details
+from playground.views.comparison import figures
 from playground.views.table import escaped
 
 
@@ -48,8 +48,8 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     here = [other.lane for other in comparison.others if other.lane.backend == LOCAL]
     drafters = [] if not here else ["--drafter", lane.drafter] if len(here) == 1 else ["--all-drafters"]
     words = [*models, *drafters, *_servers(comparison)]
-    if comparison.repeats:
-        words.append(f"--repeat={len(comparison.repeats)}")
+    if again := sum(len(traces) == len(comparison.lanes) for traces in comparison.repeats):
+        words.append(f"--repeat={again}")
     dtype = (trace.environment.dtype or "").split(" ")[0]
     if dtype in DTYPES:
         words += ["--dtype", dtype]
@@ -83,11 +83,11 @@ def _assistant(name: str | None) -> list[str]:
 def _sentences(comparison: Comparison) -> list[str]:
     """What the headline compares, each lane beside the baseline, then settings and machine."""
     base, others = comparison.standard, comparison.others
-    meaning = facts.speedup_meaning(comparison)
+    meaning = headline.meaning(comparison)
     said = [f"{meaning[0].upper()}{meaning[1:]}."]
     for other in others:
         name = f"{other.lane.name}: " if len(others) > 1 else ""
-        said += [name + sentence for sentence in (facts.sameness(base, other), *doubts(comparison, other))]
+        said += [name + sentence for sentence in (facts.sameness(base, other), *headline.doubts(comparison, other))]
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
     known = dict(run_details.details(comparison))
     return said + [f"{name}: {known[name]}" for name in wanted]

@@ -24,7 +24,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     shown = Stage()
     shown.load(comparison)
     shown.choose(chosen or shown.chosen)
-    pair, held = comparison.beside(shown.chosen), facts.memory(comparison)
+    pair, held = metrics.beside(comparison, shown.chosen), facts.memory(comparison)
     other = pair.others[0]
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
     shown.replay = True

@@ -13,22 +13,26 @@ from playground import metrics
 from playground.format import UNKNOWN, gigabytes
 from playground.lane import LOCAL, Lane
 from playground.trace import Comparison, Round, Trace
-from playground.views import drafters, facts, tokens
+from playground.views import drafters, engines, facts, headline, tokens
 
 NAMES = ("Standard", "Assisted")
 LEGEND = """
 <div class="legend">
   <ul aria-label="Legend of the token marks">
-    <li><span class="tok plain">plain</span> generated without a draft</li>
-    <li><span class="tok accepted">accepted</span> draft token kept</li>
-    <li><span class="tok correction">correction</span> the model's replacement</li>
-    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
-    <li><span class="caret" data-count="7"></span> 7 drafted tokens not kept: click to see the draft</li>
+    <li><span class="tok accepted">accepted</span> drafted, and kept by the model</li>
+    <li><span class="tok plain">plain</span> the model's own token</li>
+    <li><span class="cell">cell</span> what one pass of the model gave</li>
+    <li><span class="caret" data-count="7"></span> drafted tokens not kept: click to see the draft</li>
   </ul>
   <div class="switches">
+    <label><input type="checkbox" name="show-details"> Details</label>
     <label><input type="checkbox" name="show-rejected"> Show rejected drafts</label>
     <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
   </div>
+  <ul class="marks" aria-label="Legend of the details">
+    <li><span class="tok correction">correction</span> the model's replacement</li>
+    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
+  </ul>
   <ul class="dropped" aria-label="Legend of the rejected drafts">
     <li><del class="tok rejected">rejected</del> draft token discarded</li>
     <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
@@ -102,10 +106,14 @@ class Stage:
         """`lanes`: how many will run."""
         self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
+        self._shown: Comparison | None = None  # the baseline and the chosen lane, once they have ended
+        self._pair: list[LaneView] = []  # of these
+        self._deploy: dict[str, str] | None = None  # what to run of the chosen lane in an engine
         self.chosen = ""  # the name of the lane beside the baseline
         self.download = 0.0  # bytes of a download to agree to
         self.repeatable = False  # whether the comparison can be run again from this page
         self.rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
+        self.caption = drafters.CAPTION
         self.skipped: list[str] = []  # lanes that were left out, and why
         self.banner = ""  # where the comparison comes from, if not from a run on this page
         self.replay = False  # whether the page begins to replay by itself
@@ -113,11 +121,12 @@ class Stage:
 
     def value(self) -> dict[str, Any]:
         """JSON that `assets/stage` draws."""
-        shown = self.comparison.beside(self.chosen) if self.comparison else None
+        shown = self._shown
         return {
             "status": asdict(self.status),
-            "lanes": [self.lanes[0].value(), self._beside().value()],
+            "lanes": [view.value() for view in (self._pair or (self.lanes[0], self.lanes[-1]))],
             "verdict": _verdict(shown, repeatable=self.repeatable),
+            "deploy": self._deploy,
             "difference": _difference(shown),
             "drafters": self._drafters(),
             "offer": f"Download {gigabytes(self.download)} and run" if self.download else "",
@@ -129,44 +138,58 @@ class Stage:
 
     def load(self, comparison: Comparison) -> None:
         """Shows a comparison that has ended."""
-        self.lanes = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
-        for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
-            view.start(trace.lane)
-            view.rounds = list(trace.rounds)
-            view.log = tokens.log(trace.rounds)
-            view.finish(trace)
+        self.lanes = _views(comparison)
         self.finish(comparison)
 
     def finish(self, comparison: Comparison) -> None:
         """The same, of lanes that are shown already."""
         for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
             view.name = trace.lane.name  # also of a lane that was never reached
-        self.rows = [asdict(row) for row in drafters.of(comparison)]
+        self.rank(comparison)
         if self.comparison is None:
             asked_for = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
             self.chosen = asked_for[-1] if asked_for else self.rows[0]["lane"]
         self.comparison = comparison
         self.status = Status(facts.done(comparison))
+        self.choose(self.chosen)
+
+    def rank(self, comparison: Comparison) -> None:
+        """Makes the table of the drafters that have run."""
+        self.rows = [asdict(row) for row in drafters.of(comparison)]
+        self.caption = drafters.caption(comparison)
 
     def choose(self, name: str) -> None:
-        """Shows this lane beside the baseline."""
+        """Shows this lane beside the baseline: of several passes the one with the median speed-up."""
+        assert self.comparison, "a comparison that has ended"
         self.chosen = name
-
-    def _beside(self) -> LaneView:
-        return next((view for view in self.lanes[1:] if view.name == self.chosen), self.lanes[1])
+        self._shown = metrics.beside(self.comparison, name)
+        self._pair = _views(self._shown)
+        found = engines.nearest(self.comparison, self._shown.others[0].lane)
+        self._deploy = asdict(found) if found else None
 
     def _drafters(self) -> dict[str, Any] | None:
         """The table of all drafters so far; None for a comparison of two lanes, or one that never began."""
         if len(self.lanes) + len(self.skipped) <= 2 or (self.status.kind == "error" and not self.rows):
             return None
         return {
-            "caption": drafters.CAPTION,
+            "caption": self.caption,
             "head": list(drafters.HEAD),
             "rows": self.rows,
             "chosen": self.chosen,
             "ready": self.comparison is not None,
             "skipped": self.skipped,
         }
+
+
+def _views(comparison: Comparison) -> list[LaneView]:
+    """Of lanes that have ended, the baseline first."""
+    views = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
+    for view, trace in zip(views, (comparison.standard, *comparison.others), strict=True):
+        view.start(trace.lane)
+        view.rounds = list(trace.rounds)
+        view.log = tokens.log(trace.rounds)
+        view.finish(trace)
+    return views
 
 
 def packed(value: dict[str, Any]) -> dict[str, Any]:
@@ -182,8 +205,8 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
         return {
             "figure": UNKNOWN,
             "meaning": "speed-up: assisted ÷ standard",
+            "runs": "",
             "terms": None,
-            "repeats": None,
             "repeatable": False,
             "trust": "",
             "badges": [],
@@ -191,13 +214,12 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
         }
     baseline, other = comparison.standard, comparison.others[0]
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    repeats = metrics.repeated(comparison, other)
-    doubts = facts.doubts(baseline, other, repeats)
+    doubts = headline.doubts(comparison, other)
     return {
-        "figure": ("≈ " if doubts else "") + facts.speedup(comparison),
-        "meaning": facts.speedup_meaning(comparison),
+        "figure": headline.figure(comparison),
+        "meaning": headline.meaning(comparison),
+        "runs": headline.runs(comparison) if equation else "",
         "terms": asdict(equation) if equation else None,
-        "repeats": asdict(repeats) if repeats else None,
         "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
@@ -221,5 +243,6 @@ def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
     found = metrics.first_difference(baseline, other)
     if found is None or found.index >= min(len(baseline.tokens), len(other.tokens)):
         return None
+    margin = found.margin if baseline.request.greedy else None  # of sampled tokens it explains nothing
     texts = [lane.tokens[found.index].text for lane in (baseline, other)]
-    return {"index": found.index, "margin": found.margin, "texts": texts, "total": len(baseline.tokens)}
+    return {"index": found.index, "margin": margin, "texts": texts, "total": len(baseline.tokens)}

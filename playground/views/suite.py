@@ -112,8 +112,8 @@ def by_prompt(result: SuiteResult) -> Table:
     )  # fmt: skip
     rows = [(row.question, _row(row, result.prompts)) for row in result.rows]
     for failure in result.failures:
-        told = (_prompt(failure.question, 1, result.prompts), failure.category, failure.lane, failure.reason)
-        rows.append((failure.question, (*told, *[""] * (len(columns) - len(told)))))
+        cells = (_prompt(failure.question, 1, result.prompts), failure.category, failure.lane, failure.reason)
+        rows.append((failure.question, (*cells, *[""] * (len(columns) - len(cells)))))
     return Table("By prompt", columns, tuple(row for _, row in sorted(rows, key=lambda row: row[0])), numbers=9)
 
 

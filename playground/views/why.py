@@ -13,7 +13,7 @@ from playground.format import number
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
 from playground.trace import Comparison, Trace
-from playground.views import charts
+from playground.views import charts, headline
 from playground.views.table import Table
 
 
@@ -31,7 +31,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         "speed-up",
     )
     figure.add_waterfall(
-        x=[*labels, "first run" if comparison.repeats else "measured"],
+        x=[*labels, "measured"],
         y=changes,
         measure=["absolute", *["relative"] * (len(values) - 1), "total"],
         text=[f"{values[0]:.2f}", *map(_signed, changes[1:-1]), f"{values[-1]:.2f}×"],
@@ -76,7 +76,7 @@ def paragraph(comparison: Comparison, other: Trace) -> str:
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
     if repeats := metrics.repeated(comparison, other):
-        sentences.append(f"All this is of the first run; the median of {repeats.runs} runs is {repeats.median:.2f}x.")
+        sentences.append(f"All this is of the run with the median speed-up; the range is {headline.spread(repeats)}.")
     return " ".join(sentences)
 
 

@@ -12,7 +12,7 @@ from playground.backends.llama_server import LlamaServer
 from playground.experiments.compare import decode, run
 from playground.experiments.watch import Watch
 from playground.lane import Request
-from playground.views import facts, markdown, report, run_details
+from playground.views import headline, markdown, report, run_details
 from tests.backends.fake_server import llama_server, serve
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
@@ -104,8 +104,8 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
 
 def test_lanes_of_different_programs_are_not_taken_for_speculation_alone(server):
     trace = traced(server.url)
-    local = export.load(json.dumps(export.to_json(_beside(trace)))).lanes
-    assert any("different programs" in doubt for doubt in facts.doubts(*local))
+    local = export.load(json.dumps(export.to_json(_beside(trace))))
+    assert any("different programs" in doubt for doubt in headline.doubts(local, local.others[0]))
 
 
 def _beside(trace):

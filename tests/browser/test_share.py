@@ -35,7 +35,9 @@ def share(page, name: str) -> None:
 def copied(page, name: str, told: str = "copied.") -> str:
     """What an entry of the menu puts on the clipboard, once the page says so."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("navigator.clipboard.writeText('')")
     share(page, name)
+    page.wait_for_function("async () => await navigator.clipboard.readText()")
     page.locator("#share .said", has_text=told).wait_for()
     return page.evaluate("navigator.clipboard.readText()")
 

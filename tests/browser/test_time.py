@@ -42,7 +42,7 @@ def stage(chromium) -> Iterator[Callable]:
         context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(120_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.set_content('<!doctype html><body><div class="stage"></div></body>')
         for name in ("page.css", *sorted(f"css/{path.name}" for path in (scripts.ASSETS / "css").glob("*.css"))):

@@ -42,7 +42,7 @@ def url(spaces: zero.Spaces) -> Iterator[str]:
 
 def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     page = visit()
-    page.set_default_timeout(60_000)  # a process is forked for each run
+    page.set_default_timeout(120_000)  # a process is forked for each run
     ask(page, "Compare TCP and UDP.", 24)
     start(page)
     finish(page)

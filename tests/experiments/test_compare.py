@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
 from playground.experiments.watch import Watch
+from playground.experiments.work import Compare
 from playground.export import load, to_json
-from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
+from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
@@ -284,7 +286,7 @@ def test_every_lane_is_warmed_up_with_the_whole_prompt_before_the_first_is_timed
         compare(store, lanes, Request("a" * 150, chat_template=False, max_new_tokens=4), Watch(emit))
     finally:
         hook.remove()
-    assert prefills == [0, 0, 1, 2]
+    assert prefills == [0, 0, 1, 2, 2], "the baseline runs again"
 
 
 def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
@@ -292,15 +294,15 @@ def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
     backends = {LOCAL: LocalBackend(store, PAIR)}
     events = []
     again = repeat(comparison, backends, 3, Watch(events.append))
-    assert again.lanes == comparison.lanes and len(again.repeats) == 3
-    assert all([t.lane for t in traces] == [t.lane for t in comparison.lanes] for traces in again.repeats)
+    assert again.lanes == comparison.lanes and [len(traces) for traces in again.repeats] == [1, 2, 2, 2]
     spread = metrics.repeated(again, again.others[0])
     assert spread.runs == 4 and spread.low <= spread.median <= spread.high
-    assert metrics.repeated(comparison, comparison.others[0]) is None
+    once = metrics.repeated(comparison, comparison.others[0])
+    assert (once.runs, once.baselines) == (1, 2)
     assert load(json.dumps(to_json(again))) == again
     firsts = [event.label for event in events if isinstance(event, Progress) and event.label.startswith("Repeat")][::2]
     assert firsts == [
-        "Repeat 1 of 3: Assisted: prompt lookup", "Repeat 2 of 3: Standard", "Repeat 3 of 3: Assisted: prompt lookup",
+        "Repeat 1 of 3: Prompt lookup", "Repeat 2 of 3: Standard", "Repeat 3 of 3: Prompt lookup",
     ]  # fmt: skip
 
 
@@ -312,7 +314,7 @@ def test_a_repeat_that_is_stopped_keeps_what_was_finished(store):
             watch.stop()
 
     watch = Watch(emit)
-    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, watch).repeats) == 1
+    assert len(repeat(comparison, {LOCAL: LocalBackend(store, PAIR)}, 3, watch).repeats) == 2
 
 
 @pytest.mark.parametrize(("noisy", "choices"), [(False, 2), (True, 3)])
@@ -329,3 +331,14 @@ def test_threads_are_chosen_again_before_a_repeat_whose_last_was_unsteady_never_
     assert happened == ["choose"]
     repeat(first, backend, 2, Watch())
     assert happened == ["choose"] * choices
+
+
+@pytest.mark.parametrize("others", [1, 2, 3, 5])
+def test_short_runs_go_again_with_the_baseline_in_every_pass_and_the_estimate_counts_them(store, others):
+    names = ("ngram", "assistant", "none", "ngram", "assistant")[:others]
+    lanes = [standard_lane(PAIR), *(replace(assisted_lane(PAIR, name), name=f"{i}") for i, name in enumerate(names))]
+    request = Request("The waves", max_new_tokens=2)
+    comparison = compare(store, lanes, request)
+    decoded = [trace for traces in (comparison.lanes, *comparison.repeats) for trace in traces]
+    assert Compare(lanes, request).tokens == len(decoded) * 2
+    assert all(traces[0].lane.name == STANDARD for traces in comparison.repeats)

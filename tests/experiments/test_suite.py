@@ -173,7 +173,7 @@ def test_an_answer_ends_where_the_context_does_and_a_prompt_that_fills_it_is_a_f
 def timed_run(tiny_folder, tmp_path, monkeypatch, plain, assisted, runs, cut_short=()):
     """One prompt through the standard lane and prompt lookup, whose runs take these seconds. Runs of as many seconds as
     in `cut_short` lack their last round."""
-    took = {"Standard": iter(plain), "Assisted: prompt lookup": iter(assisted)}
+    took = {"Standard": iter(plain), "Prompt lookup": iter(assisted)}
     decode = suite.decode
 
     def timed(backend, lane, *others):

@@ -99,7 +99,7 @@ def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Ro
 def lanes(lookahead: int = LOOKAHEAD, drafter: str = "ngram") -> tuple[Lane, Lane]:
     return (
         Lane("Standard", PAIR.target, lookahead=lookahead),
-        Lane("Assisted: prompt lookup", PAIR.target, drafter=drafter, lookahead=lookahead),
+        Lane("Prompt lookup", PAIR.target, drafter=drafter, lookahead=lookahead),
     )
 
 

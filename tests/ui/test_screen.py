@@ -99,11 +99,12 @@ def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1(
     screen = Screen()
     screen.load(dataclasses.replace(once, repeats=(once.lanes,) * 3))
     verdict = screen.value()["verdict"]
-    assert verdict["repeats"]["runs"] == 4 and verdict["trust"] == "holds" and not verdict["badges"]
+    assert verdict["runs"].endswith("4 runs") and verdict["trust"] == "holds" and not verdict["badges"]
     swapped = tuple(dataclasses.replace(a, rounds=b.rounds) for a, b in zip(once.lanes, once.lanes[::-1], strict=True))
     screen.load(dataclasses.replace(once, repeats=(swapped,)))
     verdict = screen.value()["verdict"]
-    assert verdict["figure"].startswith("≈") and verdict["badges"][0].startswith("No difference seen")
+    assert verdict["figure"].startswith("≈")
+    assert any(badge.startswith("No clear difference") for badge in verdict["badges"])
 
 
 def test_what_each_lane_holds_in_memory_is_a_table():

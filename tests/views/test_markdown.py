@@ -36,7 +36,7 @@ def parsed(command: str) -> argparse.Namespace:
 def test_a_table_of_each_lane_then_what_was_run_and_where():
     text = markdown.table(fakes.comparison(), [])
     head, rule, *rows = text.splitlines()
-    assert head == "|  | Standard | Assisted: prompt lookup |"
+    assert head == "|  | Standard | Prompt lookup |"
     assert rule == "|---|---:|---:|"
     assert any(row.startswith("| Speed-up over Standard | 1× | ") for row in rows)
     assert "| Tokens | 60 | 60 |" in rows

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import gradio as gr
 from anyio import to_thread
 
-from playground import export
+from playground import export, metrics
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
@@ -238,7 +238,7 @@ class Handlers:
         screen = Screen()
         screen.opened(comparison, source)
         shown = Shown(comparison, screen.chosen)
-        values = prefill.from_comparison(comparison.beside(screen.chosen), self._pairs, own=own)
+        values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), self._pairs, own=own)
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
 
@@ -246,7 +246,7 @@ class Handlers:
         """Shows a run of this session again, with its prompt and settings; as `open`."""
         if shown is None:
             raise _nothing_shown()
-        values = prefill.from_comparison(shown.comparison.beside(shown.chosen), self._pairs, own=True)
+        values = prefill.from_comparison(metrics.beside(shown.comparison, shown.chosen), self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
     async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> dict:

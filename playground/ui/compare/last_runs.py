@@ -8,10 +8,9 @@ from typing import Any
 
 import gradio as gr
 
-from playground.drafting_methods import METHODS
-from playground.lane import LOCAL
+from playground import metrics
 from playground.ui.compare.handlers import Shown
-from playground.views import facts
+from playground.views import headline
 
 KEPT = 8
 DAY_MINUTES = 24 * 60
@@ -50,8 +49,7 @@ def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str
 
 def _label(shown: Shown, zone: timezone) -> str:
     """Such as "14:32 · Draft tree · 1.87×"."""
-    comparison = shown.comparison.beside(shown.chosen)
+    comparison = metrics.beside(shown.comparison, shown.chosen)
     trace = comparison.others[0]
     at = datetime.fromisoformat(trace.environment.created).astimezone(zone)
-    method = METHODS[trace.lane.drafter].label if trace.lane.backend == LOCAL else trace.lane.name
-    return f"{at:%H:%M} · {method} · {facts.speedup(comparison)}"
+    return f"{at:%H:%M} · {trace.lane.name} · {headline.speedup(comparison)}"

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from playground import export
+from playground import export, metrics
 from playground.hosting.size_limits import make_room
 from playground.presets import Pair
 from playground.trace import Comparison
@@ -49,7 +49,7 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
     comparison = export.load(data, most)
     screen = Screen()
     screen.opened(comparison, "a file")
-    values = prefill.from_comparison(comparison.beside(screen.chosen), pairs)
+    values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), pairs)
     drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs, room)}
     return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
 

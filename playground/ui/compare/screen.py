@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from playground import export
+from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
 from playground.progress import Progress
 from playground.trace import Comparison, Trace
 from playground.ui import panels
-from playground.views import charts, drafters, facts, run_details, scripts, stage, tokens
+from playground.views import charts, facts, run_details, scripts, stage, tokens
 from playground.views.stage import NAMES, LaneView, Stage, Status
 
 
@@ -45,7 +45,8 @@ class Screen(Stage):
             case LaneFinished():
                 self.lanes[event.index].finish(event.trace)
                 self._traces.append(event.trace)
-                self.rows = [asdict(row) for row in drafters.rows(self._traces[0], self._traces[1:])]
+                if len(self._traces) > 1:
+                    self.rank(Comparison(tuple(self._traces), self._traces[0].lane.name))
             case LaneSkipped():
                 self.lanes.pop()
                 self.skipped.append(f"{event.lane.name}: {event.reason}")
@@ -98,11 +99,11 @@ def results(comparison: Comparison | None, chosen: str = "") -> dict[str, Any]:
     baseline and the chosen lane."""
     if comparison is None:
         return {"details": "", "memory": "", "race": None, "acceptance": None}
-    shown = comparison.beside(chosen or comparison.others[0].lane.name)
+    shown = metrics.beside(comparison, chosen or comparison.others[0].lane.name)
     assisted, held = shown.others[0], facts.memory(comparison)
     return {
         "details": run_details.html(run_details.details(shown)),
         "memory": held.section() if held else "",
-        "race": panels.plot(charts.race(comparison), "race"),
+        "race": panels.plot(charts.race(shown if len(comparison.others) == 1 else comparison), "race"),
         "acceptance": panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
     }

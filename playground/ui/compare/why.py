@@ -9,12 +9,12 @@ from typing import Any
 
 import gradio as gr
 
-from playground import theory
+from playground import metrics, theory
 from playground.lane import preset_of
 from playground.presets import Pair
 from playground.ui import deploy, panels
 from playground.ui.compare.handlers import Shown
-from playground.ui.wiring import PRIVATE, QUIET
+from playground.ui.wiring import PRIVATE
 from playground.views import charts_predicted, cost, engines, why
 
 NOTHING = "Run a comparison first."
@@ -55,13 +55,15 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     predicted.expand(_predicted, shown, [said, batch, load], **PRIVATE)
     unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **PRIVATE)
     folds = [reasons, predicted, priced, unfolded]
-    gr.on(list(others), lambda: dict.fromkeys(folds, gr.update(open=False)), None, folds, **QUIET)
+    # In the browser: an answer of the server could come after the next press, and would fold what that unfolded.
+    fold = f"() => Array({len(folds)}).fill({{__type__: 'update', open: false}})"
+    gr.on(list(others), None, None, folds, js=fold, **PRIVATE)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any]:
     if shown is None:
         return f"<p>{NOTHING}</p>", gr.update(visible=False)
-    comparison = shown.comparison.beside(shown.chosen)
+    comparison = metrics.beside(shown.comparison, shown.chosen)
     other = comparison.others[0]
     figure = why.waterfall(comparison, other)
     if figure is None:
@@ -78,7 +80,7 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
     if shown is None:
         yield f"<p>{NOTHING}</p>", hidden, hidden
         return
-    comparison = shown.comparison.beside(shown.chosen)
+    comparison = metrics.beside(shown.comparison, shown.chosen)
     other = comparison.others[0]
     points = theory.batches_of(comparison.standard, other)
     if not points:
@@ -101,6 +103,8 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
     comparison = shown.comparison
+    if len(comparison.others) == 1:
+        comparison = metrics.beside(comparison, shown.chosen)
     said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
     return f"{cost.table(comparison, rate).html()}<p>{said}</p>"
 
@@ -108,7 +112,7 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    lane = shown.comparison.beside(shown.chosen).others[0].lane
+    lane = metrics.beside(shown.comparison, shown.chosen).others[0].lane
     if lane.drafter == "none":
         return "<p>Nothing drafts in this lane.</p>"
     pair = shown.pair or preset_of(lane, pairs.values())

@@ -23,7 +23,7 @@ from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare.handlers import Shown
 from playground.ui.wiring import PRIVATE
-from playground.views import facts, result_file, scripts
+from playground.views import headline, result_file, scripts
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class VisibleHistory:
         comparison = shown.comparison
         try:
             self._history.keep(
-                COMPARE, facts.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
+                COMPARE, headline.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
             )
         except sqlite3.Error as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
