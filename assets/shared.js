@@ -1,12 +1,10 @@
-// The saved HTML file (shared.html): the stage and its legend without Gradio, and buttons that save.
+// The saved HTML file (shared.html): the stage without Gradio, and buttons that save.
 
-import { legend } from "./legend.js";
 import { stage } from "./stage/stage.js";
 
 const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (document.querySelector(selector));
 
 export function shared() {
-  legend({ element: part("#legend") });
   const props = { value: JSON.parse(part("#value").textContent) };
   stage({ element: part("#stage"), props, watch: () => {}, trigger: null });
   part("#save [name=picture]").addEventListener("click", () => document.dispatchEvent(new Event("save-picture")));

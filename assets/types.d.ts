@@ -13,8 +13,8 @@ export interface StageValue {
   /** The words of a button that agrees to a download; "" without one. */
   offer: string;
   banner: string;
-  /** Whether the page begins to replay by itself. */
-  replay: boolean;
+  /** Whether the page begins to replay by itself: once after a run; in a loop what was opened with the page. */
+  replay: "" | "once" | "loop";
   sampled: boolean;
   /** Model, device and date, for the picture. */
   ran: string;

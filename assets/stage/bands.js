@@ -9,7 +9,7 @@ import { factsOf } from "./words.js";
 /** @import { ticksOf } from "./scale.js" */
 /** @import { Round } from "../types.d.ts" */
 
-export const BAND = 58; // pixels of a lane's blocks; a lane that gains one token a round takes PLAIN
+export const BAND = 48; // pixels of a lane's blocks; a lane that gains one token a round takes PLAIN
 export const PLAIN = 18;
 export const CAPTION = 20;
 export const RULER = 18;
@@ -137,7 +137,7 @@ export function timelineHead(title, marks, acts) {
     button.setAttribute("aria-label", label);
     buttons.append(button);
   }
-  return make("div", "head", make("h3", "", title), legend, buttons);
+  return make("div", "head", make("h2", "", title), legend, buttons);
 }
 
 // --- the tooltip: one for the page ---

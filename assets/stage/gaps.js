@@ -26,7 +26,7 @@ export function gapsPart() {
     rows,
   );
   const notes = make("div");
-  const node = make("aside", "gaps", make("h3", "", "Time between tokens"), picture, table, notes);
+  const node = make("details", "gaps", make("summary", "", "Time between tokens"), make("div", "", picture, make("div", "", table, notes)));
   node.hidden = true;
   let drawn = "";
 

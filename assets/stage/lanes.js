@@ -16,7 +16,7 @@ export function lanesPart() {
   const node = make("div", "lanes-part", tabs, row);
   /** @type {ReturnType<typeof lane>[]} */
   let views = [];
-  let chosen = 0;
+  let chosen = 1; // on a phone the lane that drafts is seen first
 
   /** @param {number} index */
   function choose(index) {

@@ -10,6 +10,7 @@ import { count, drawn, inMs, isDecided, probability } from "./words.js";
 
 const PACES = [0.25, 0.5, 1, 2, 4];
 const FRAME_MS = 40; // between two updates while playing: the eye needs no more, and another run may need the cores
+const ONCE_S = 5; // of the replay that follows a run, at most
 const HOLD_MS = 2500; // what a loop shows at its end
 
 export function replayPart() {
@@ -47,7 +48,8 @@ export function replayPart() {
   let total = 0;
   let time = Infinity;
   let frame = 0;
-  let loops = false; // whether it began by itself and goes round
+  /** @type {StageValue["replay"]} */
+  let alone = ""; // how it goes on, if it began by itself
   let begun = false;
   let chosen = { lane: 1, round: 0 };
 
@@ -63,21 +65,22 @@ export function replayPart() {
     scrubber.setAttribute("aria-valuetext", `${shown.toFixed(2)} of ${total.toFixed(2)} seconds`);
   }
 
-  /** @param {boolean} looping */
-  function start(looping) {
+  /** @param {StageValue["replay"]} itself */
+  function start(itself) {
     if (time >= total) seek(0);
-    loops = looping;
+    alone = itself;
+    const faster = alone === "once" ? Math.max(1, total / ONCE_S) : 1;
     let last = performance.now();
     let ended = 0;
     const tick = (/** @type {number} */ now) => {
       frame = requestAnimationFrame(tick);
       if (now - last < FRAME_MS) return;
-      const next = time + ((now - last) / 1000) * Number(pace.value);
+      const next = time + ((now - last) / 1000) * Number(pace.value) * faster;
       last = now;
       if (next < total) return seek(next);
       if (time < total) seek(total);
       ended ||= now;
-      if (!loops) return rest();
+      if (alone !== "loop") return rest();
       if (now - ended < HOLD_MS) return;
       ended = 0;
       seek(0);
@@ -89,7 +92,7 @@ export function replayPart() {
   function pause() {
     cancelAnimationFrame(frame);
     frame = 0;
-    loops = false;
+    alone = "";
     label();
   }
 
@@ -100,15 +103,14 @@ export function replayPart() {
 
   function label() {
     play.textContent = frame ? "❚❚ Pause" : "▶ Replay";
-    words.classList.toggle("playing", frame !== 0);
     tellPhases();
   }
 
   // Whatever the user does ends a replay that began by itself.
   for (const name of ["pointerdown", "keydown", "wheel", "touchmove"]) {
     const end = (/** @type {Event} */ { target }) => {
-      if (!loops) return;
-      if (target instanceof Node && bar.contains(target)) loops = false;
+      if (!alone) return;
+      if (target instanceof Node && bar.contains(target)) alone = "";
       else rest();
     };
     addEventListener(name, end, { capture: true, passive: true });
@@ -133,15 +135,8 @@ export function replayPart() {
 
   function tellPhases() {
     const round = rounds[chosen.lane]?.all[chosen.round - 1];
-    if (frame) {
-      title.textContent = "All lanes on one clock, as recorded. Pause to step from round to round.";
-      return;
-    }
-    if (!round) {
-      title.textContent =
-        "Step from round to round with the arrow keys, or press a block, to read what happened in it.";
-      return steps.replaceChildren();
-    }
+    words.hidden = frame !== 0 || !round;
+    if (words.hidden) return;
     title.textContent = `${names[chosen.lane]}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
     steps.replaceChildren(
       ...phasesOf(round, sampled).map(([name, ...parts]) =>
@@ -150,7 +145,7 @@ export function replayPart() {
     );
   }
 
-  play.addEventListener("click", () => (frame ? pause() : start(false)));
+  play.addEventListener("click", () => (frame ? pause() : start("")));
   back.addEventListener("click", () => step(-1));
   forth.addEventListener("click", () => step(1));
   scrubber.addEventListener("input", () => {
@@ -190,7 +185,7 @@ export function replayPart() {
     total = Math.max(...logs.map(({ all }) => all.at(-1)?.times.end ?? 0));
     scrubber.max = String(total);
     seek(time);
-    if (value.replay && !begun && !calm.matches) start(true);
+    if (value.replay && !begun && !calm.matches) start(value.replay);
     begun = true;
   }
   label();

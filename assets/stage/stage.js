@@ -3,12 +3,14 @@
 import { savesPicture } from "./card.js";
 import { make } from "./core.js";
 import { draftersPart } from "./drafters.js";
+import { gapsPart } from "./gaps.js";
 import { lanesPart } from "./lanes.js";
+import { legendPart } from "./legend.js";
 import { unpacked } from "./log.js";
 import { plainPass } from "./popover.js";
 import { replayPart } from "./replay.js";
 import { timelinePart } from "./timeline.js";
-import { verdictPart } from "./verdict.js";
+import { deployPart, verdictPart } from "./verdict.js";
 
 /** @import { Component, Packed, Press } from "../types.d.ts" */
 
@@ -27,11 +29,14 @@ export function stage({ element, props, watch, trigger: press }) {
   const lanes = lanesPart();
   const timeline = timelinePart();
   const replay = replayPart();
+  const legend = legendPart();
+  const deploy = deployPart();
+  const gaps = gapsPart();
   status.id = "status";
   offer.type = "button";
   offer.addEventListener("click", () => press?.("download"));
   banner.id = "banner";
-  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, lanes.node];
+  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, legend, lanes.node, deploy.node, gaps.node];
   element.querySelector(".stage")?.append(...parts);
   savesPicture(() => unpacked(props.value));
 
@@ -51,10 +56,13 @@ export function stage({ element, props, watch, trigger: press }) {
     banner.hidden = !value.banner;
     plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
     drafters.show(value.drafters);
-    verdict.show(value.verdict, value.deploy);
+    verdict.show(value.verdict);
+    deploy.show(value.deploy);
     const rounds = lanes.show(value.lanes, value.difference);
     timeline.show(value.lanes, rounds);
     replay.show(value, rounds);
+    legend.hidden = !rounds.some(({ all }) => all.length);
+    gaps.show(value.lanes, rounds);
   }
 
   watch("value", show);

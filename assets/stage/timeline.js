@@ -4,7 +4,6 @@
 
 import { AXIS, Band, BAND, CAPTION, drawTicks, PLAIN, roundTip, RULER, showRoundTip, timelineHead } from "./bands.js";
 import { hear, make, put, svg, tell } from "./core.js";
-import { gapsPart } from "./gaps.js";
 import { keysOn, pointerOn } from "./gestures.js";
 import { BREAK, cutOf, EDGE, partOf, ticksOf, wholeOf } from "./scale.js";
 import { count, inMs } from "./words.js";
@@ -49,17 +48,13 @@ export function timelinePart() {
   plot.setAttribute("aria-roledescription", "timeline");
   const head = timelineHead(
     "Rounds timeline",
-    [["plain", "plain pass"], ["draft", "drafting"], ["verify", "verifying"], ["height", "height: tokens gained"]],
-    [["−", "Zoom out", () => zoom(2)], ["+", "Zoom in", () => zoom(0.5)], ["Fit", "Fit the run", () => look(null)]],
+    [["plain", "plain pass"], ["draft", "drafting"], ["verify", "verifying"], ["height", "height: tokens gained; press a block for its round"]],
+    [["−", "Zoom out (Ctrl+wheel)", () => zoom(2)], ["+", "Zoom in (Ctrl+wheel)", () => zoom(0.5)], ["Fit", "Fit the run", () => look(null)]],
   );
-  const gaps = gapsPart();
-  const help = make("p", "help", "Press a block for its tokens; arrow keys go from round to round.");
-  help.append(" Zoom: Ctrl+wheel, + and −; drag pans; 0 shows all.");
   const node = make(
     "section",
     "timeline",
-    make("div", "rounds", head, plot, help),
-    gaps.node,
+    make("div", "rounds", head, plot),
   );
   node.setAttribute("aria-label", "Rounds timeline");
   node.hidden = true;
@@ -327,7 +322,6 @@ export function timelinePart() {
     names = lanes.map(({ name }) => name);
     plainPass = lanes[0].timing?.pass_s ?? null;
     if (grown || another || wasRunning !== running) draw();
-    gaps.show(lanes, rounds);
     if (running) return;
     const said = bands.map(({ all, end }, i) => `${names[i]}: ${count(all.length, "round")} in ${end.toFixed(2)} s.`);
     const how = "Arrow keys go from round to round, plus and minus zoom.";

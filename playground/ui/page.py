@@ -38,10 +38,7 @@ from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
 TITLE = "Speculative Decoding Playground"
-TAGLINE = (
-    "A small drafter guesses ahead; the model checks several guesses in one pass. Same answer, fewer passes. "
-    "See whether it speeds up your model, and why."
-)
+TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
 SHORT = 8  # calls at a time of each handler that does not run models
 BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
 DAY_S = 86_400
@@ -82,7 +79,7 @@ def build(
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         _navigation()
         with gr.Row(elem_id="header"):
-            gr.HTML(f"<h1>{TITLE}</h1><p>{TAGLINE}</p>")
+            gr.HTML(f'<div class="title"><h1>{TITLE}</h1><p>{TAGLINE}</p></div>')
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(access.told(problem), "error"))

@@ -1,4 +1,4 @@
-"""The components that show things: the stage with both lanes, its legend, status lines, details, charts.
+"""The components that show things: the stage with both lanes, status lines, details, charts.
 
 Everything that can hold other people's words (names, errors, prompts) is escaped here; model text goes through the
 stage's script alone, which writes text, never markup.
@@ -20,7 +20,6 @@ from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
 from playground.views import charts, scripts
-from playground.views.stage import LEGEND
 
 if find_spec("bokeh") is None:
     # Gradio tries to import it for each chart of each new session, and meanwhile answers nobody. Python remembers no
@@ -40,10 +39,6 @@ def stage(value: dict[str, Any]) -> gr.HTML:
         apply_default_css=False,
         elem_id="stage",
     )
-
-
-def legend() -> gr.HTML:
-    return gr.HTML(html_template=LEGEND, js_on_load=scripts.component("legend.js", "legend"), apply_default_css=False)
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:

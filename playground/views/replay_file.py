@@ -27,14 +27,13 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     pair, held = metrics.beside(comparison, shown.chosen), facts.memory(comparison)
     other = pair.others[0]
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
-    shown.replay = True
+    shown.replay = "loop"
     value = shown.value()
     template = Template((scripts.ASSETS / "shared.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"),
         styles="\n".join(path.read_text(encoding="utf-8") for path in scripts.styles()),
         prompt=escape(other.request.prompt),
-        legend=stage.LEGEND,
         acceptance=_acceptance(other),
         memory=held.section() if held else "",
         details=run_details.html(run_details.details(pair)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from playground import metrics
 from playground.format import UNKNOWN, gigabytes
@@ -16,31 +16,7 @@ from playground.trace import Comparison, Round, Trace
 from playground.views import drafters, engines, facts, headline, tokens
 
 NAMES = ("Standard", "Assisted")
-LEGEND = """
-<div class="legend">
-  <ul aria-label="Legend of the token marks">
-    <li><span class="tok accepted">accepted</span> drafted, and kept by the model</li>
-    <li><span class="tok plain">plain</span> the model's own token</li>
-    <li><span class="cell">cell</span> what one pass of the model gave</li>
-    <li><span class="caret" data-count="7"></span> drafted tokens not kept: click to see the draft</li>
-  </ul>
-  <div class="switches">
-    <label><input type="checkbox" name="show-details"> Details</label>
-    <label><input type="checkbox" name="show-rejected"> Show rejected drafts</label>
-    <label><input type="checkbox" name="show-space"> Show white space and special tokens</label>
-  </div>
-  <ul class="marks" aria-label="Legend of the details">
-    <li><span class="tok correction">correction</span> the model's replacement</li>
-    <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
-  </ul>
-  <ul class="dropped" aria-label="Legend of the rejected drafts">
-    <li><del class="tok rejected">rejected</del> draft token discarded</li>
-    <li><del class="tok unverified">unverified</del> after a rejection, not checked</li>
-  </ul>
-  <p>Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the
-  round's draft. The lanes share one device and run one after the other, so neither slows the other down.</p>
-</div>
-"""
+Replay = Literal["", "once", "loop"]  # how the page begins to replay by itself
 
 
 @dataclass
@@ -116,7 +92,7 @@ class Stage:
         self.caption = drafters.CAPTION
         self.skipped: list[str] = []  # lanes that were left out, and why
         self.banner = ""  # where the comparison comes from, if not from a run on this page
-        self.replay = False  # whether the page begins to replay by itself
+        self.replay: Replay = ""
         self.status = Status()
 
     def value(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def test_keys_go_from_round_to_round_and_zoom(stage):
     page.keyboard.press("Escape")
     assert page.locator(".timeline rect.chosen").is_hidden() and page.locator("#round-tip").is_hidden()
     summary = plot.get_attribute("aria-label")
-    assert f"Standard: 60 rounds in {61 * fakes.PASS_S:.2f} s" in summary and "Assisted" in summary
+    assert f"Standard: 60 rounds in {61 * fakes.PASS_S:.2f} s" in summary and "Prompt lookup" in summary
 
 
 def test_the_pointer_zooms_pans_and_resets(stage):
@@ -219,6 +219,7 @@ def test_a_long_prefill_is_cut_short_and_says_so(stage):
 
 def test_gaps_have_percentiles_and_say_of_how_many(stage):
     page = stage(value_of(fakes.comparison()))
+    page.locator(".gaps summary").click()
     table = page.locator(".gaps table")
     assert table.locator("tbody tr").count() == 2
     gap = f"{1000 * fakes.PASS_S:.1f}"
@@ -292,14 +293,14 @@ def test_a_sampled_decision_shows_the_numbers_that_decided(stage):
     page.get_by_label("Forward one round").click()
     words = page.locator(".replay .decision").inner_text()
     assert "r 0.41 ≤ p/q 0.87: accepted" in words and "r 0.90 > p/q 0.87: rejected" in words
-    page.locator(".caret").click()
+    page.locator(".tokens .caret").click()
     assert "r 0.90 > p/q 0.87: rejected" in page.get_by_role("dialog").inner_text()
 
 
 def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
     comparison = fakes.comparison()
     page = stage(value_of(comparison))
-    page.get_by_label("Pace").select_option("4×")
+    page.get_by_label("Pace, in times").select_option("4×")
     page.get_by_role("button", name="Replay").click()
     page.wait_for_function("document.querySelector('.tokens .round.future')")
     assert page.locator(".replay .play").inner_text().endswith("Pause")
@@ -338,11 +339,11 @@ def test_a_phone_has_room_and_a_tap_chooses(stage):
     comparison = fakes.comparison()
     page = stage(value_of(comparison), width=390, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.locator(".timeline .help").scroll_into_view_if_needed()
+    page.locator(".timeline .plot").scroll_into_view_if_needed()
     y = page.locator('.timeline .band[data-lane="1"] path').first.bounding_box()
     page.touchscreen.tap(y["x"] + 4, y["y"] + y["height"] - 4)
     assert told(page, "select") == [{"lane": 1, "round": 1}]
     assert page.locator("#round-tip").is_visible()
-    assert page.get_by_role("tab", selected=True).inner_text().startswith("Assisted")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Prompt lookup"
     for button in page.locator(".timeline button, .replay button").all():
         assert button.bounding_box()["height"] >= 40

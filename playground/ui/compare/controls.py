@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,26 +79,26 @@ def read(name: str, value: Any) -> Any:
 
 
 def build(
-    pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access
+    pairs: dict[str, Pair], default: Pair, prompt: str, examples: Sequence[Prompt], fits: Fits, access: Access
 ) -> tuple[Controls, Buttons]:
-    """Lays the controls out, with `default` chosen and the first example typed in: what everybody needs on top, the
-    rest under Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
+    """Lays the controls out, with `default` chosen and `prompt` typed in: what everybody needs on top, the rest under
+    Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
     made: Controls = {}
-    text, system = (examples[0].text, examples[0].system) if examples else ("", "")
-    made["system"] = gr.Textbox(system, lines=1, render=False, **words("system"))
-    buttons = _prompt(made, text)
-    if examples:
-        _examples(made, examples)
-    _models(made, default, fits)
+    made["system"] = gr.Textbox("", lines=1, render=False, **words("system"))
+    buttons = _prompt(made, prompt)
+    _models(made, default, examples, fits)
     with gr.Row(visible=False, elem_id="own-models") as own:
         typing = {"info": access.typing} if access.typing else {}
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
     also = "" if access.public else ", servers"
-    with gr.Accordion(f"Advanced: length, sampling, drafting, memory, system prompt{also}", open=False, elem_id="more"):
-        _advanced(made, default, access)
-    with gr.Accordion("How this drafter works", open=False, elem_id="about"):
-        about = gr.Markdown(_about(default.drafter))
+    with gr.Row(elem_id="folds"):
+        with gr.Accordion(
+            f"Advanced: length, sampling, drafting, memory, system prompt{also}", open=False, elem_id="more"
+        ):
+            _advanced(made, default, access)
+        with gr.Accordion("How this drafter works", open=False, elem_id="about"):
+            about = gr.Markdown(_about(pairs, default.name, default.drafter))
     _follow(made, pairs, fits, own, about)
     if not access.public:  # it looks into the folder that was typed
         typed = [made["assistant"].blur, made["assistant"].submit]
@@ -110,33 +111,30 @@ def _prompt(made: Controls, text: str) -> Buttons:
         made["prompt"] = gr.Textbox(
             text,
             label=SETTINGS["prompt"].label,
-            info=f"{SETTINGS['prompt'].help}; Ctrl+Enter to run",
+            show_label=False,
             lines=2,
             max_lines=12,
-            placeholder="Ask the model something",
+            placeholder="Ask the model something; Ctrl+Enter runs it",
             elem_id="prompt",
         )
-        with gr.Column(elem_id="go", scale=0, min_width=120):
-            run = gr.Button("Run", variant="primary", elem_id="run", min_width=100)
-            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=100)
-            every = gr.Button("Which drafter?", elem_id="every", min_width=100)
+        with gr.Column(elem_id="go", scale=0, min_width=180):
+            run = gr.Button("Run", variant="primary", elem_id="run", min_width=80)
+            stop = gr.Button("Stop", interactive=False, elem_id="stop", min_width=60)
+            every = gr.Button("Which drafter?", elem_id="every", min_width=140)
     return Buttons(run, stop, every)
 
 
-def _models(made: Controls, default: Pair, fits: Fits) -> None:
+def _models(made: Controls, default: Pair, examples: Sequence[Prompt], fits: Fits) -> None:
+    """One line: each control has its label alone, and what it means under Advanced or in the list that it opens."""
     with gr.Row(elem_classes="controls", elem_id="models"):
-        made["pair"] = gr.Dropdown(
-            pair_choices(fits),
-            value=default.name,
-            label=SETTINGS["pair"].label,
-            info=default.note or SETTINGS["pair"].help,
-            elem_id="pair",
-        )
+        made["pair"] = gr.Dropdown(pair_choices(fits), value=default.name, label=SETTINGS["pair"].label, elem_id="pair")
         made["drafter"] = gr.Dropdown(
-            drafter_choices(default), value=default.drafter, elem_id="drafter", **words("drafter")
+            drafter_choices(default), value=default.drafter, label=SETTINGS["drafter"].label, elem_id="drafter"
         )
-        made["lookahead"] = control("lookahead", default.lookahead)
-        made["temperature"] = control("temperature")
+        for name, value in (("lookahead", default.lookahead), ("temperature", None)):
+            made[name] = slider(name, value, info=False)
+        if examples:
+            _examples(made, examples)
 
 
 def _advanced(made: Controls, default: Pair, access: Access) -> None:
@@ -165,7 +163,13 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
 
 def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
     """What one control changes in the others."""
-    made["drafter"].change(_about, made["drafter"], about, **QUIET)
+    gr.on(
+        [made["pair"].change, made["drafter"].change],
+        lambda pair, drafter: _about(pairs, pair, drafter),
+        [made["pair"], made["drafter"]],
+        about,
+        **QUIET,
+    )
     made["pair"].input(
         lambda name: _chosen(pairs, name), made["pair"], [made[name] for name in ("drafter", *PRESET)], **QUIET
     )
@@ -202,16 +206,13 @@ def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
 
 
 def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
-    """Buttons that fill in a prompt and its system prompt."""
-    gr.Examples(
-        [[prompt.text, prompt.system] for prompt in examples],
-        [made["prompt"], made["system"]],
-        example_labels=[f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples],
-        label="Examples",
-        cache_examples=False,
-        api_visibility="private",
-        elem_id="examples",
+    """A list that fills in a prompt and its system prompt."""
+    titles = [f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples]
+    chosen = gr.Dropdown(
+        [(title, number) for number, title in enumerate(titles)], value=None, label="Examples", elem_id="examples"
     )
+    texts = json.dumps([[prompt.text, prompt.system] for prompt in examples])
+    chosen.input(None, chosen, [made["prompt"], made["system"]], js=f"(number) => {texts}[number]", **QUIET)
 
 
 def words(name: str) -> dict[str, Any]:
@@ -232,19 +233,20 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
     return gr.Number(value, precision=0 if isinstance(setting.default, int) else None, **words(name))
 
 
-def slider(name: str, value: float | None = None, most: float = float("inf")) -> gr.Slider:
-    """A slider that starts at the value, or at the setting's default, and ends at `most`."""
+def slider(name: str, value: float | None = None, most: float = float("inf"), *, info: bool = True) -> gr.Slider:
+    """A slider that starts at the value, or at the setting's default, and ends at `most`. `info`: with the line that
+    explains it."""
     setting = SETTINGS[name]
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
-    return gr.Slider(
-        low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **words(name)
-    )
+    said = words(name) if info else {"label": setting.label}
+    return gr.Slider(low, min(high, most), setting.default if value is None else value, step=step, buttons=[], **said)
 
 
-def _about(drafter: str) -> str:
-    """Its help, whose heading stands below the page's own."""
-    return f"#{help_for(drafter)}"
+def _about(pairs: Mapping[str, Pair], pair: str, drafter: str) -> str:
+    """The drafter's help, whose heading stands below the page's own, and what there is to say of the models."""
+    note = pairs[pair].note if pair in pairs else ""
+    return f"#{help_for(drafter)}" + (f"\n\n**These models.** {note}" if note else "")
 
 
 def _drafter_for(name: str, drafter: str) -> object:
@@ -263,8 +265,8 @@ def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
 
 
 def _described(pair: Pair | None, fit: Fit | None) -> tuple[dict, dict]:
-    """Updates of the line below the pair, which says at once where it cannot run, and of the boxes for models that the
-    user names (None)."""
-    note = pair.note or SETTINGS["pair"].help if pair else "name the models below"
-    info = note if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"
-    return gr.update(info=info), gr.update(visible=pair is None)
+    """Updates of the line below the pair, which is there where the pair cannot run, and of the boxes for models that
+    the user names (None)."""
+    return gr.update(info=None if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"), gr.update(
+        visible=pair is None
+    )

@@ -52,6 +52,7 @@ class Screen(Stage):
                 self.skipped.append(f"{event.lane.name}: {event.reason}")
             case Finished():
                 self.finish(event.comparison)
+                self.replay = "once"
 
     @classmethod
     def recorded(cls) -> Screen:
@@ -65,7 +66,7 @@ class Screen(Stage):
             f"Recorded run: “{comparison.standard.request.prompt}” on {facts.environment_line(environment)}, "
             f"{environment.created[:10]}. Press Run for your own."
         )
-        screen.replay = True
+        screen.replay = "loop"
         return screen
 
     def opened(self, comparison: Comparison, source: str) -> None:

@@ -36,11 +36,12 @@ Parts = dict[str, Any]  # components by their names; of the controls, those of `
 
 
 def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], fits: Fits, access: Access) -> Parts:
-    asked, go = controls.build(pairs, default, examples, fits, access)
+    recorded = Screen.recorded()
+    assert recorded.comparison
+    asked, go = controls.build(pairs, default, recorded.comparison.standard.request.prompt, examples, fits, access)
     parts = {**asked, **go._asdict(), **recommended_sampling.lay_out()}
-    parts["stage"] = panels.stage(Screen.recorded().packed())
+    parts["stage"] = panels.stage(recorded.packed())
     with gr.Row(elem_id="actions"):
-        panels.legend()
         parts["save"] = gr.DownloadButton(
             "Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0
         )

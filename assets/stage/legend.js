@@ -1,0 +1,56 @@
+// What the marks in the text mean, above the text, with switches for more of them. The switches are classes on the body,
+// so that both panels follow and a new run keeps them.
+
+import { make } from "./core.js";
+
+const HINT =
+  "Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the round's draft.";
+
+export function legendPart() {
+  const details = labelled("show-details", "Details");
+  const rejected = labelled("show-rejected", "Show rejected drafts");
+  const space = labelled("show-space", "Show white space and special tokens");
+  const node = make(
+    "div",
+    "legend",
+    list("the token marks", "", [mark("accepted", "accepted", "guessed right"), mark("plain", "plain", "the model's own"), cell(), caret()]),
+    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted")]),
+    list("the rejected drafts", "dropped", [dropped("rejected", "rejected", "discarded"), dropped("unverified", "unverified", "after a rejection, not checked")]),
+    make("div", "switches", details, rejected, space),
+  );
+  node.title = HINT;
+  node.hidden = true;
+  return node;
+}
+
+/** @param {string} of @param {string} className @param {Node[]} marks */
+function list(of, className, marks) {
+  const node = make("ul", className, ...marks);
+  node.ariaLabel = `Legend of ${of}`;
+  return node;
+}
+
+/** @param {string} kind @param {string} name @param {string} meaning */
+const mark = (kind, name, meaning) => make("li", "", make("span", `tok ${kind}`, name), ` ${meaning}`);
+
+/** @param {string} kind @param {string} name @param {string} meaning */
+const dropped = (kind, name, meaning) => make("li", "", make("del", `tok ${kind}`, name), ` ${meaning}`);
+
+const cell = () => make("li", "", make("span", "cell", "between two lines"), " one pass of the model");
+
+function caret() {
+  const dot = make("span", "caret");
+  dot.dataset.count = "7";
+  return make("li", "", dot, " guesses dropped: press to see the draft");
+}
+
+/** @param {string} name @param {string} label */
+function labelled(name, label) {
+  const box = make("input");
+  Object.assign(box, { type: "checkbox", name, checked: document.body.classList.contains(name) });
+  box.addEventListener("change", () => {
+    document.body.classList.toggle(name, box.checked);
+    document.dispatchEvent(new Event(name));
+  });
+  return make("label", "", box, ` ${label}`);
+}
