@@ -74,7 +74,7 @@ def setting(result: LoadResult) -> str:
         for where in result.environments
     )
     asked = result.request
-    how = f"moments by seed {result.seed}" if result.levels[0].rate else "at least one a user"
+    how = f"arrival times by seed {result.seed}" if result.levels[0].rate else "at least one a user"
     return (
         f"{servers}; {asked.max_new_tokens} new tokens, temperature {asked.temperature:g}; "
         f"{result.requests} requests of each level, {how}"

@@ -55,8 +55,8 @@ def advice(window: Window) -> list[str]:
         ]
     if window.waiting:
         said.append(
-            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and may cost: "
-            "measure it with a load test."
+            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and can slow it "
+            "down: measure it with a load test."
         )
     return said
 
