@@ -107,21 +107,6 @@ def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, caps
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--drafters", "ngram"], "--drafters is for --suite only"),
-        (["--temperature", "0"], "--temperature is for --suite only"),
-        (["--suite", "examples", "--only", "long"], "--only and --suite exclude each other"),
-    ],
-)
-def test_what_a_benchmark_would_pass_over_is_refused(arguments, named, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", *arguments])
-    assert exit_.value.code == 2
-    assert named in capsys.readouterr().err
-
-
 def test_a_large_download_is_not_begun_unasked(monkeypatch, capsys):
     far = fit.Fit("download", 3e9, 2.1e10, 2.4e9, "")
     monkeypatch.setattr(fit, "fits", lambda pair, device: far)
@@ -206,10 +191,12 @@ def own_suite(tmp_path, *prompts):
 
 
 def test_suite_prints_its_tables_and_writes_its_result(tiny_folder, tmp_path, capsys):
-    out, prompts = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters")
+    out, prompts, traces = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters"), tmp_path / "traces.jsonl"
     main(["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--lookaheads", "2", "3", "--dtype", "float32",
-          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--all-tables"])  # fmt: skip
+          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--all-tables",
+          "--traces", str(traces)])  # fmt: skip
     printed = capsys.readouterr()
+    assert len(traces.read_text().splitlines()) == 2 * 3
     lines = [line.split() for line in printed.out.splitlines()]
     assert [words[:4] for words in lines].count(["ngram", "3", "all", "2"]) == 1
     assert ["2", "winters", "mine", "ngram", "3"] in [words[:5] for words in lines]

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands import experiment, server_option
-from playground.commands.arguments import PRESETS_OWN, add_models, check_writable, chosen_pair, write
+from playground.commands import experiment, servers
+from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, write
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
+from playground.experiments.kinds.options import Decoders, options_of
 from playground.settings import flag
 
 if TYPE_CHECKING:  # numpy and transformers would slow every command down
@@ -38,34 +38,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         if kind.pair:
             add_models(parser)
         if kind.servers:
-            server_option.add_servers(parser)
+            servers.add_servers(parser)
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
             groups[group] = groups.get(group) or parser.add_argument_group(group)
-            _add(groups[group], kind, name, option)
-
-
-def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Option) -> None:
-    """One option. Left out, it gives None; the options' own default is what the help says."""
-    of, several = type_of(kind.options, name)
-    setting, default = option.setting, default_of(kind.options, name)
-    how: dict[str, Any] = {"type": of, "metavar": {int: "N", float: "X"}.get(of, "NAME" if setting.choices else "TEXT")}
-    if of is bool:
-        how = {"action": argparse.BooleanOptionalAction}
-    elif of not in (int, float, str):  # a Literal
-        how = {"choices": [*setting.choices]}
-    if several:
-        how["nargs"] = "+"
-    accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
-    shown = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}.get(str(default))
-    shown = shown or (" ".join(map(str, default)) if several else f"{default:g}" if of is float else str(default))
-    parser.add_argument(
-        f"--{option.flag}" if option.flag else flag(name),
-        dest=name,
-        help=f"{setting.help} ({accepted}default: {shown})".replace("%", "%%"),
-        **how,
-    )
+            named, several = f"--{option.flag}" if option.flag else flag(name), {"nargs": "+"} if option.several else {}
+            add_setting(groups[group], name, named, option.setting, option.of, option.default, **several)
 
 
 def _run(kind: Kind, arguments: argparse.Namespace) -> None:
@@ -91,8 +70,8 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoders | None:
     if not kind.pair:
         return None
-    if kind.servers and server_option.named(arguments):
-        baseline, lane = server_option.lanes_of(arguments, varies)
+    if kind.servers and servers.named(arguments):
+        baseline, lane = servers.lanes_of(arguments, varies)
         return Decoders(f"{lane.target} in {lane.backend}", baseline=baseline, server=lane)
     pair = chosen_pair(arguments)
     return Decoders.of(pair if arguments.dtype == "auto" else replace(pair, dtype=arguments.dtype))

@@ -108,13 +108,9 @@ async def monitored(
 
 
 def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
-    figures = serving.over_time(windows) if windows else []
-    plots = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
-    first, second = (*plots, None, None)[:2]
     return {
         "shown": state + (markup.findings(serving.advice(windows[-1])) if windows else ""),
-        "first": gr.update(value=first, visible=bool(first)),
-        "second": gr.update(value=second, visible=bool(second)),
+        **panels.plots("monitor", serving.over_time(windows) if windows else ()),
         "lines": serving.readings(reversed(windows[-LINES:])).html() if windows else "",
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
