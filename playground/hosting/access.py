@@ -29,41 +29,24 @@ NO_SERVERS = f"Visitors cannot enter server addresses. To enter your own, {OWN_M
 
 @dataclass(frozen=True)
 class Limits:
-    """Attributes:
-    new_tokens: of each lane.
-    prompt: characters of prompt, system prompt and earlier turns together.
-    run_s: seconds that a run may hold the device; loading and downloads count.
-    runs_each: runs of one visitor that wait or decode at a time.
-    runs: runs of all visitors that wait or decode at a time.
-    hub_cache: bytes that the cache of hub models may grow to by downloads.
-    upload: bytes of a request, and so of an uploaded trace.
-    body: bytes of a request that is no upload.
-    files: bytes of uploaded and saved traces on disk.
-    trace_tokens: tokens of a trace that is opened; drafted tokens count.
-    opens_each: traces of one visitor that are being opened, or wait for it, at a time.
-    traces: bytes of opened traces in memory.
-    sessions: browser sessions whose last runs are kept.
-    history_s: seconds that the history keeps a run.
-    history_each: runs of one visitor that the history keeps.
-    history: bytes that the history may take.
-    """
+    """What a server takes and keeps."""
 
-    new_tokens: float = float("inf")
-    prompt: float = float("inf")
-    run_s: float = float("inf")
-    runs_each: float = float("inf")
-    runs: int = 256
-    hub_cache: float = float("inf")
-    upload: int = 64_000_000
-    body: int = 64_000_000
-    files: int = 10_000_000_000
-    trace_tokens: int = 1_000_000
-    opens_each: float = float("inf")
-    traces: int = 2_000_000_000
-    sessions: int = 10_000
-    history_s: float = float("inf")
-    history_each: float = float("inf")
-    history: float = float("inf")
+    new_tokens: float = float("inf")  # of each lane
+    prompt: float = float("inf")  # characters of prompt, system prompt and earlier turns together
+    run_s: float = float("inf")  # seconds that a run may hold the device; loading and downloads count
+    runs_each: float = float("inf")  # runs of one visitor that wait or decode at a time
+    runs: int = 256  # runs of all visitors that wait or decode at a time
+    hub_cache: float = float("inf")  # bytes that the cache of hub models may grow to by downloads
+    upload: int = 64_000_000  # bytes of a request, and so of an uploaded trace
+    body: int = 64_000_000  # bytes of a request that is no upload
+    files: int = 10_000_000_000  # bytes of uploaded and saved traces on disk
+    trace_tokens: int = 1_000_000  # tokens of a trace that is opened; drafted tokens count
+    opens_each: float = float("inf")  # traces of one visitor that are being opened, or wait for it, at a time
+    traces: int = 2_000_000_000  # bytes of opened traces in memory
+    sessions: int = 10_000  # browser sessions whose last runs are kept
+    history_s: float = float("inf")  # seconds that the history keeps a run
+    history_each: float = float("inf")  # runs of one visitor that the history keeps
+    history: float = float("inf")  # bytes that the history may take
 
 
 FOR_VISITORS = Limits(
@@ -148,21 +131,19 @@ class Access:
         """
         check(not self.public, NO_SERVERS)
 
-    def admit(self, own: int, all_runs: int) -> None:
-        """Whether one more run may wait. `own`, `all_runs`: the visitor's runs and everybody's that wait or decode.
+    def admit(self, of_visitor: int, of_all: int) -> None:
+        """Whether one more run may wait. `of_visitor`, `of_all`: the runs of this visitor and of all that wait or run.
 
         Raises:
             PlaygroundError: not now.
         """
         limits = self.limits
         check(
-            own < limits.runs_each,
-            f"{own} of your runs are waiting or running, the most on this server. Wait for one of them to end, or stop "
-            "it.",
+            of_visitor < limits.runs_each,
+            f"{of_visitor} of your runs are waiting or running, the most on this server. Wait for one of them to end, "
+            "or stop it.",
         )
-        check(
-            all_runs < limits.runs, f"{all_runs} runs are waiting, the most on this server. Try again in some minutes."
-        )
+        check(of_all < limits.runs, f"{of_all} runs are waiting, the most on this server. Try again in some minutes.")
 
     @property
     def out_of_time(self) -> str:

@@ -19,7 +19,7 @@ from playground.progress import Progress
 
 HZ = 3  # an update takes time of server and browser
 NEAR_HZ = 2  # where the browser shares the cores that decode
-FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
+FAR = 10  # places from which a run is shown only every tenth: each update takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
 
 

@@ -45,12 +45,8 @@ def _(result: LoadResult) -> dict[str, Any]:
 @compared.figures.register
 def _(a: LoadResult, b: LoadResult) -> Table:
     """The speed-up of each lane at each level."""
-    first, second = ({(gain.lane, str(gain.level)): gain for gain in result.gains} for result in (a, b))
-    rows = tuple(
-        (*key, *compared.speedups(x.speedup, x.interval, y.speedup, y.interval))
-        for key, x, y in compared.both(first, second)
-    )
-    return Table("Speed-up", ("lane", "level", *compared.HEAD), rows, numbers=3)
+    first, second = ({(it.lane, str(it.level)): (it.speedup, it.interval) for it in of.gains} for of in (a, b))
+    return compared.speedup_table(("lane", "level"), first, second)
 
 
 @spreadsheet.lines.register
@@ -73,10 +69,10 @@ def setting(result: LoadResult) -> str:
         f"{where.device_name}, {', '.join(f'{name} {version}' for name, version in where.versions.items())}"
         for where in result.environments
     )
-    asked = result.request
+    request = result.request
     how = f"arrival times by seed {result.seed}" if result.levels[0].rate else "at least one a user"
     return (
-        f"{servers}; {asked.max_new_tokens} new tokens, temperature {asked.temperature:g}; "
+        f"{servers}; {request.max_new_tokens} new tokens, temperature {request.temperature:g}; "
         f"{result.requests} requests of each level, {how}"
     )
 

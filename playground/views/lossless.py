@@ -69,10 +69,10 @@ def findings(result: LosslessResult) -> list[str]:
 
 def method(result: LosslessResult) -> str:
     """What was compared with what."""
-    asked = result.request
+    request = result.request
     return (
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
-        f"decoding's, token for token. Of the tokens sampled at temperature {asked.temperature:g}, those at "
+        f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
         "positions where a draft token was verified are tested against the distribution that the target gives them "
         "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The smallest bias "
         f"is the probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The "

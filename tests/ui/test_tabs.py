@@ -35,7 +35,7 @@ BY_KIND = {"suite": ASKED, "sweep": SWEEP, "load": LOAD,
 
 
 def asked_for(kind: str, **changes: object) -> tuple[Experiment, str]:
-    return controls.asked_for(KINDS[kind], fakes.PAIRS, {**BY_KIND.get(kind, ASKED), **changes})
+    return controls.work_of(KINDS[kind], fakes.PAIRS, {**BY_KIND.get(kind, ASKED), **changes})
 
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008

@@ -166,8 +166,8 @@ class PromptOptions(Options):
 
         if self.prompts:
             check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
-            own = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
-            return "own prompts", own
+            given = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
+            return "own prompts", given
         return Path(self.suite).stem, tuple(self._load(turns)[0])
 
     def broken_lines(self) -> list[str]:

@@ -117,7 +117,7 @@ def _gains(refined: SuiteResult, lane: Lane) -> bool:
 
 
 def _shorter(question: Question) -> Question:
-    """A quarter of an answer to the first turn tells the slow drafters."""
+    """A quarter of an answer to the first turn shows which drafters are slow."""
     request = question.request
     return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 4)))
 

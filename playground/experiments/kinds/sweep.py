@@ -1,4 +1,4 @@
-"""Sweep: one setting over several values: which gives the most speed-up, and which cannot be told from it?
+"""Sweep: one setting over several values: which gives the most speed-up, and which tie with it?
 
 Lookahead, tree size and confidence threshold are settings of a lane: all values run on each prompt, beside the standard
 lane. Temperature and prompt length are settings of the request: the prompts run at each value, with a standard lane of
@@ -43,13 +43,7 @@ CHARACTERS = 4  # of a token, roughly, where a backend does not report the promp
 @dataclass(frozen=True)
 class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, PromptOptions):
     drafter: str | None = option(None, "Drafter", "what drafts", group="drafting")
-    axis: Axis = option(
-        "lookahead",
-        "Setting",
-        "which takes several values",
-        choices=AXES,
-        flag="over",
-    )
+    axis: Axis = option("lookahead", "Setting", "which takes several values", choices=AXES, flag="over")
     values: tuple[float, ...] = option(
         (), "Values", "of the setting; lookahead 0 is no drafter; none takes some over its range",
         by=("axis", DEFAULTS),
@@ -80,19 +74,19 @@ class Sweep(OfPrompts):
         return self.runs * times * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SweepResult | None:
-        asked: Sequence[Question] = self.questions
+        questions: Sequence[Question] = self.questions
         if self.axis in ANSWER:
-            asked = [_at(question, self.axis, value) for value in self.values for question in asked]
+            questions = [_at(question, self.axis, value) for value in self.values for question in questions]
         elif self.axis == "prompt_tokens":
             try:
                 backends[baseline.backend].load(baseline, watch.progress)
             except Stopped:
                 return None
             count = partial(_count, backends[baseline.backend], baseline)
-            asked = [_padded(question, int(value), count) for value in self.values for question in asked]
+            questions = [_padded(question, int(value), count) for value in self.values for question in questions]
         return self._result(
             suite.run(
-                baseline, self.lanes, asked, backends, watch,
+                baseline, self.lanes, questions, backends, watch,
                 runs=self.runs, seed=self.seed, record=record_at(self.record),
             )
         )  # fmt: skip
@@ -184,16 +178,15 @@ def _count(backend: Backend, lane: Lane, request: Request) -> int:
 
 
 def _padded(question: Question, tokens: int, count: Callable[[Request], int]) -> Question:
-    """The question after as much of the project's own documents as makes the prompt as long as asked, or a few tokens
-    longer: text that is here for everyone and does not repeat, which would flatter a lookup. A question that is longer
-    stays as it is.
+    """The question after as much of the project's documents as makes the prompt that long, or a few tokens longer: text
+    that is here for everyone and does not repeat, which would flatter a lookup. A longer question stays as it is.
 
     Raises:
         PlaygroundError: there is not so much text.
     """
     request, text = question.request, _documents()
 
-    def asked(characters: int) -> Request:
+    def padded(characters: int) -> Request:
         return replace(request, prompt=f"{text[:characters]}\n\n{request.prompt}")
 
     def fits(request: Request) -> bool:
@@ -204,12 +197,12 @@ def _padded(question: Question, tokens: int, count: Callable[[Request], int]) ->
 
     if not fits(request):
         return question
-    check(not fits(asked(len(text))), f"There is not enough text to fill a prompt of {tokens:,} tokens with.")
+    check(not fits(padded(len(text))), f"There is not enough text to fill a prompt of {tokens:,} tokens with.")
     low, high = 0, len(text)
     while high - low > CHARACTERS:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(asked(middle)) else (low, middle)
-    return replace(question, request=asked(high))
+        low, high = (middle, high) if fits(padded(middle)) else (low, middle)
+    return replace(question, request=padded(high))
 
 
 def _documents() -> str:

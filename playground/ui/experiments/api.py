@@ -25,7 +25,7 @@ from playground.experiments.kinds.options import options_of
 from playground.presets import Pair, load_suites
 from playground.settings import default
 from playground.ui.compare.api import add, describe
-from playground.ui.experiments.controls import asked_for
+from playground.ui.experiments.controls import work_of
 from playground.ui.experiments.service import HZ, Experiments, View
 
 MOST_WAIT_S = 300
@@ -55,7 +55,7 @@ def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> C
     def start(*values: Any) -> dict:
         with _in_words():
             jobs = experiments.jobs  # before a file is read
-            name = jobs.start(*asked_for(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
+            name = jobs.start(*work_of(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
             return _answer(experiments.view(name), whole=False)
 
     start.__doc__ = f"{kind.does} Takes minutes: returns its id at once, and `experiment` has the result."
@@ -75,9 +75,9 @@ def _asking(experiments: Experiments) -> list[Callable]:
         """One experiment: its status, how far it is and, once it has ended, what it found, in sentences and as the
         whole result. Of a recommendation, also settings of other engines."""
         with _in_words():
-            due = time.monotonic() + validation.read(Wait, wait_s, "wait_s")
+            deadline = time.monotonic() + validation.read(Wait, wait_s, "wait_s")
             view = await to_thread.run_sync(_view, experiments, id)
-            while view.entry.status == "running" and time.monotonic() < due:
+            while view.entry.status == "running" and time.monotonic() < deadline:
                 await asyncio.sleep(1 / HZ)
                 view = await to_thread.run_sync(_view, experiments, id)
             return await to_thread.run_sync(_answer, view, whole)

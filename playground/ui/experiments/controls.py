@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from playground.ui.compare.controls import QUIET, drafter_choices
 from playground.ui.fits import Fits
 
 OWN_FILE = "own"
+DRAFTERS = ("drafters", "drafter")  # the options that follow the pair
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
 
 
@@ -54,7 +55,7 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
     return made
 
 
-def asked_for(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> tuple[Experiment, str]:
+def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> tuple[Experiment, str]:
     """The work that the values of these controls, or of the endpoint's parameters, ask for, and its title.
 
     Raises:
@@ -96,8 +97,10 @@ def _pair(models: Models) -> gr.Dropdown:
 
 def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[str, Any]:
     option = options[name]
-    if name in SPECIAL:
-        return SPECIAL[name](option, models)
+    if name == "suite":
+        return _suite(option)
+    if name in DRAFTERS:
+        return {name: _drafter(option, models)}
     setting, default, several = option.setting, option.default, option.several
     words: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if several and setting.choices:
@@ -118,7 +121,7 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
     return {name: gr.Textbox(default, max_lines=1, **words)}
 
 
-def _suite(option: Option, models: Models) -> dict[str, Any]:
+def _suite(option: Option) -> dict[str, Any]:
     suites, _ = load_suites()
     choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
@@ -130,44 +133,28 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
     return {"suite": suite, "file": file}
 
 
-def _drafters(option: Option, models: Models) -> dict[str, Any]:
-    return {
-        "drafters": gr.Dropdown(
-            drafter_choices(models.default)[:-1],
-            value=list(models.default.drafters),
-            multiselect=True,
-            label=option.setting.label,
-            info="each is one lane beside standard decoding",
-        )
-    }
+def _drafter(option: Option, models: Models) -> gr.Dropdown:
+    info = "each is one lane beside standard decoding" if option.several else option.setting.help
+    how = {"multiselect": option.several, "label": option.setting.label, "info": info}
+    return gr.Dropdown(**_drafters_of(models.default, option), **how)
 
 
-def _drafter(option: Option, models: Models) -> dict[str, Any]:
-    choices, value = drafter_choices(models.default)[:-1], models.default.drafter
-    return {"drafter": gr.Dropdown(choices, value=value, label=option.setting.label, info=option.setting.help)}
-
-
-SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
-    "suite": _suite,
-    "drafters": _drafters,
-    "drafter": _drafter,
-}
+def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
+    """What there is to choose of a pair, and what is chosen at first."""
+    value = list(pair.drafters) if option.several else pair.drafter
+    return {"choices": drafter_choices(pair)[:-1], "value": value}
 
 
 def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
     """What one control changes in the others."""
-    pairs = models.pairs
-    for name, value_of in (("drafters", lambda pair: list(pair.drafters)), ("drafter", lambda pair: pair.drafter)):
-        if name in made:
+    for name, option in options.items():
+        if name in DRAFTERS:
             made["pair"].input(
-                lambda chosen, value_of=value_of: gr.update(
-                    choices=drafter_choices(pairs[chosen])[:-1], value=value_of(pairs[chosen])
-                ),
+                lambda chosen, option=option: gr.update(**_drafters_of(models.pairs[chosen], option)),
                 made["pair"],
                 made[name],
                 **QUIET,
             )
-    for name, option in options.items():
         if option.by:
             field, by = option.by
             made[field].input(lambda chosen, by=by: _listed(by[chosen]), made[field], made[name], **QUIET)

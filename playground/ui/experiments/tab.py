@@ -42,17 +42,17 @@ def build(
     """Lays a tab out and wires it.
 
     Args:
-        addresses: the options that are addresses of servers, each with what tells the one to begin with ("" for none).
+        addresses: the options that are addresses of servers, each with what gives the one to begin with ("" for none).
     """
     gr.HTML(f"<h1>{kind.name.capitalize()}</h1><p>{kind.intro}</p>", elem_classes="intro")
-    asked = controls.lay_out(kind, models)
+    made = controls.lay_out(kind, models)
 
     def work(*values: Any) -> tuple[Experiment, str]:
-        return controls.asked_for(kind, models.pairs, dict(zip(asked, values, strict=True)))
+        return controls.work_of(kind, models.pairs, dict(zip(made, values, strict=True)))
 
-    _wire(page, kind, _panel(kind), experiments, list(asked.values()), work)
+    _wire(page, kind, _panel(kind), experiments, [*made.values()], work)
     if not kind.pair:
-        boxes = [asked[name] for name in addresses]
+        boxes = [made[name] for name in addresses]
         page.load(lambda: [url() or gr.skip() for url in addresses.values()], None, boxes, **QUIET)
 
 
@@ -80,10 +80,10 @@ def _wire(
     kind: Kind,
     parts: Mapping[str, Any],
     experiments: Experiments,
-    asked: Sequence[Component],
+    chosen: Sequence[Component],
     work: Callable[..., tuple[Experiment, str]],
 ) -> None:
-    """`work`: what the values of `asked` ask for, and its title."""
+    """`work`: what the values of `chosen` ask for, and its title."""
 
     def shown(act: Callable[[], str]) -> Filled:
         """The experiment whose id `act` gives; or why there is none, in place of the head alone."""
@@ -121,7 +121,7 @@ def _wire(
 
     outputs, name = [*parts.values()], parts["name"]
     begun = [
-        parts["run"].click(start, list(asked), outputs, **PRIVATE).then(None, None, None, js=SHOW_ID, **PRIVATE),
+        parts["run"].click(start, [*chosen], outputs, **PRIVATE).then(None, None, None, js=SHOW_ID, **PRIVATE),
         parts["resume"].click(resume, name, outputs, **PRIVATE),
         page.load(opened, None, outputs, **PRIVATE),
     ]

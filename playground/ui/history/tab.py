@@ -66,7 +66,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
             problem = panels.status(str(error), "error")
         return {shown: problem, listed: rows(owner, text)}
 
-    def forget(owner: str, text: str) -> str:
+    def delete_finished(owner: str, text: str) -> str:
         past.history.clear(owner)
         return rows(owner, text)
 
@@ -76,14 +76,14 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         except PlaygroundError as problem:
             return {shown: panels.status(str(problem), "error")}
 
-    asked = [owner, search]
-    known.then(rows, asked, listed, **PRIVATE)
-    gr.Timer(3).tick(rows, asked, listed, **PRIVATE)
-    search.input(rows, asked, listed, trigger_mode="always_last", **PRIVATE)
-    clear.click(forget, asked, listed, **PRIVATE)
+    query = [owner, search]
+    known.then(rows, query, listed, **PRIVATE)
+    gr.Timer(3).tick(rows, query, listed, **PRIVATE)
+    search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
+    clear.click(delete_finished, query, listed, **PRIVATE)
     listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
-    delete.click(delete_chosen, [*asked, chosen], [shown, listed], **PRIVATE)
+    delete.click(delete_chosen, [*query, chosen], [shown, listed], **PRIVATE)
     for button, form in saves.items():
         written = button.click(partial(save, form), [owner, chosen], [saved, shown], **PRIVATE)
         written.success(None, None, None, js=PRESS, **PRIVATE)
