@@ -84,7 +84,7 @@ def add_setting(
         of: the type of its value; a Literal of the setting's choices.
         unset: what the help says is used without the option; None is the preset's value.
         read: what argparse reads a value with; None for `of`.
-        more: as `add_argument` takes it.
+        more: as `add_argument` takes it; what is None is left out.
     """
     how: dict[str, Any] = {"type": read or of, "metavar": {int: "N", float: "X"}.get(of) or "TEXT"}
     if of is bool:
@@ -98,7 +98,8 @@ def add_setting(
     shown = f"{unset:g}" if isinstance(unset, float) else str(unset)
     shown = " ".join(map(str, unset)) if unset and isinstance(unset, tuple) else words.get(shown, shown)
     explained = f"{setting.help} ({accepted}default: {shown})".replace("%", "%%")
-    parser.add_argument(option, dest=name, help=explained, **how, **more)
+    how |= {key: value for key, value in more.items() if value is not None}
+    parser.add_argument(option, dest=name, help=explained, **how)
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

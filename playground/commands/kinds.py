@@ -51,8 +51,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
             groups[group] = groups.get(group) or parser.add_argument_group(group)
-            named, several = f"--{option.flag}" if option.flag else flag(name), {"nargs": "+"} if option.several else {}
-            add_setting(groups[group], name, named, option.setting, option.of, option.default, **several)
+            named, nargs = f"--{option.flag}" if option.flag else flag(name), "+" if option.several else None
+            add_setting(groups[group], name, named, option.setting, option.of, option.default, nargs=nargs)
 
 
 def _run(kind: Kind, arguments: argparse.Namespace) -> None:

@@ -10,7 +10,9 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Any
 
 from huggingface_hub import get_token
 
@@ -27,46 +29,34 @@ OWN_MACHINE = "run the playground on your own machine"
 NO_SERVERS = f"Visitors cannot enter server addresses. To enter your own, {OWN_MACHINE}."
 
 
+def _limit(here: float, for_visitors: float) -> Any:
+    """A field: what holds on one's own machine, and where strangers can reach the page."""
+    return field(default=here, metadata={"for_visitors": for_visitors})
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a server takes and keeps."""
 
-    new_tokens: float = float("inf")  # of each lane
-    prompt: float = float("inf")  # characters of prompt, system prompt and earlier turns together
-    run_s: float = float("inf")  # seconds that a run may hold the device; loading and downloads count
-    runs_each: float = float("inf")  # runs of one visitor that wait or decode at a time
-    runs: int = 256  # runs of all visitors that wait or decode at a time
-    hub_cache: float = float("inf")  # bytes that the cache of hub models may grow to by downloads
-    upload: int = 64_000_000  # bytes of a request, and so of an uploaded trace
-    body: int = 64_000_000  # bytes of a request that is no upload
-    files: int = 10_000_000_000  # bytes of uploaded and saved traces on disk
-    trace_tokens: int = 1_000_000  # tokens of a trace that is opened; drafted tokens count
-    opens_each: float = float("inf")  # traces of one visitor that are being opened, or wait for it, at a time
-    traces: int = 2_000_000_000  # bytes of opened traces in memory
-    sessions: int = 10_000  # browser sessions whose last runs are kept
-    history_s: float = float("inf")  # seconds that the history keeps a run
-    history_each: float = float("inf")  # runs of one visitor that the history keeps
-    history: float = float("inf")  # bytes that the history may take
+    new_tokens: float = _limit(inf, 1024)  # of each lane
+    prompt: float = _limit(inf, 20_000)  # characters of prompt, system prompt and earlier turns together
+    run_s: float = _limit(inf, 300)  # seconds that a run may hold the device; loading and downloads count
+    runs_each: float = _limit(inf, 4)  # runs of one visitor that wait or decode at a time
+    runs: int = _limit(256, 200)  # runs of all visitors that wait or decode at a time
+    hub_cache: float = _limit(inf, 100e9)  # bytes that the cache of hub models may grow to by downloads
+    upload: int = _limit(64_000_000, 8_000_000)  # bytes of a request, and so of an uploaded trace
+    body: int = _limit(64_000_000, 500_000)  # bytes of a request that is no upload
+    files: int = _limit(10_000_000_000, 1_000_000_000)  # bytes of uploaded and saved traces on disk
+    trace_tokens: int = _limit(1_000_000, 20_000)  # tokens of a trace that is opened; drafted tokens count
+    opens_each: float = _limit(inf, 2)  # traces of one visitor that are being opened, or wait for it, at a time
+    traces: int = _limit(2_000_000_000, 200_000_000)  # bytes of opened traces in memory
+    sessions: int = _limit(10_000, 500)  # browser sessions whose last runs are kept
+    history_s: float = _limit(inf, 86_400)  # seconds that the history keeps a run
+    history_each: float = _limit(inf, 20)  # runs of one visitor that the history keeps
+    history: float = _limit(inf, 500_000_000)  # bytes that the history may take
 
 
-FOR_VISITORS = Limits(
-    new_tokens=1024,
-    prompt=20_000,
-    run_s=300,
-    runs_each=4,
-    runs=200,
-    hub_cache=100e9,
-    upload=8_000_000,
-    body=500_000,
-    files=1_000_000_000,
-    trace_tokens=20_000,
-    opens_each=2,
-    traces=200_000_000,
-    sessions=500,
-    history_s=86_400,
-    history_each=20,
-    history=500_000_000,
-)
+FOR_VISITORS = Limits(**{it.name: it.metadata["for_visitors"] for it in fields(Limits)})
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,6 @@ class Turns:
         self._turns: list[Turn] = []
         self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
 
-    @property
-    def remembered(self) -> int:
-        """Sessions whose run has not come here yet."""
-        return len(self._begun)
-
     def begin(self, session: str) -> None:
         """Run was pressed, and the run will come: an earlier Stop counts no more."""
         self._begun.pop(session, None)

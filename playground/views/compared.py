@@ -16,7 +16,7 @@ from playground.results import Interval, Result
 from playground.trace import Comparison, Environment
 from playground.views.table import Table
 
-Speedups = Mapping[tuple[str, ...], tuple[float, Interval | None]]
+Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
 HEAD = ("first", "second", "second ÷ first")
 MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # of an environment, where others are chosen
 

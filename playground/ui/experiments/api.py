@@ -47,7 +47,7 @@ def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> C
     for name, option in options_of(kind.options, "endpoint").items():
         of, value = option.of, option.default
         if option.several:  # gr.api knows no tuples
-            of, value = list[of] | None, [*value] or None
+            of, value = list[of] | None, [*value] or None  # type: ignore[valid-type]
         elif value is None:
             of = of | None
         parameters.append(_parameter(name, of, value))

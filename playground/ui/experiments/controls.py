@@ -135,8 +135,8 @@ def _suite(option: Option) -> dict[str, Any]:
 
 def _drafter(option: Option, models: Models) -> gr.Dropdown:
     info = "each is one lane beside standard decoding" if option.several else option.setting.help
-    how = {"multiselect": option.several, "label": option.setting.label, "info": info}
-    return gr.Dropdown(**_drafters_of(models.default, option), **how)
+    shown = _drafters_of(models.default, option)
+    return gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
 
 
 def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
