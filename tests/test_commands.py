@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
 
-from playground.commands import main
+from playground.commands import kinds, main
 from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
@@ -230,15 +231,20 @@ def test_a_suite_with_a_prompt_that_fails_ends_with_1_and_one_that_cannot_run_wi
 def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny_folder, tmp_path, capsys, monkeypatch):
     command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
                "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
-    draw = progress_bar._emit
 
-    def interrupted(self, event):
-        draw(self, event)
-        if isinstance(event, PromptDone):
-            raise KeyboardInterrupt
+    @contextmanager
+    def interrupted(total):
+        with progress_bar(total) as draw:
+
+            def emit(event):
+                draw(event)
+                if isinstance(event, PromptDone):
+                    raise KeyboardInterrupt
+
+            yield emit
 
     decode = suite.decode
-    monkeypatch.setattr(progress_bar, "_emit", interrupted)
+    monkeypatch.setattr(kinds, "progress_bar", interrupted)
     monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
     with pytest.raises(SystemExit) as exit_:
         main(command)
