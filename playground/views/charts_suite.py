@@ -35,7 +35,8 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
         here = [summary for summary in here if summary.category == ALL] + here[:-1]
         figure.add_bar(
             x=[_broken(summary.category, LABEL) for summary in here],
-            **_with_intervals(here),
+            y=[summary.overall for summary in here],
+            error_y=error_bars(here),
             name=escape(name),
             marker={"color": color, "pattern": {"shape": hatched}},
             hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
@@ -115,7 +116,8 @@ def refined(result: Recommendation) -> go.Figure:
         summaries = [result.refined.of(label(lane)) for lane in here]
         symbols = ["star" if lane == result.lane else "circle" for lane in here]
         charts.add_line(
-            figure, drafter, color, x=[lane.lookahead for lane in here], **_with_intervals(summaries),
+            figure, drafter, color, x=[lane.lookahead for lane in here],
+            y=[summary.overall for summary in summaries], error_y=error_bars(summaries),
             marker={"symbol": symbols, "size": [14 if symbol == "star" else 7 for symbol in symbols]},
             hovertemplate="%{y:.2f}×<extra>" + escape(drafter) + " %{x}</extra>",
         )  # fmt: skip
@@ -128,7 +130,7 @@ def refined(result: Recommendation) -> go.Figure:
 def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:
     charts.add_line(
         figure, "measured", ASSISTED, x=[point.value for point, _ in found],
-        **_with_intervals([summary for _, summary in found]),
+        y=[summary.overall for _, summary in found], error_y=error_bars([summary for _, summary in found]),
         hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>", **more,
     )  # fmt: skip
     charts.add_unity(figure, row=more["row"], col=more["col"])
@@ -141,10 +143,9 @@ def _styled(figure: go.Figure) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero", title={"standoff": 8, "font": {"size": 12}}, **axis)
 
 
-def _with_intervals(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """The pooled speed-ups, as `add_scatter` takes them."""
-    speedups = [summary.overall for summary in summaries]
-    return {"y": speedups, "error_y": charts.error_bars(speedups, [summary.interval for summary in summaries])}
+def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The intervals of the pooled speed-ups."""
+    return charts.error_bars([summary.overall for summary in summaries], [summary.interval for summary in summaries])
 
 
 def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from playground.ui.compare.controls import QUIET, drafter_choices
 from playground.ui.fits import Fits
 
 OWN_FILE = "own"
-DRAFTERS = ("drafters", "drafter")  # the options that follow the pair
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
 
 
@@ -97,10 +96,8 @@ def _pair(models: Models) -> gr.Dropdown:
 
 def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[str, Any]:
     option = options[name]
-    if name == "suite":
-        return _suite(option)
-    if name in DRAFTERS:
-        return {name: _drafter(option, models)}
+    if name in SPECIAL:
+        return SPECIAL[name](option, models)
     setting, default, several = option.setting, option.default, option.several
     words: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if several and setting.choices:
@@ -121,7 +118,7 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
     return {name: gr.Textbox(default, max_lines=1, **words)}
 
 
-def _suite(option: Option) -> dict[str, Any]:
+def _suite(option: Option, models: Models) -> dict[str, Any]:
     suites, _ = load_suites()
     choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
@@ -133,10 +130,12 @@ def _suite(option: Option) -> dict[str, Any]:
     return {"suite": suite, "file": file}
 
 
-def _drafter(option: Option, models: Models) -> gr.Dropdown:
+def _drafter(option: Option, models: Models) -> dict[str, Any]:
+    """One, or several: the option's name says which."""
     info = "each is one lane beside standard decoding" if option.several else option.setting.help
     shown = _drafters_of(models.default, option)
-    return gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
+    made = gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
+    return {"drafters" if option.several else "drafter": made}
 
 
 def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
@@ -145,10 +144,17 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     return {"choices": drafter_choices(pair)[:-1], "value": value}
 
 
+SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
+    "suite": _suite,
+    "drafters": _drafter,
+    "drafter": _drafter,
+}
+
+
 def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
     """What one control changes in the others."""
     for name, option in options.items():
-        if name in DRAFTERS:
+        if SPECIAL.get(name) is _drafter:
             made["pair"].input(
                 lambda chosen, option=option: gr.update(**_drafters_of(models.pairs[chosen], option)),
                 made["pair"],
