@@ -282,8 +282,8 @@ class Recommendation:
 class LoadResult:
     """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
     share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
-    of each; `seed`: of the moments in open loop. `rows`: every request of the levels that ended. `points` and `gains`
-    are computed from them."""
+    of each; `seed`: of the arrival times in open loop. `rows`: every request of the levels that ended. `points` and
+    `gains` are computed from them."""
 
     environments: tuple[Environment, ...]
     request: Request

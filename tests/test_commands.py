@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
 
-from playground.commands import main
+from playground.commands import kinds, main
 from playground.commands.arguments import write
 from playground.commands.progress_bar import progress_bar
 from playground.drafting_methods import METHODS
@@ -107,21 +108,6 @@ def test_what_cannot_be_run_is_a_sentence_and_exit_code_2(arguments, named, caps
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--drafters", "ngram"], "--drafters is for --suite only"),
-        (["--temperature", "0"], "--temperature is for --suite only"),
-        (["--suite", "examples", "--only", "long"], "--only and --suite exclude each other"),
-    ],
-)
-def test_what_a_benchmark_would_pass_over_is_refused(arguments, named, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", *arguments])
-    assert exit_.value.code == 2
-    assert named in capsys.readouterr().err
-
-
 def test_a_large_download_is_not_begun_unasked(monkeypatch, capsys):
     far = fit.Fit("download", 3e9, 2.1e10, 2.4e9, "")
     monkeypatch.setattr(fit, "fits", lambda pair, device: far)
@@ -206,10 +192,12 @@ def own_suite(tmp_path, *prompts):
 
 
 def test_suite_prints_its_tables_and_writes_its_result(tiny_folder, tmp_path, capsys):
-    out, prompts = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters")
+    out, prompts, traces = tmp_path / "out.json", own_suite(tmp_path, "waves", "winters"), tmp_path / "traces.jsonl"
     main(["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--lookaheads", "2", "3", "--dtype", "float32",
-          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--all-tables"])  # fmt: skip
+          "--max-new-tokens", "4", "--runs", "1", "--suite", prompts, "--json", str(out), "--all-tables",
+          "--traces", str(traces)])  # fmt: skip
     printed = capsys.readouterr()
+    assert len(traces.read_text().splitlines()) == 2 * 3
     lines = [line.split() for line in printed.out.splitlines()]
     assert [words[:4] for words in lines].count(["ngram", "3", "all", "2"]) == 1
     assert ["2", "winters", "mine", "ngram", "3"] in [words[:5] for words in lines]
@@ -243,15 +231,20 @@ def test_a_suite_with_a_prompt_that_fails_ends_with_1_and_one_that_cannot_run_wi
 def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny_folder, tmp_path, capsys, monkeypatch):
     command = ["suite", "--target", str(tiny_folder), "--drafters", "ngram", "--dtype", "float32", "--runs", "1",
                "--max-new-tokens", "4", "--suite", own_suite(tmp_path, "waves", "winters", "words")]  # fmt: skip
-    draw = progress_bar._emit
 
-    def interrupted(self, event):
-        draw(self, event)
-        if isinstance(event, PromptDone):
-            raise KeyboardInterrupt
+    @contextmanager
+    def interrupted(total):
+        with progress_bar(total) as draw:
+
+            def emit(event):
+                draw(event)
+                if isinstance(event, PromptDone):
+                    raise KeyboardInterrupt
+
+            yield emit
 
     decode = suite.decode
-    monkeypatch.setattr(progress_bar, "_emit", interrupted)
+    monkeypatch.setattr(kinds, "progress_bar", interrupted)
     monkeypatch.setattr(suite, "decode", lambda *args: time.sleep(0.15) or decode(*args))
     with pytest.raises(SystemExit) as exit_:
         main(command)

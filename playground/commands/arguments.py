@@ -59,32 +59,47 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--device", default="auto", help=f"auto, cpu, cuda, cuda:1 or mps {DEFAULT}")
 
 
-def add_model_name(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--model", default="", metavar="NAME", help="the name of the server's model, if it has several")
-
-
 def add_settings(parser: argparse._ActionsContainer, *names: str, default: str = "") -> None:
     """Adds an option for each setting. `default` is what the help calls the default if leaving out the option should
     give None rather than the setting's default."""
     for name in names:
         setting = SETTINGS[name]
-        value = None if default else setting.default
-        kind = type(setting.default)
-        shown = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
-        accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
-        how: dict[str, Any] = {
-            "type": _reader(setting),
-            "metavar": {int: "N", float: "X", str: "NAME" if setting.choices else "TEXT"}.get(kind),
-        }
-        if kind is bool:
-            how = {"action": argparse.BooleanOptionalAction}
-        parser.add_argument(
-            flag(name),
-            dest=name,
-            default=value,
-            help=f"{setting.help} ({accepted}default: {shown})",
-            **how,
-        )
+        value, of = None if default else setting.default, type(setting.default)
+        add_setting(parser, name, flag(name), setting, of, default or value, _reader(setting), default=value)
+
+
+def add_setting(
+    parser: argparse._ActionsContainer,
+    name: str,
+    option: str,
+    setting: Setting,
+    of: Any,
+    unset: Any,
+    read: Callable[[str], Any] | None = None,
+    **more: Any,
+) -> None:
+    """Adds one option.
+
+    Args:
+        of: the type of its value; a Literal of the setting's choices.
+        unset: what the help says is used without the option; None is the preset's value.
+        read: what argparse reads a value with; None for `of`.
+        more: as `add_argument` takes it; what is None is left out.
+    """
+    how: dict[str, Any] = {"type": read or of, "metavar": {int: "N", float: "X"}.get(of) or "TEXT"}
+    if of is bool:
+        how = {"action": argparse.BooleanOptionalAction}
+    elif of not in (int, float, str):
+        how = {"choices": [*setting.choices]}
+    elif of is str and setting.choices:
+        how["metavar"] = "NAME"
+    accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
+    words = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}
+    shown = f"{unset:g}" if isinstance(unset, float) else str(unset)
+    shown = " ".join(map(str, unset)) if unset and isinstance(unset, tuple) else words.get(shown, shown)
+    explained = f"{setting.help} ({accepted}default: {shown})".replace("%", "%%")
+    how |= {key: value for key, value in more.items() if value is not None}
+    parser.add_argument(option, dest=name, help=explained, **how)
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

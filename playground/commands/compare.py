@@ -13,7 +13,6 @@ from playground.backends.connect import Servers
 from playground.backends.kinds import programs
 from playground.commands.arguments import (
     PRESETS_OWN,
-    add_model_name,
     add_models,
     add_settings,
     check_writable,
@@ -23,7 +22,7 @@ from playground.commands.arguments import (
     write,
 )
 from playground.commands.progress_bar import progress_bar
-from playground.commands.serve_option import add_serve, served
+from playground.commands.servers import add_model_name, add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -29,26 +30,26 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     history.set_defaults(command=_list, search=[], json=False)
     actions = history.add_subparsers(metavar="action")
-    listed = actions.add_parser("list", help="list it, the newest first (also without an action)")
-    listed.set_defaults(command=_list)
+
+    def action(name: str, help: str, command: Callable[[argparse.Namespace], None], **names: str) -> Any:
+        """One action. `names`: the entries that it takes, each with its help."""
+        parser = actions.add_parser(name, help=help)
+        parser.set_defaults(command=command)
+        for argument, explained in names.items():
+            parser.add_argument(argument, help=explained)
+        return parser
+
+    listed = action("list", "list it, the newest first (also without an action)", _list)
     listed.add_argument("search", nargs="*", metavar="WORD", help="only those with all of these words")
     listed.add_argument("--json", action="store_true", help="print the list as JSON")
-    show = actions.add_parser("show", help="print the result of one")
-    show.set_defaults(command=_show)
-    show.add_argument("id", help="as `history` lists it")
+    show = action("show", "print the result of one", _show, id="as `history` lists it")
     show.add_argument("--json", action="store_true", help="print it as JSON")
-    compare = actions.add_parser("compare", help="print two side by side")
-    compare.set_defaults(command=_compare)
-    compare.add_argument("first", help="an id, or a file of `--json`")
-    compare.add_argument("second", help="an id, or a file of `--json`")
-    export = actions.add_parser("export", help="write one to a file")
-    export.set_defaults(command=_export)
-    export.add_argument("id", help="as `history` lists it")
+    either = "an id, or a file of `--json`"
+    action("compare", "print two side by side", _compare, first=either, second=either)
+    export = action("export", "write one to a file", _export, id="as `history` lists it")
     export.add_argument("file", type=Path, help=f"its ending says the form: {', '.join(FORMS)}")
-    delete = actions.add_parser("delete", help="delete one")
-    delete.set_defaults(command=_delete)
-    delete.add_argument("id", help="as `history` lists it")
-    actions.add_parser("clear", help="delete all but those that run").set_defaults(command=_clear)
+    action("delete", "delete one", lambda options: _history().delete(options.id), id="as `history` lists it")
+    action("clear", "delete all but those that run", lambda options: print(f"{_history().clear()} deleted."))
 
     report = commands.add_parser(
         "report",
@@ -101,14 +102,6 @@ def _export(options: argparse.Namespace) -> None:
     history = _history()
     result, title = _kept(history, options.id), history.entry(options.id).title
     write(options.file, result_file.build(result, options.file.suffix, title).rstrip())
-
-
-def _delete(options: argparse.Namespace) -> None:
-    _history().delete(options.id)
-
-
-def _clear(options: argparse.Namespace) -> None:
-    print(f"{_history().clear()} deleted.")
 
 
 def _report(options: argparse.Namespace) -> None:

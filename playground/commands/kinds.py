@@ -1,24 +1,32 @@
-"""`suite`, `sweep`, `recommend`, `lossless` and `load`: a command for each kind of experiment, from its options."""
+"""`suite`, `sweep`, `recommend`, `lossless` and `load`: a command for each kind of experiment, from its options. It is
+shown while it runs, stopped by Ctrl-C, and taken up where it was stopped."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playground.commands import experiment, server_option
-from playground.commands.arguments import PRESETS_OWN, add_models, check_writable, chosen_pair, write
+from playground.commands import servers
+from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, write
+from playground.commands.progress_bar import progress_bar
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
+from playground.experiments.kinds.options import Decoders, options_of
 from playground.settings import flag
 
-if TYPE_CHECKING:  # numpy and transformers would slow every command down
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.experiments.watch import Watch
+    from playground.experiments.work import Experiment, Work
+    from playground.presets import Pair
     from playground.results import Result
 
+HZ = 5  # looks at what has happened
 CODES = (
     "Each part is written to disk as it ends: Ctrl-C stops, and the same command goes on where it was stopped. "
     "Exit code {}; 2: it cannot be run; 130: it was stopped."
@@ -38,34 +46,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         if kind.pair:
             add_models(parser)
         if kind.servers:
-            server_option.add_servers(parser)
+            servers.add_servers(parser)
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
             groups[group] = groups.get(group) or parser.add_argument_group(group)
-            _add(groups[group], kind, name, option)
-
-
-def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Option) -> None:
-    """One option. Left out, it gives None; the options' own default is what the help says."""
-    of, several = type_of(kind.options, name)
-    setting, default = option.setting, default_of(kind.options, name)
-    how: dict[str, Any] = {"type": of, "metavar": {int: "N", float: "X"}.get(of, "NAME" if setting.choices else "TEXT")}
-    if of is bool:
-        how = {"action": argparse.BooleanOptionalAction}
-    elif of not in (int, float, str):  # a Literal
-        how = {"choices": [*setting.choices]}
-    if several:
-        how["nargs"] = "+"
-    accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
-    shown = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}.get(str(default))
-    shown = shown or (" ".join(map(str, default)) if several else f"{default:g}" if of is float else str(default))
-    parser.add_argument(
-        f"--{option.flag}" if option.flag else flag(name),
-        dest=name,
-        help=f"{setting.help} ({accepted}default: {shown})".replace("%", "%%"),
-        **how,
-    )
+            named, nargs = f"--{option.flag}" if option.flag else flag(name), "+" if option.several else None
+            add_setting(groups[group], name, named, option.setting, option.of, option.default, nargs=nargs)
 
 
 def _run(kind: Kind, arguments: argparse.Namespace) -> None:
@@ -80,7 +67,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
     device = arguments.device if kind.pair else "auto"
-    result = experiment.run(work, title, device=device, again=arguments.again)
+    result = _result(work, title, device=device, again=arguments.again)
     _write(result, title, arguments)
     if arguments.json != Path("-"):
         print(report.text(report.of(result), folded=arguments.all_tables))
@@ -88,11 +75,61 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
+def _result(work: Experiment, title: str, *, again: bool, device: str) -> Result:
+    """Runs it as a job, which the history lists. Exits with 130 if it was stopped.
+
+    Args:
+        again: begin anew, also if the same was stopped before.
+        device: as `LocalBackend` takes it.
+
+    Raises:
+        PlaygroundError: it failed.
+    """
+    from playground.backends.local import LocalBackend
+    from playground.experiments.history import open_history
+    from playground.experiments.jobs import Jobs
+    from playground.experiments.runner import Runner
+    from playground.lane import LOCAL
+    from playground.models.store import ModelStore
+
+    store, history = ModelStore(), open_history()
+
+    def prepared(pair: Pair | None, work: Work) -> Callable[[Watch], None]:
+        return partial(work, {LOCAL: LocalBackend(store, pair, device=device)} if pair else {})
+
+    jobs = Jobs(history, prepared, Runner())
+    name = None if again else jobs.unfinished(work)
+    if name:
+        print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
+        jobs.resume(name)
+    else:
+        name = jobs.start(work, title)
+    job = jobs.runs[name]
+    with progress_bar(1) as draw:
+        try:
+            for batch in job.batches():
+                for event in batch:
+                    draw(event)
+                job.wait(1 / HZ)
+        except KeyboardInterrupt:
+            job.stop()
+            job.wait()
+    if error := job.end.result():
+        raise error
+    result, entry = jobs.result(name), jobs.entry(name)
+    if entry.status == "stopped":
+        kept = "; the same command goes on" if history.kept else ""
+        print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)
+        sys.exit(130)
+    assert result, "it ended by itself"
+    return result
+
+
 def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoders | None:
     if not kind.pair:
         return None
-    if kind.servers and server_option.named(arguments):
-        baseline, lane = server_option.lanes_of(arguments, varies)
+    if kind.servers and servers.named(arguments):
+        baseline, lane = servers.lanes_of(arguments, varies)
         return Decoders(f"{lane.target} in {lane.backend}", baseline=baseline, server=lane)
     pair = chosen_pair(arguments)
     return Decoders.of(pair if arguments.dtype == "auto" else replace(pair, dtype=arguments.dtype))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,45 +13,33 @@ from playground.experiments.events import Event
 from playground.format import duration, number, ratio
 
 
-class progress_bar:
-    """A context manager that gives an `emit`, which draws a run's events as bars on standard error if that is a
-    terminal. What has ended or was left out is a line above them."""
+@contextmanager
+def progress_bar(max_new_tokens: int) -> Iterator[Callable[[Event], None]]:
+    """Gives an `emit`, which draws a run's events as bars on standard error if that is a terminal. What has ended or
+    was left out is a line above them."""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("Starting", total=None)
 
-    def __init__(self, max_new_tokens: int) -> None:
-        self._total = max_new_tokens
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        def say(line: str) -> None:
+            bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def __enter__(self) -> Callable[[Event], None]:
-        self._bars.start()
-        self._task = self._bars.add_task("Starting", total=None)
-        return self._emit
+        def emit(event: Event) -> None:
+            match event:
+                case events.Progress(label, fraction):
+                    bars.update(task, description=label, total=1, completed=fraction or 0)
+                case events.LaneStarted(_, lane):
+                    bars.update(task, description=lane.name, total=max_new_tokens, completed=0)
+                case events.LaneSkipped(lane, reason):
+                    say(f"playground: left out {lane.name}: {reason}")
+                case events.PromptDone():
+                    say(_prompt(event))
+                case events.LevelDone():
+                    say(_level(event))
+                case events.RoundDone(_, round_):
+                    bars.advance(task, len(round_.tokens))
 
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def _emit(self, event: Event) -> None:
-        match event:
-            case events.Progress(label, fraction):
-                self._bars.update(self._task, description=label, total=1, completed=fraction or 0)
-            case events.LaneStarted(_, lane):
-                self._bars.update(self._task, description=lane.name, total=self._total, completed=0)
-            case events.LaneSkipped(lane, reason):
-                self._say(f"playground: left out {lane.name}: {reason}")
-            case events.PromptDone():
-                self._say(_prompt(event))
-            case events.LevelDone():
-                self._say(_level(event))
-            case events.RoundDone(_, round_):
-                self._bars.advance(self._task, len(round_.tokens))
-
-    def _say(self, line: str) -> None:
-        self._bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        yield emit
 
 
 def _prompt(event: events.PromptDone) -> str:

@@ -1,5 +1,5 @@
-"""Verification rules that change the output. They exist to show that the checks of `experiments/lossless.py` find such
-a change; no preset, page or default uses them, and the name of a lane that does says so.
+"""Verification rules that change the output, to show that `experiments/kinds/lossless.py` finds such a change; no
+preset, page or default uses them, and the name of a lane that does says so.
 
 Each keeps what it changes small, as engines do: the text still reads well, and only the distribution is another.
 """

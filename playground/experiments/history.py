@@ -137,40 +137,25 @@ class History:
         result: dict[str, Any] | None = None,
     ) -> None:
         """What is None stays as it is."""
+        data = None if result is None else json.dumps(result)
         with self._database() as database:
             database.execute(
                 "UPDATE experiments SET status = ?, updated = ?, fraction = coalesce(?, fraction), note = ?, "
                 "process = ?, result = coalesce(?, result) WHERE id = ?",
-                (
-                    status,
-                    time.time(),
-                    fraction,
-                    note,
-                    self._alive.name,
-                    None if result is None else json.dumps(result),
-                    name,
-                ),
+                (status, time.time(), fraction, note, self._alive.name, data, name),
             )
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
         """The owner's experiments, the newest first: those with all the words of `search`, if any."""
         self._make_room()
-        with self._database() as database:
-            rows = database.execute(
-                f"SELECT {LISTED} FROM experiments WHERE owner = ? ORDER BY created DESC", (owner,)
-            ).fetchall()
-        found = [self._entry(row) for row in rows]
         words = search.lower().split()
+        found = self._select("owner = ?", owner)
         return [e for e in found if all(w in f"{e.id} {e.kind} {e.title} {e.status}".lower() for w in words)]
 
     def unfinished(self, work: Any, owner: str = "") -> str | None:
         """The newest experiment with this work that was stopped or failed."""
-        with self._database() as database:
-            rows = database.execute(
-                f"SELECT {LISTED} FROM experiments WHERE owner = ? AND work = ? ORDER BY created DESC",
-                (owner, json.dumps(work)),
-            ).fetchall()
-        return next((e.id for e in map(self._entry, rows) if e.status in ("stopped", "failed")), None)
+        found = self._select("owner = ? AND work = ?", owner, json.dumps(work))
+        return next((e.id for e in found if e.status in ("stopped", "failed")), None)
 
     def entry(self, name: str, owner: str = "") -> Entry:
         """Raises:
@@ -205,6 +190,12 @@ class History:
         for entry in ended:
             self.delete(entry.id, owner)
         return len(ended)
+
+    def _select(self, where: str, *values: str) -> list[Entry]:
+        """The newest first."""
+        query = f"SELECT {LISTED} FROM experiments WHERE {where} ORDER BY created DESC"
+        with self._database() as database:
+            return list(map(self._entry, database.execute(query, values).fetchall()))
 
     def _json(self, column: str, name: str, owner: str) -> Any:
         with self._database() as database:

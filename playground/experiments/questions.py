@@ -40,13 +40,6 @@ class Question:
             check_text(f"prompt of turn {number}", turn)
 
 
-def questions(
-    source: str, per_category: int | None, settings: Mapping[str, Any], *, turns: int | None = None
-) -> list[Question]:
-    """Reads a suite; as `load`, and the first line that is broken ends it."""
-    return load(source, per_category, settings, turns=turns)[0]
-
-
 def load(
     source: str,
     per_category: int | None,

@@ -5,6 +5,7 @@ was finished, and the same suite goes on where it ended."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,10 +13,10 @@ from typing import Any, ClassVar
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.experiments.questions import Question
-from playground.export import SCHEMA_VERSION
+from playground.export import SCHEMA_VERSION, trace_to_json
 from playground.lane import Lane
 from playground.results import QuestionResult
-from playground.trace import Environment
+from playground.trace import Environment, Trace
 
 KIND = "suite-record"
 HEAD = f'{{"kind": "{KIND}"'.encode()  # how every record of a suite begins
@@ -137,6 +138,12 @@ def read_as(path: Path, of: type[Record]) -> tuple[Any, tuple[Any, ...], int]:
         for number, line in enumerate(lines[1:], start=2)
     ]
     return header, tuple(results), whole
+
+
+def append_traces(path: str, traces: Iterable[Trace]) -> None:
+    """At the end of a file, one a line."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(trace_to_json(trace)) + "\n" for trace in traces)
 
 
 def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:

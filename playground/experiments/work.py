@@ -22,7 +22,7 @@ class Work(Protocol):
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """Those that are known before it runs; a server tells its own."""
+        """Those that are known before it runs; a server is asked for its lane."""
 
     @property
     def tokens(self) -> int:

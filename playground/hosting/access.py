@@ -10,7 +10,9 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Any
 
 from huggingface_hub import get_token
 
@@ -27,63 +29,34 @@ OWN_MACHINE = "run the playground on your own machine"
 NO_SERVERS = f"Visitors cannot enter server addresses. To enter your own, {OWN_MACHINE}."
 
 
+def _limit(here: float, for_visitors: float) -> Any:
+    """A field: what holds on one's own machine, and where strangers can reach the page."""
+    return field(default=here, metadata={"for_visitors": for_visitors})
+
+
 @dataclass(frozen=True)
 class Limits:
-    """Attributes:
-    new_tokens: of each lane.
-    prompt: characters of prompt, system prompt and earlier turns together.
-    run_s: seconds that a run may hold the device; loading and downloads count.
-    runs_each: runs of one visitor that wait or decode at a time.
-    runs: runs of all visitors that wait or decode at a time.
-    hub_cache: bytes that the cache of hub models may grow to by downloads.
-    upload: bytes of a request, and so of an uploaded trace.
-    body: bytes of a request that is no upload.
-    files: bytes of uploaded and saved traces on disk.
-    trace_tokens: tokens of a trace that is opened; drafted tokens count.
-    opens_each: traces of one visitor that are being opened, or wait for it, at a time.
-    traces: bytes of opened traces in memory.
-    sessions: browser sessions whose last runs are kept.
-    history_s: seconds that the history keeps a run.
-    history_each: runs of one visitor that the history keeps.
-    history: bytes that the history may take.
-    """
+    """What a server takes and keeps."""
 
-    new_tokens: float = float("inf")
-    prompt: float = float("inf")
-    run_s: float = float("inf")
-    runs_each: float = float("inf")
-    runs: int = 256
-    hub_cache: float = float("inf")
-    upload: int = 64_000_000
-    body: int = 64_000_000
-    files: int = 10_000_000_000
-    trace_tokens: int = 1_000_000
-    opens_each: float = float("inf")
-    traces: int = 2_000_000_000
-    sessions: int = 10_000
-    history_s: float = float("inf")
-    history_each: float = float("inf")
-    history: float = float("inf")
+    new_tokens: float = _limit(inf, 1024)  # of each lane
+    prompt: float = _limit(inf, 20_000)  # characters of prompt, system prompt and earlier turns together
+    run_s: float = _limit(inf, 300)  # seconds that a run may hold the device; loading and downloads count
+    runs_each: float = _limit(inf, 4)  # runs of one visitor that wait or decode at a time
+    runs: int = _limit(256, 200)  # runs of all visitors that wait or decode at a time
+    hub_cache: float = _limit(inf, 100e9)  # bytes that the cache of hub models may grow to by downloads
+    upload: int = _limit(64_000_000, 8_000_000)  # bytes of a request, and so of an uploaded trace
+    body: int = _limit(64_000_000, 500_000)  # bytes of a request that is no upload
+    files: int = _limit(10_000_000_000, 1_000_000_000)  # bytes of uploaded and saved traces on disk
+    trace_tokens: int = _limit(1_000_000, 20_000)  # tokens of a trace that is opened; drafted tokens count
+    opens_each: float = _limit(inf, 2)  # traces of one visitor that are being opened, or wait for it, at a time
+    traces: int = _limit(2_000_000_000, 200_000_000)  # bytes of opened traces in memory
+    sessions: int = _limit(10_000, 500)  # browser sessions whose last runs are kept
+    history_s: float = _limit(inf, 86_400)  # seconds that the history keeps a run
+    history_each: float = _limit(inf, 20)  # runs of one visitor that the history keeps
+    history: float = _limit(inf, 500_000_000)  # bytes that the history may take
 
 
-FOR_VISITORS = Limits(
-    new_tokens=1024,
-    prompt=20_000,
-    run_s=300,
-    runs_each=4,
-    runs=200,
-    hub_cache=100e9,
-    upload=8_000_000,
-    body=500_000,
-    files=1_000_000_000,
-    trace_tokens=20_000,
-    opens_each=2,
-    traces=200_000_000,
-    sessions=500,
-    history_s=86_400,
-    history_each=20,
-    history=500_000_000,
-)
+FOR_VISITORS = Limits(**{it.name: it.metadata["for_visitors"] for it in fields(Limits)})
 
 
 @dataclass(frozen=True)
@@ -148,21 +121,19 @@ class Access:
         """
         check(not self.public, NO_SERVERS)
 
-    def admit(self, own: int, all_runs: int) -> None:
-        """Whether one more run may wait. `own`, `all_runs`: the visitor's runs and everybody's that wait or decode.
+    def admit(self, of_visitor: int, of_all: int) -> None:
+        """Whether one more run may wait. `of_visitor`, `of_all`: the runs of this visitor and of all that wait or run.
 
         Raises:
             PlaygroundError: not now.
         """
         limits = self.limits
         check(
-            own < limits.runs_each,
-            f"{own} of your runs are waiting or running, the most on this server. Wait for one of them to end, or stop "
-            "it.",
+            of_visitor < limits.runs_each,
+            f"{of_visitor} of your runs are waiting or running, the most on this server. Wait for one of them to end, "
+            "or stop it.",
         )
-        check(
-            all_runs < limits.runs, f"{all_runs} runs are waiting, the most on this server. Try again in some minutes."
-        )
+        check(of_all < limits.runs, f"{of_all} runs are waiting, the most on this server. Try again in some minutes.")
 
     @property
     def out_of_time(self) -> str:

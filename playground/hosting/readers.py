@@ -1,4 +1,4 @@
-"""Whether anyone still reads what a handler sends. Gradio itself tells a generator only after its next yield, and the
+"""Whether anyone still reads what a handler sends. Gradio itself stops a generator only after its next yield, and the
 endpoint never."""
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Reader:
     async def comes(self) -> bool:
         """Whether somebody takes what the session was sent so far, within ARRIVES_S. Gradio keeps all that nobody
         takes."""
-        due = time.monotonic() + ARRIVES_S
+        deadline = time.monotonic() + ARRIVES_S
         while self._queue is not None and self._event is not None:
             messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
             if messages is not None and messages.qsize() == 0:
                 break
-            if time.monotonic() > due:
+            if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.05)
         return True

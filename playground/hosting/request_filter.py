@@ -60,7 +60,7 @@ class RequestFilter:
         except Exception as problem:  # of Gradio: what our handlers raise, it answers itself
             logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
             if not begun:
-                await _told(NOT_TAKEN)(scope, receive, send)
+                await _refused(NOT_TAKEN)(scope, receive, send)
 
     async def _body(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
         """What is wrong with a body of JSON, and what gives it to Gradio."""
@@ -68,7 +68,7 @@ class RequestFilter:
         while (message := await receive())["type"] == "http.request":
             read += message.get("body", b"")
             if len(read) > self._limits.body:
-                return _told(f"This server takes requests of up to {self._limits.body:,} bytes.", 413), receive
+                return _refused(f"This server takes requests of up to {self._limits.body:,} bytes.", 413), receive
             if not message.get("more_body"):
                 break
         body = bytes(read)
@@ -77,10 +77,10 @@ class RequestFilter:
         except orjson.JSONDecodeError:
             data = None
         if not isinstance(data, dict) or not isinstance(data.get("event_data") or {}, dict):
-            return _told(NOT_JSON), receive
+            return _refused(NOT_JSON), receive
         ids = [data[name] for name in ("session_hash", "event_id") if data.get(name) is not None]
         if not all(isinstance(it, str) and ID.fullmatch(it) for it in ids):
-            return _told(NOT_AN_ID), receive
+            return _refused(NOT_AN_ID), receive
         given = False
 
         async def again() -> Message:
@@ -98,12 +98,12 @@ def _refusal(request: Request) -> Response | None:
     steps = request.url.path.strip("/").split("/")
     closed = steps[0] in CLOSED or (steps[0] == API.strip("/") and _route(request) not in ROUTES)
     if closed:
-        return _told(CLOSED_HERE, 404)
+        return _refused(CLOSED_HERE, 404)
     sessions = [session for route, session in pairwise(steps) if route == "heartbeat"]
     sessions += request.query_params.getlist("session_hash")
     event = steps[-1] if _route(request) == "call" and request.method == "GET" else None
     if not all(ID.fullmatch(it) for it in (*sessions, *([event] if event else []))):
-        return _told(NOT_AN_ID)
+        return _refused(NOT_AN_ID)
     queue = request.app.get_blocks()._queue
     if request.url.path == f"{API}queue/data" and sessions and sessions[0] not in queue.pending_messages_per_session:
         lost = {"msg": "unexpected_error", "message": "This session has ended.", "session_not_found": True}
@@ -125,7 +125,7 @@ def _route(request: Request) -> str:
     return re.split(r"[/=]", path.removeprefix(API), maxsplit=1)[0] if path.startswith(API) else ""
 
 
-def _told(sentence: str, status: int = 400) -> Response:
+def _refused(sentence: str, status: int = 400) -> Response:
     return JSONResponse({"detail": sentence}, status_code=status)
 
 

@@ -19,7 +19,7 @@ from playground.progress import Progress
 
 HZ = 3  # an update takes time of server and browser
 NEAR_HZ = 2  # where the browser shares the cores that decode
-FAR = 10  # places from which a run is told only every tenth: each time takes the server a millisecond
+FAR = 10  # places from which a run is shown only every tenth: each update takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
 
 
@@ -36,11 +36,6 @@ class Turns:
         self._access, self._runner = access, runner
         self._turns: list[Turn] = []
         self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
-
-    @property
-    def remembered(self) -> int:
-        """Sessions whose run has not come here yet."""
-        return len(self._begun)
 
     def begin(self, session: str) -> None:
         """Run was pressed, and the run will come: an earlier Stop counts no more."""

@@ -20,7 +20,7 @@ from playground.metrics.pooled import Timed, pooled
 @dataclass(frozen=True)
 class Level:
     """How requests come. Closed loop: `concurrency` users, each of whom sends the next request as soon as the last is
-    answered. Open loop: `rate` requests a second on average, at random moments (Poisson), whether or not the server
+    answered. Open loop: `rate` requests a second on average, at random times (Poisson), whether or not the server
     keeps up."""
 
     concurrency: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec
 from typing import Any
@@ -56,6 +57,13 @@ def status(sentence: str = "", kind: str = "", fraction: float | None = None) ->
 def plot(figure: go.Figure, name: str) -> PlotData:
     """A figure for gr.Plot with Plotly's settings beside it, which the figure itself cannot carry."""
     return PlotData(type="plotly", plot=json.dumps({**json.loads(figure.to_json()), "config": charts.config(name)}))
+
+
+def plots(name: str, figures: Sequence[go.Figure]) -> dict[str, Any]:
+    """Updates of the two plots "first" and "second"; one without a figure is hidden."""
+    shown = [plot(figure, f"{name}-{i}") for i, figure in enumerate(figures, 1)]
+    pair = zip(("first", "second"), [*shown, None, None], strict=False)
+    return {which: gr.update(value=value, visible=value is not None) for which, value in pair}
 
 
 def empty_plot() -> gr.Plot:

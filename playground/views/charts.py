@@ -92,7 +92,7 @@ def acceptance(trace: Trace) -> go.Figure:
         figure.add_bar(
             x=[p.position for p in positions],
             y=[100 * p.accepted / total if total else None for p, total in zip(positions, totals, strict=True)],
-            error_y=_wilson([p.accepted for p in positions], totals),
+            error_y={**_wilson([p.accepted for p in positions], totals), "thickness": 1, "width": 2},
             name=name,
             marker={"color": ASSISTED, "opacity": opacity, "pattern": {"shape": shape, "size": 5}},
             customdata=[[p.accepted, total] for p, total in zip(positions, totals, strict=True)],
@@ -110,21 +110,29 @@ def acceptance(trace: Trace) -> go.Figure:
 
 def _wilson(accepted: Sequence[int], totals: Sequence[int]) -> dict[str, Any]:
     """Wilson's 95 % intervals as error bars, in percent: long where few drafts were as long."""
-    found = [
-        stats.binomtest(k, n).proportion_ci(method="wilson") if n else None
-        for k, n in zip(accepted, totals, strict=True)
-    ]
-    shares = [k / n if n else 0.0 for k, n in zip(accepted, totals, strict=True)]
-    # As numpy's: Plotly takes None for an interval without width.
-    return {
-        "array": np.array([100 * (it.high - share) if it else np.nan for it, share in zip(found, shares, strict=True)]),
-        "arrayminus": np.array(
-            [100 * (share - it.low) if it else np.nan for it, share in zip(found, shares, strict=True)]
-        ),
-        "color": INK,
-        "thickness": 1,
-        "width": 2,
-    }
+    counts = list(zip(accepted, totals, strict=True))
+    found = [stats.binomtest(k, n).proportion_ci(method="wilson") if n else None for k, n in counts]
+    shares = [100 * k / n if n else 0.0 for k, n in counts]
+    return error_bars(shares, [(100 * it.low, 100 * it.high) if it else None for it in found])
+
+
+def error_bars(values: Sequence[float], intervals: Sequence[tuple[float, float] | None]) -> dict[str, Any]:
+    """Intervals around values. One that is None is not drawn."""
+    # NaN draws nothing, and is kept by numpy's arrays alone: Plotly takes None for an interval without width.
+    ends = np.array([it or (np.nan, np.nan) for it in intervals]).reshape(-1, 2)
+    array, minus = ends[:, 1] - values, np.array(values) - ends[:, 0]
+    return {"array": array, "arrayminus": minus, "color": INK, "thickness": 1.2, "width": 3}
+
+
+def add_line(figure: go.Figure, name: str, color: str, **more: Any) -> None:
+    """A line with markers. `more`: as `add_scatter` takes it."""
+    line = {"color": color, "width": 2, **more.pop("line", {})}
+    figure.add_scatter(name=escape(name), mode="lines+markers", line=line, **more)
+
+
+def add_unity(figure: go.Figure, **where: Any) -> None:
+    """The speed-up of standard decoding. `where`: row and column of the subplot."""
+    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"}, **where)
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:

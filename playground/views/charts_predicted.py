@@ -8,22 +8,24 @@ import plotly.graph_objects as go
 
 from playground.theory import BatchPoint, LoadPoint
 from playground.views import charts
-from playground.views.charts import ASSISTED, INK, STANDARD
+from playground.views.charts import ASSISTED, STANDARD
 
 
 def batches(points: Sequence[BatchPoint]) -> go.Figure:
     """The predicted speed-up by batch size; open marks where the pass is wider than any that was measured."""
     figure = charts.blank("Batch, predicted", "open marks: wider than any measured pass", "sequences", "speed-up")
     symbols = ["circle-open" if point.extrapolated else "circle" for point in points]
-    figure.add_scatter(
+    charts.add_line(
+        figure,
+        "predicted",
+        ASSISTED,
         x=[str(point.batch) for point in points],
         y=[point.speedup for point in points],
-        mode="lines+markers",
-        line={"color": ASSISTED, "width": 2, "dash": "dash"},
+        line={"dash": "dash"},
         marker={"symbol": symbols, "size": 8},
         hovertemplate="%{y:.2f}×<extra>batch of %{x}</extra>",
     )
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    charts.add_unity(figure)
     sentences = [f"{point.batch}: {point.speedup:.2f}." for point in points]
     figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
@@ -41,19 +43,15 @@ def load(points: Sequence[LoadPoint]) -> go.Figure:
         ("standard", [point.standard for point in points], STANDARD),
         ("assisted", [point.assisted for point in points], ASSISTED),
     ):
-        figure.add_scatter(
+        means = [it.mean for it in bands]
+        charts.add_line(
+            figure,
+            name,
+            color,
             x=rates,
-            y=[it.mean for it in bands],
-            error_y={
-                "array": [it.high - it.mean for it in bands],
-                "arrayminus": [it.mean - it.low for it in bands],
-                "color": color,
-                "thickness": 1.2,
-                "width": 3,
-            },
-            name=name,
-            mode="lines+markers",
-            line={"color": color, "width": 2, "dash": "dash"},
+            y=means,
+            error_y=charts.error_bars(means, [(it.low, it.high) for it in bands]) | {"color": color},
+            line={"dash": "dash"},
             hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
         )
     sentences = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from playground.lane import AXES, label
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
 from playground.views import charts
-from playground.views.charts import ASSISTED, GRID, INK, OTHERS
+from playground.views.charts import ASSISTED, GRID, OTHERS
 
 HATCHED = ("", "/", "x", ".")  # beside the colours, which are few
 PREDICTED = "#8A6100"
@@ -37,13 +36,13 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
         figure.add_bar(
             x=[_broken(summary.category, LABEL) for summary in here],
             y=[summary.overall for summary in here],
-            error_y=_error_bars(here),
+            error_y=error_bars(here),
             name=escape(name),
             marker={"color": color, "pattern": {"shape": hatched}},
             hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
         )
         sentences.append(f"{name}: {here[0].overall:.2f} over all prompts.")
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    charts.add_unity(figure)
     # The legend, under the bars: on a phone it has a line for each lane.
     legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
     meta = " ".join(["Speed-up by category.", *sentences])
@@ -68,10 +67,10 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
             line={"color": PREDICTED, "width": 2, "dash": "dash"}, hovertemplate="%{y:.2f}× predicted<extra></extra>",
             row=1, col=1,
         )  # fmt: skip
-    figure.add_scatter(
-        x=[point.value for point, _ in found], y=[summary.mean_accepted_length for _, summary in found],
-        name="mean accepted length", mode="lines+markers", line={"color": charts.STANDARD, "width": 2}, row=2, col=1,
-        showlegend=False, hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
+    charts.add_line(
+        figure, "mean accepted length", charts.STANDARD, x=[point.value for point, _ in found],
+        y=[summary.mean_accepted_length for _, summary in found], row=2, col=1, showlegend=False,
+        hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
     sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
     figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(found, category)]))
@@ -116,35 +115,25 @@ def refined(result: Recommendation) -> go.Figure:
         here = [lane for lane in lanes if lane.drafter == drafter]
         summaries = [result.refined.of(label(lane)) for lane in here]
         symbols = ["star" if lane == result.lane else "circle" for lane in here]
-        figure.add_scatter(
-            x=[lane.lookahead for lane in here],
-            y=[summary.overall for summary in summaries],
-            error_y=_error_bars(summaries),
-            name=escape(drafter),
-            mode="lines+markers",
-            line={"color": color, "width": 2},
+        charts.add_line(
+            figure, drafter, color, x=[lane.lookahead for lane in here],
+            y=[summary.overall for summary in summaries], error_y=error_bars(summaries),
             marker={"symbol": symbols, "size": [14 if symbol == "star" else 7 for symbol in symbols]},
             hovertemplate="%{y:.2f}×<extra>" + escape(drafter) + " %{x}</extra>",
-        )
+        )  # fmt: skip
         sentences += [f"{summary.lane}: {summary.overall:.2f}." for summary in summaries]
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    charts.add_unity(figure)
     figure.update_layout(meta=" ".join(["Speed-up by lookahead.", *sentences]))
     return figure.update_yaxes(rangemode="tozero")
 
 
 def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:
-    summaries = [summary for _, summary in found]
-    figure.add_scatter(
-        x=[point.value for point, _ in found],
-        y=[summary.overall for summary in summaries],
-        error_y=_error_bars(summaries),
-        name="measured",
-        mode="lines+markers",
-        line={"color": ASSISTED, "width": 2},
-        hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>",
-        **more,
-    )
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"}, row=more["row"], col=more["col"])
+    charts.add_line(
+        figure, "measured", ASSISTED, x=[point.value for point, _ in found],
+        y=[summary.overall for _, summary in found], error_y=error_bars([summary for _, summary in found]),
+        hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>", **more,
+    )  # fmt: skip
+    charts.add_unity(figure, row=more["row"], col=more["col"])
 
 
 def _styled(figure: go.Figure) -> go.Figure:
@@ -154,17 +143,9 @@ def _styled(figure: go.Figure) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero", title={"standoff": 8, "font": {"size": 12}}, **axis)
 
 
-def _error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
-    if not any(summary.interval for summary in summaries):
-        return {"visible": False}
-    return {
-        # NaN draws nothing, and is kept by numpy's arrays alone: Plotly takes None for an interval without width.
-        "array": np.array([s.interval[1] - s.overall if s.interval else np.nan for s in summaries]),
-        "arrayminus": np.array([s.overall - s.interval[0] if s.interval else np.nan for s in summaries]),
-        "color": INK,
-        "thickness": 1.2,
-        "width": 3,
-    }
+def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The intervals of the pooled speed-ups."""
+    return charts.error_bars([summary.overall for summary in summaries], [summary.interval for summary in summaries])
 
 
 def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from playground.results import Interval, Result
 from playground.trace import Comparison, Environment
 from playground.views.table import Table
 
+Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
 HEAD = ("first", "second", "second ÷ first")
 MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # of an environment, where others are chosen
 
@@ -70,7 +71,13 @@ def both(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Iterator[tuple[Any, Any,
     return ((key, a[key], b[key]) for key in a if key in b)
 
 
-def speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> tuple[str, str, str]:
+def speedup_table(names: tuple[str, ...], a: Speedups, b: Speedups) -> Table:
+    """The speed-ups that both have. `names`: of the parts of the keys."""
+    rows = tuple((*key, *_speedups(*x, *y)) for key, x, y in both(a, b))
+    return Table("Speed-up", (*names, *HEAD), rows, numbers=len(HEAD))
+
+
+def _speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> tuple[str, str, str]:
     """Cells under `HEAD`. Intervals that overlap show no difference."""
     change = number(b / a)
     if of_a and of_b and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:

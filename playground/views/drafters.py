@@ -56,10 +56,10 @@ def caption(comparison: Comparison) -> str:
     noise = metrics.noise(comparison)
     if noise is None or len(comparison.others) < 2:
         return CAPTION
-    apart = f"two runs of one lane differed by up to {noise - 1:.0%}"
+    spread = f"two runs of one lane differed by up to {noise - 1:.0%}"
     if best := metrics.leader(comparison):
-        return f"{CAPTION} {best.lane.name} is clearly the fastest: {apart}."
-    return f"{CAPTION} No clear winner: the first ones are closer than the noise ({apart})."
+        return f"{CAPTION} {best.lane.name} is clearly the fastest: {spread}."
+    return f"{CAPTION} No clear winner: the first ones are closer than the noise ({spread})."
 
 
 def _row(comparison: Comparison, trace: Trace, *, best: bool) -> Row:

@@ -45,12 +45,8 @@ def _(result: LoadResult) -> dict[str, Any]:
 @compared.figures.register
 def _(a: LoadResult, b: LoadResult) -> Table:
     """The speed-up of each lane at each level."""
-    first, second = ({(gain.lane, str(gain.level)): gain for gain in result.gains} for result in (a, b))
-    rows = tuple(
-        (*key, *compared.speedups(x.speedup, x.interval, y.speedup, y.interval))
-        for key, x, y in compared.both(first, second)
-    )
-    return Table("Speed-up", ("lane", "level", *compared.HEAD), rows, numbers=3)
+    first, second = ({(it.lane, str(it.level)): (it.speedup, it.interval) for it in of.gains} for of in (a, b))
+    return compared.speedup_table(("lane", "level"), first, second)
 
 
 @spreadsheet.lines.register
@@ -73,10 +69,10 @@ def setting(result: LoadResult) -> str:
         f"{where.device_name}, {', '.join(f'{name} {version}' for name, version in where.versions.items())}"
         for where in result.environments
     )
-    asked = result.request
-    how = f"moments by seed {result.seed}" if result.levels[0].rate else "at least one a user"
+    request = result.request
+    how = f"arrival times by seed {result.seed}" if result.levels[0].rate else "at least one a user"
     return (
-        f"{servers}; {asked.max_new_tokens} new tokens, temperature {asked.temperature:g}; "
+        f"{servers}; {request.max_new_tokens} new tokens, temperature {request.temperature:g}; "
         f"{result.requests} requests of each level, {how}"
     )
 
@@ -172,20 +168,14 @@ def speedup(result: LoadResult) -> go.Figure:
     sentences = []
     for i, lane in enumerate(dict.fromkeys(gain.lane for gain in result.gains)):
         gains = sorted((gain for gain in result.gains if gain.lane == lane), key=lambda gain: gain.level.size)
-        ends = [gain.interval or (gain.speedup, gain.speedup) for gain in gains]
-        color = charts.OTHERS[i % len(charts.OTHERS)]
-        figure.add_scatter(
+        color, speedups = charts.OTHERS[i % len(charts.OTHERS)], [gain.speedup for gain in gains]
+        charts.add_line(
+            figure,
+            lane,
+            color,
             x=[gain.level.size for gain in gains],
-            y=[gain.speedup for gain in gains],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [high - gain.speedup for gain, (_, high) in zip(gains, ends, strict=True)],
-                "arrayminus": [gain.speedup - low for gain, (low, _) in zip(gains, ends, strict=True)],
-            },
-            name=escape(lane),
-            mode="lines+markers",
-            line={"color": color, "width": 2},
+            y=speedups,
+            error_y=charts.error_bars(speedups, [gain.interval for gain in gains]),
             hovertemplate="%{y:.2f}×",
         )
         sentences += [
@@ -200,7 +190,7 @@ def speedup(result: LoadResult) -> go.Figure:
                 marker={"color": color, "symbol": "x", "size": 10},
                 hovertemplate=f"falls through 1 at about {at:.1f} {unit}<extra></extra>",
             )
-    figure.add_hline(y=1, line={"color": charts.INK, "width": 1, "dash": "dot"})
+    charts.add_unity(figure)
     figure.update_layout(meta=" ".join(["Speed-up by level.", *sentences]))
     sizes = sorted({level.size for level in result.levels})
     figure.update_xaxes(type="log", range=(math.log10(sizes[0]) - 0.1, math.log10(sizes[-1]) + 0.1))
@@ -215,12 +205,9 @@ def latency(result: LoadResult) -> go.Figure:
     for lane, color, points in _by_lane(result):
         known = [(str(point.level), point.ttft) for point in points if point.ttft]
         for name, dash in (("p50", "solid"), ("p99", "dot")):
-            figure.add_scatter(
-                x=[level for level, _ in known],
-                y=[1000 * getattr(ttft, name) for _, ttft in known],
-                name=f"{escape(lane)}, {name.upper()}",
-                mode="lines+markers",
-                line={"color": color, "dash": dash},
+            y = [1000 * getattr(ttft, name) for _, ttft in known]
+            charts.add_line(
+                figure, f"{lane}, {name.upper()}", color, x=[level for level, _ in known], y=y, line={"dash": dash}
             )
         sentences += [f"{lane} at {level}: {_ms(ttft)} ms." for level, ttft in known]
     figure.update_layout(meta=" ".join(["Time to first token by level, median / 99th percentile.", *sentences]))

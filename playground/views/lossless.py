@@ -43,7 +43,7 @@ def table(result: LosslessResult) -> Table:
     return Table(
         "Is the output the target's own?",
         ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
-         "p-value", "bias seen", "smallest bias found", "accepted", "due", "p-value of these"),
+         "p-value", "bias seen", "smallest bias found", "accepted", "expected", "p-value of these"),
         tuple(map(_row, result.checks)),
         numbers=11,
     )  # fmt: skip
@@ -69,14 +69,14 @@ def findings(result: LosslessResult) -> list[str]:
 
 def method(result: LosslessResult) -> str:
     """What was compared with what."""
-    asked = result.request
+    request = result.request
     return (
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
-        f"decoding's, token for token. Of the tokens sampled at temperature {asked.temperature:g}, those in whose "
-        "place a draft token was accepted or rejected are tested against the distribution that the target gives them "
+        f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
+        "positions where a draft token was verified are tested against the distribution that the target gives them "
         "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The smallest bias "
         f"is the probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The "
-        "places where a draft token was accepted are counted against how many the exact rule is due to accept. "
+        "draft tokens that were accepted are counted against how many exact verification would accept. "
         f"A fault is p < {lossless.SIGNIFICANCE:g}."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 import plotly.graph_objects as go
 
@@ -55,8 +56,8 @@ def advice(window: Window) -> list[str]:
         ]
     if window.waiting:
         said.append(
-            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and may cost: "
-            "measure it with a load test."
+            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and can slow it "
+            "down: measure it with a load test."
         )
     return said
 
@@ -65,25 +66,13 @@ def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
     """Acceptance (over all drafted tokens, and by position) and throughput with the queue, over time."""
     seconds = [window.end_s for window in windows]
     accepted = charts.blank("Acceptance", "accepted ÷ drafted, and by position", "seconds", "% accepted")
-    accepted.add_scatter(
-        x=seconds,
-        y=[None if window.acceptance_rate is None else 100 * window.acceptance_rate for window in windows],
-        name="all positions",
-        mode="lines+markers",  # a window between two without drafts is a point
-        cliponaxis=False,
-        line={"color": charts.ASSISTED, "width": 2.5},
-    )
-    for position in range(max((len(window.accepted_at) for window in windows), default=0)):
-        shares = [window.accepted_at[position] if position < len(window.accepted_at) else None for window in windows]
-        accepted.add_scatter(
-            x=seconds,
-            y=[None if share is None else 100 * share for share in shares],
-            name=f"position {position + 1}",
-            mode="lines+markers",
-            cliponaxis=False,
-            line={"color": charts.ASSISTED, "width": 1},
-            opacity=max(0.25, 0.8 - 0.12 * position),
-        )
+    curves = [("all positions", 2.5, 1.0, tuple(window.acceptance_rate for window in windows))]
+    for i, at_position in enumerate(zip_longest(*(window.accepted_at for window in windows))):
+        curves.append((f"position {i + 1}", 1, max(0.25, 0.8 - 0.12 * i), at_position))
+    for name, width, opacity, shares in curves:  # a window between two without drafts is a point
+        y = [None if share is None else 100 * share for share in shares]
+        line = {"width": width}
+        charts.add_line(accepted, name, charts.ASSISTED, x=seconds, y=y, line=line, cliponaxis=False, opacity=opacity)
     traffic = charts.blank("Traffic", "output tokens and requests", "seconds", "tok/s")
     traffic.add_scatter(
         x=seconds, y=[window.tokens_per_s for window in windows], name="tok/s", line={"color": charts.ASSISTED}

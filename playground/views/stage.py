@@ -50,7 +50,7 @@ class LaneView:
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
 
     def finish(self, trace: Trace) -> None:
-        if trace.rounds != tuple(self.rounds):  # a server told more at the end
+        if trace.rounds != tuple(self.rounds):  # a server reported more at the end
             self.rounds, self.log, self._measured_rounds = list(trace.rounds), tokens.log(trace.rounds), 0
         self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
         gaps = metrics.gaps(trace.rounds)
@@ -123,8 +123,8 @@ class Stage:
             view.name = trace.lane.name  # also of a lane that was never reached
         self.rank(comparison)
         if self.comparison is None:
-            asked_for = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
-            self.chosen = asked_for[-1] if asked_for else self.rows[0]["lane"]
+            in_servers = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
+            self.chosen = in_servers[-1] if in_servers else self.rows[0]["lane"]
         self.comparison = comparison
         self.status = Status(facts.done(comparison))
         self.choose(self.chosen)

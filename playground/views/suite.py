@@ -38,12 +38,11 @@ def _(result: SuiteResult) -> dict[str, Any]:
 @compared.figures.register
 def _(a: SuiteResult, b: SuiteResult) -> Table:
     """The pooled speed-up of each lane and category."""
-    first, second = ({(it.lane, it.category): it for it in of.summaries if it.lane != STANDARD} for of in (a, b))
-    rows = tuple(
-        (*key, *compared.speedups(x.overall, x.interval, y.overall, y.interval))
-        for key, x, y in compared.both(first, second)
+    first, second = (
+        {(it.lane, it.category): (it.overall, it.interval) for it in of.summaries if it.lane != STANDARD}
+        for of in (a, b)
     )
-    return Table("Speed-up", ("lane", "category", *compared.HEAD), rows, numbers=3)
+    return compared.speedup_table(("lane", "category"), first, second)
 
 
 @spreadsheet.lines.register

@@ -44,14 +44,11 @@ spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite)
 
 def by_value(result: SweepResult) -> Table:
     """A row for each value, over all prompts."""
-    columns: tuple[str, ...] = (AXES[result.axis], "speed-up, pooled", "")
-    columns += ("macro", "tokens/s", "mean accepted length", "accepted", "identical")
-    rows = list(map(_row, result.points))
-    if any(point.predicted for point in result.points):
-        columns = (*columns[:3], "predicted", *columns[3:])
-        of = [number(point.predicted.speedup if point.predicted else None) for point in result.points]
-        rows = [(*row[:3], cell, *row[3:]) for row, cell in zip(rows, of, strict=True)]
-    return Table("By value", columns, tuple(rows), numbers=len(columns) - 3)
+    predicted = any(point.predicted for point in result.points)
+    columns = (AXES[result.axis], "speed-up, pooled", "", *["predicted"] * predicted, "macro", "tokens/s")
+    columns += ("mean accepted length", "accepted", "identical")
+    rows = tuple(_row(point, predicted=predicted) for point in result.points)
+    return Table("By value", columns, rows, numbers=len(columns) - 3)
 
 
 def by_position(result: SweepResult) -> Table:
@@ -132,15 +129,17 @@ def _miss(point: Point) -> str:
     return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 
 
-def _row(point: Point) -> tuple[str, ...]:
+def _row(point: Point, *, predicted: bool) -> tuple[str, ...]:
     summary = point.overall
+    speedup = [number(point.predicted.speedup if point.predicted else None)] * predicted
     if summary is None:
-        return (f"{point.value:g}", UNKNOWN, "", *[UNKNOWN] * 5)
+        return (f"{point.value:g}", UNKNOWN, "", *speedup, *[UNKNOWN] * 5)
     mark = "best" if point.best else "ties" if point.ties else ""
     return (
         f"{point.value:g}",
         ratio(summary.overall, summary.interval),
         mark,
+        *speedup,
         number(summary.macro),
         number(summary.tokens_per_s, 1),
         number(summary.mean_accepted_length),

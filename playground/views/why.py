@@ -153,14 +153,14 @@ def lookahead(found: WhatIf, other: Trace) -> str:
     return f"{text} They are more than a tenth apart: {', '.join(reasons(other, at)) or 'no cause is visible'}."
 
 
-def reasons(other: Trace, asked: int) -> list[str]:
+def reasons(other: Trace, lookahead: int) -> list[str]:
     """What in the trace can explain a prediction that misses."""
     found = []
     noise = metrics.unsteadiness(other.rounds)
     if noise and noise >= metrics.UNSTEADY:
         found.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
     lengths = [len(round_.drafted) for round_ in other.rounds[1:]]
-    if other.lane.policy != "constant" or any(0 < length < asked for length in lengths):
+    if other.lane.policy != "constant" or any(0 < length < lookahead for length in lengths):
         found.append("drafts had different lengths, and the drafter stopped where it was unsure")
     if not all(lengths):
         found.append("some rounds drafted nothing")

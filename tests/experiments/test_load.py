@@ -13,13 +13,13 @@ from functools import partial
 import pytest
 
 from playground import results
-from playground.backends.connect import Servers, connect
+from playground.backends.connect import Servers
 from playground.commands import main
 from playground.errors import PlaygroundError
-from playground.experiments import load, load_record
-from playground.experiments.events import LevelDone
+from playground.experiments.events import LevelDone, ResultReady
 from playground.experiments.history import History, open_history
 from playground.experiments.jobs import Jobs
+from playground.experiments.kinds import load
 from playground.experiments.kinds.load import Load
 from playground.experiments.monitor import watched
 from playground.experiments.questions import Question
@@ -47,10 +47,16 @@ def sent(servers, plan: load.Plan, **more):
 
 
 def loaded(servers, plan: load.Plan, watch=None, **more):
-    backends = [connect(server.url) for server in servers]
-    lanes = [backend.lane() for backend in backends]
-    by_name = {backend.name: backend for backend in backends}
-    return load.run(lanes, QUESTIONS, by_name, plan, LIMITS, watch or Watch(), **more)
+    events = []
+    watch = watch or Watch()
+    emit = watch.emit
+    watch = replace(watch, emit=lambda event: (events.append(event), emit(event)))
+    load_of(servers, plan, **more)({}, watch)
+    return next((event.result for event in events if isinstance(event, ResultReady)), None)
+
+
+def load_of(servers, plan: load.Plan, **more):
+    return Load(Servers(servers[1].url, servers[0].url), tuple(QUESTIONS), plan, LIMITS, **more)
 
 
 def test_every_level_asks_every_lane_the_same_prompts(servers):
@@ -99,17 +105,17 @@ def test_a_test_that_was_stopped_goes_on_with_what_it_has(servers, tmp_path):
             watch.stop()
 
     watch = Watch(until_the_second_level)
-    rows = sent(servers, plan, watch=watch, record=load_record.Record(path))
+    rows = sent(servers, plan, watch=watch, record=str(path))
     assert {row.level.concurrency for row in rows} == {1}
-    assert load_record.read(path)[1] == tuple(rows)
-    so_far = load.load_result(*load_record.read(path), plan.levels, LIMITS)
+    so_far = load_of(servers, plan, record=str(path)).so_far()
+    assert so_far.rows == tuple(rows)
     assert "1 of 2 levels finished. Missing: 2." in views.findings(so_far)
     asked = len(servers[0].asked)
-    again = sent(servers, plan, record=load_record.Record(path))
+    again = sent(servers, plan, record=str(path))
     assert again[: len(rows)] == rows and len(again) == 2 * 2 * 2
     assert sum(path == "/completion" for path, _ in servers[0].asked[asked:]) == 1 + 2 + 2, "probe, warm-up, one level"
     with pytest.raises(PlaygroundError, match="holds the rows of another load test"):
-        sent(servers, replace(plan, requests=3), record=load_record.Record(path))
+        sent(servers, replace(plan, requests=3), record=str(path))
 
 
 def test_each_level_that_ended_is_told_with_its_figures(servers):
@@ -145,7 +151,7 @@ def test_load_prints_the_table_and_writes_its_result_which_the_history_has(serve
 def test_a_server_that_dies_leaves_its_failed_requests_and_what_was_answered(servers, tmp_path):
     jobs = Jobs(History(tmp_path), lambda _, work: partial(work, {}), Runner())
     plan = load.Plan((Level(concurrency=1), Level(concurrency=2)), requests=3)
-    work = Load(Servers(servers[1].url, servers[0].url), tuple(QUESTIONS), plan, LIMITS)
+    work = load_of(servers, plan)
     alive, answers = servers[1].routes["/v1/completions"], itertools.count()
 
     def dies(body, headers):

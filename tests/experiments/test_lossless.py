@@ -12,7 +12,7 @@ import pytest
 from playground import metrics, results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import lossless
+from playground.experiments.kinds.lossless import Lossless
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
 from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, label, lossy, standard_lane
@@ -37,9 +37,10 @@ def pair(tiny_folder, tmp_path, tiny_tokenizer):
     return custom_pair(str(tmp_path / "target"), str(tmp_path / "drafter"), "assistant")
 
 
-def run(pair, lanes, draws=320, asked=ASKED, **more):
+def run(pair, lanes, draws=320, asked=ASKED):
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    return lossless.run(standard_lane(pair), lanes, asked, backends, Watch(), draws=draws, **more)
+    work = Lossless(pair, tuple(lanes), tuple(asked), draws=draws)
+    return work.run(standard_lane(pair), backends, Watch())
 
 
 def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):

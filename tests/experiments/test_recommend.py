@@ -10,9 +10,11 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import recommend, suite
+from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import History
+from playground.experiments.kinds import recommend
+from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.recommend import Recommend
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
@@ -59,9 +61,8 @@ def go(monkeypatch, speed, drafters=("ngram", "suffix", "assistant"), seed=0, **
     pair = replace(custom_pair("t", "a"), drafters=drafters, weights={"assistant": "a", "mtp": "m"})
     fake = faked(speed, **more)
     monkeypatch.setattr(recommend.suite, "run", fake)
-    lanes = recommend.candidates(pair)
-    result = recommend.run(pair, standard_lane(pair), lanes, ASKED, {}, Watch(), seed=seed)
-    return result, fake.asked
+    work = Recommend(pair, Decoders.of(pair).lanes(()), tuple(ASKED), seed)
+    return work.run(standard_lane(pair), {}, Watch()), fake.asked
 
 
 def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_again(monkeypatch):
@@ -139,10 +140,10 @@ def test_a_noisy_fastest_does_not_hide_a_gain_that_was_seen(monkeypatch):
 def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), None)
     history = History(tmp_path)
-    lanes = recommend.candidates(pair, ["ngram"])
+    lanes = Decoders.of(pair).lanes(("ngram",))
     asked = tuple(replace(each, request=replace(each.request, max_new_tokens=8)) for each in ASKED[:1])
     name = history.add("recommend", "it", {})
-    work = Recommend(pair, tuple(lanes), asked, record=str(history.record(name)))
+    work = Recommend(pair, lanes, asked, record=str(history.record(name)))
     events = []
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
     work(backends, Watch(events.append))
@@ -158,7 +159,7 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
 def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(tiny_folder, tmp_path):
     pair = custom_pair(str(tiny_folder), None)
     asked = tuple(replace(each, request=replace(each.request, max_new_tokens=4)) for each in ASKED[:2])
-    work = Recommend(pair, tuple(recommend.candidates(pair, ["ngram"])), asked, record=str(tmp_path / "it.jsonl"))
+    work = Recommend(pair, Decoders.of(pair).lanes(("ngram",)), asked, record=str(tmp_path / "it.jsonl"))
     assert work.so_far() is None
     backends, told = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, []
 
@@ -184,8 +185,8 @@ def test_a_prompt_that_is_too_long_is_left_out_and_where_all_are_that_is_said(ti
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
 
     def recommended(*asked):
-        lanes = recommend.candidates(pair, ["ngram"])
-        return recommend.run(pair, standard_lane(pair), lanes, asked, backends, Watch())
+        work = Recommend(pair, Decoders.of(pair).lanes(("ngram",)), asked)
+        return work.run(standard_lane(pair), backends, Watch())
 
     assert "1 prompt could not be run" in view.reasons(recommended(long, short))[-1]
     with pytest.raises(PlaygroundError, match="No prompt could be run"):

@@ -12,7 +12,7 @@ from playground.errors import PlaygroundError
 from playground.experiments import record as records
 from playground.experiments import suite
 from playground.experiments.events import LaneSkipped, PromptDone
-from playground.experiments.questions import Question, load, questions
+from playground.experiments.questions import Question, load
 from playground.experiments.record import Record
 from playground.experiments.summaries import ratio, summarise
 from playground.experiments.watch import Watch
@@ -30,6 +30,10 @@ def spec_bench(path, categories, more=()):
     lines = [{"question_id": i, "category": c, "turns": [f"Question {i}", *more]} for i, c in enumerate(categories)]
     path.write_text("\n".join(map(json.dumps, lines)))
     return str(path)
+
+
+def questions(*source):
+    return load(*source)[0]
 
 
 def row(question, lane, seconds, tokens=10, passes=10, category="qa", speedup=1.0):

@@ -8,7 +8,7 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import sweep
+from playground.experiments.kinds import sweep
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
@@ -25,8 +25,9 @@ ASKED = [Question(category, Request(f"waves and waves {category}", max_new_token
 def run(folder, axis, values, asked=ASKED, **more):
     pair = custom_pair(str(folder), None)
     backends = {LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}
-    baseline, lane = standard_lane(pair), assisted_lane(pair, "ngram", policy="constant")
-    return sweep.run(baseline, lane, axis, values, asked, backends, Watch(), **more)
+    lane = assisted_lane(pair, "ngram", policy="constant")
+    work = sweep.Sweep(pair, lane, axis, tuple(values), tuple(asked), **more)
+    return work.run(standard_lane(pair), backends, Watch())
 
 
 def test_a_lookahead_of_0_is_no_drafter_and_every_value_runs_on_the_same_prompts(tiny_folder):

@@ -67,14 +67,14 @@ def test_a_stop_is_remembered_only_for_a_run_that_is_to_come():
     turns = Turns(PUBLIC, Runner())
     for number in range(3 * REMEMBERED):
         turns.stop(f"stranger {number}")
-    assert turns.remembered == 0
+    assert len(turns._begun) == 0
     for number in range(3 * REMEMBERED):
         turns.begin(f"stranger {number}")
         turns.stop(f"stranger {number}")
-    assert turns.remembered == REMEMBERED
+    assert len(turns._begun) == REMEMBERED
     for number in range(3 * REMEMBERED):
         turns.leave(f"stranger {number}")
-    assert turns.remembered == 0
+    assert len(turns._begun) == 0
 
 
 def test_a_request_is_no_longer_than_a_prompt_needs(client):

@@ -26,7 +26,7 @@ def shown(tokens: int = 8) -> Shown:
 def kept(past: VisibleHistory, owner: str, number: int) -> list[str]:
     for _ in range(number):
         past.keep(owner, shown())
-    return [entry.id for entry in past.entries(owner)]
+    return [entry.id for entry in past.history.entries(owner)]
 
 
 def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_kept():
@@ -34,12 +34,12 @@ def test_a_repeat_takes_the_place_of_what_it_repeats_and_a_stopped_run_is_not_ke
     past.keep("", first)
     again = dataclasses.replace(first, held=dataclasses.replace(first.comparison, repeats=(first.comparison.lanes,)))
     past.keep("", again)
-    (entry,) = past.entries("")
+    (entry,) = past.history.entries("")
     assert entry.status == "finished" and "Compare TCP" in entry.title
     assert past.comparison("", entry.id) == again.comparison
     past.keep("", dataclasses.replace(first, pair=None))
     past.keep("", None)
-    assert len(past.entries("")) == 1
+    assert len(past.history.entries("")) == 1
 
 
 def test_on_a_public_link_nobody_reads_deletes_or_replaces_what_is_another_s():
@@ -51,14 +51,19 @@ def test_on_a_public_link_nobody_reads_deletes_or_replaces_what_is_another_s():
     past.keep(MINE, run)
     past.keep("", shown())
     past.keep(YOURS, dataclasses.replace(shown(4), id=run.id))
-    assert past.entries(YOURS) == past.entries("") == []
+    assert past.history.entries(YOURS) == past.history.entries("") == []
     assert past.comparison(MINE, run.id) == run.comparison
-    for look in (past.opened, past.comparison, lambda *of: past.saved(*of, ".json"), lambda o, n: past.delete(o, [n])):
+    for look in (
+        past.opened,
+        past.comparison,
+        lambda *of: past.saved(*of, ".json"),
+        lambda o, n: past.history.delete(n, o),
+    ):
         with pytest.raises(PlaygroundError, match="no experiment"):
             look(YOURS, run.id)
-    past.clear(YOURS)
+    past.history.clear(YOURS)
     assert "no experiment" in tab.side_by_side(past, YOURS, [run.id, run.id])
-    assert [entry.id for entry in past.entries(MINE)] == [run.id]
+    assert [entry.id for entry in past.history.entries(MINE)] == [run.id]
 
 
 def test_the_history_of_visitors_is_bounded_in_number_bytes_and_age():

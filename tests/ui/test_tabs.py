@@ -35,7 +35,7 @@ BY_KIND = {"suite": ASKED, "sweep": SWEEP, "load": LOAD,
 
 
 def asked_for(kind: str, **changes: object) -> tuple[Experiment, str]:
-    return controls.asked_for(KINDS[kind], fakes.PAIRS, {**BY_KIND.get(kind, ASKED), **changes})
+    return controls.work_of(KINDS[kind], fakes.PAIRS, {**BY_KIND.get(kind, ASKED), **changes})
 
 
 def experiments(access: Access = Access()) -> Experiments:  # noqa: B008
@@ -61,13 +61,15 @@ def one(tmp_path) -> dict[str, str]:
 @pytest.mark.parametrize(("kind", "prompts"), [("suite", 1), ("sweep", 1), ("recommend", 3)])
 def test_an_experiment_is_followed_to_its_result(kind, prompts, one):
     found = experiments()
-    name = found.start(*asked_for(kind, **one))
+    name = found.jobs.start(*asked_for(kind, **one))
     assert found.running(kind) == name
     views = followed(found, name)
     assert views[-1].entry.status == "finished" and len(views[-1].done) == prompts
-    id_, head, *_, tables, run, stop, resume, save = tab._shown(views[-1])
-    assert id_ == name and report.of(views[-1].result).findings[0] in head and "<table>" in tables
-    assert run["interactive"] and not stop["interactive"] and not resume["visible"] and save["visible"]
+    shown = tab._shown(views[-1])
+    head, tables = shown["shown"], shown["tables"]
+    assert shown["name"] == name and report.of(views[-1].result).findings[0] in head and "<table>" in tables
+    assert shown["run"]["interactive"] and not shown["stop"]["interactive"]
+    assert not shown["resume"]["visible"] and shown["save"]["visible"]
     assert f'href="{kind}?id={name}"' in markup.history([views[-1].entry], searched=False)
 
 
@@ -75,23 +77,23 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
     found = experiments()
     with serve(llama_server()) as first, serve(vllm()) as second:
         asked = {"baseline_server": first.url, "server": second.url, "per_category": 1, "max_new_tokens": 40}
-        name = found.start(*asked_for("load", **asked))
+        name = found.jobs.start(*asked_for("load", **asked))
         last = followed(found, name)[-1]
     assert last.entry.status == "finished" and len(last.done) == 4
-    _, head, speedup, pareto, tables, *_, save = tab._shown(last)
+    shown = tab._shown(last)
     assert (
-        "vLLM: speculative against llama-server: ngram-map-k, by the time per token of a request: " in head
-        and "at 2 (" in head
-        and save["visible"]
+        "vLLM: speculative against llama-server: ngram-map-k, by the time per token of a request: " in shown["shown"]
+        and "at 2 (" in shown["shown"]
+        and shown["save"]["visible"]
     )
-    assert speedup["visible"] and pareto["visible"] and "goodput" in tables
-    assert "llama-server: " in tab._progress(last)[1], "the levels so far"
+    assert shown["first"]["visible"] and shown["second"]["visible"] and "goodput" in shown["tables"]
+    assert "llama-server: " in tab._progress(last)["tables"], "the levels so far"
     assert f'href="load?id={name}"' in markup.history(found.entries(), searched=False)
 
 
 def test_a_server_that_does_not_answer_fails_in_a_sentence():
     found = experiments()
-    last = followed(found, found.start(*asked_for("load")))[-1]
+    last = followed(found, found.jobs.start(*asked_for("load")))[-1]
     assert last.entry.status == "failed" and "No server answers at http://127.0.0.1:1" in last.entry.note
 
 
@@ -118,19 +120,19 @@ def test_a_load_that_cannot_be_is_refused_before_anything_is_asked(changes, sent
 
 def test_what_cannot_run_fails_in_a_sentence_and_can_go_on():
     found = experiments()
-    name = found.start(*asked_for("suite", pair="large"))
+    name = found.jobs.start(*asked_for("suite", pair="large"))
     last = followed(found, name)[-1]
     assert last.entry.status == "failed" and "cannot run here" in last.entry.note
-    _, head, *_, resume, save = tab._shown(last)
-    assert 'role="alert"' in head and resume["visible"] and not save["visible"]
+    shown = tab._shown(last)
+    assert 'role="alert"' in shown["shown"] and shown["resume"]["visible"] and not shown["save"]["visible"]
 
 
 def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(one):
     found = experiments()
-    last = followed(found, found.start(*asked_for("suite", **one)))[-1]
+    last = followed(found, found.jobs.start(*asked_for("suite", **one)))[-1]
     for kind in ("recommend", "lossless"):
         entry = dataclasses.replace(last.entry, kind=kind, status="stopped")
-        shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)))
+        shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)).values())
         assert "Stopped before the end" in shown and "all outputs identical" in shown and "By prompt" in shown
 
 
@@ -170,5 +172,5 @@ def test_a_wrong_rule_is_a_lane_of_its_own():
 def test_visitors_run_no_long_experiments():
     found = experiments(Access(public=True, models=(), limits=FOR_VISITORS))
     with pytest.raises(PlaygroundError, match="your own machine"):
-        found.start(*asked_for("suite"))
+        found.jobs.start(*asked_for("suite"))
     assert found.running("suite") == ""

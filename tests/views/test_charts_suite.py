@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isnan
 
-from playground.experiments import sweep
+from playground.experiments.kinds import sweep
 from playground.experiments.summaries import summarise
 from playground.lane import Lane, Request
 from playground.results import STANDARD, Predicted, Row, SuiteResult

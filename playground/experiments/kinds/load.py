@@ -1,39 +1,57 @@
-"""Load: one server or two at several numbers of users, or rates, to see where speculation stops paying."""
+"""Load: one server or two at several numbers of users, or rates, to see where speculation stops paying.
+
+Each level goes through one lane after the other, so that the lanes do not share the machine; which comes first
+alternates. Both lanes of a level get the same prompts in the same order, and in open loop at the same times. Every
+request ends as a row: answered, or with its error. A level that was stopped in the middle begins anew: half of it
+would not be the same load.
+"""
 
 from __future__ import annotations
 
-import json
+import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar
 
+from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.connect import Servers
-from playground.errors import check
-from playground.experiments import load, load_record
-from playground.experiments.events import ResultReady
+from playground.backends.server import ServerBackend
+from playground.errors import PlaygroundError, Stopped, check
+from playground.experiments import record
+from playground.experiments.compare import decode
+from playground.experiments.events import LevelDone, ResultReady
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, option
+from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, TracesOptions, option
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.export import trace_to_json
 from playground.lane import Lane
-from playground.metrics.load import Level, Limits
+from playground.metrics.load import Answered, Level, Limits, gains, points
+from playground.progress import Progress
 from playground.results import LoadResult
-from playground.trace import Trace
+from playground.trace import Environment, Round
+
+MOST = 256  # requests in flight in open loop; the next one then waits, which its latency includes
+WARM_UP_TOKENS = 8
+TELL_S = 0.5  # between two looks at how many requests have ended
+_appending = threading.Lock()
 
 
 @dataclass(frozen=True)
-class LoadOptions(AnswerOptions, PromptOptions):
+class LoadOptions(TracesOptions, AnswerOptions, PromptOptions):
     baseline_server: str = option("", "Standard server", "address of one with the same model, without speculation")
     server: str = option("", "Assisted server", "address of the server to measure, such as http://127.0.0.1:8082")
     model: str = option("", "Model", "the model's name, if a server has several")
     concurrency: tuple[int, ...] = option(
-        (1, 2, 4, 8), "Users", "users at the same time: closed loop", low=1, high=load.MOST
+        (1, 2, 4, 8), "Users", "users at the same time: closed loop", low=1, high=MOST
     )
     rate: tuple[float, ...] = option(
-        (), "Requests a second", "rates of random arrivals, in place of users: open loop", low=0.001, high=load.MOST,
+        (), "Requests a second", "rates of random arrivals, in place of users: open loop", low=0.001, high=MOST,
         one=1.0,
     )  # fmt: skip
     requests: int = option(
@@ -42,16 +60,53 @@ class LoadOptions(AnswerOptions, PromptOptions):
     ttft_limit: float = option(1.0, "TTFT limit", "seconds to the first token, for goodput", low=0.001, folded=True)
     tpot_limit: float = option(0.1, "TPOT limit", "seconds per token after it, for goodput", low=0.001, folded=True)
     arrivals_seed: int = option(0, "Arrivals", "seed of the arrival times", folded=True)
-    traces: str = option("", "Traces", "a file that takes the trace of every answer, one a line", places=("terminal",))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sent. `requests`: of each level to each lane; in closed loop at least one for each user. `seed`: of the
+    arrival times in open loop."""
+
+    levels: tuple[Level, ...]
+    requests: int
+    seed: int = 0
+
+    def count(self, level: Level) -> int:
+        return max(self.requests, level.concurrency or 0)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a record: what is sent. `environments`: of the lanes, in their order."""
+
+    lanes: tuple[Lane, ...]
+    questions: tuple[Question, ...]
+    requests: int
+    seed: int
+    environments: tuple[Environment, ...]
+
+
+class Record(record.Record):
+    """A line for each request of a level that has ended. More levels may be asked of the same test."""
+
+    kind: ClassVar[str] = "load-record"
+    what: ClassVar[str] = "load test"
+    header: ClassVar[type] = Header
+    row: ClassVar[type] = Answered
+
+    @staticmethod
+    def comparable(header: Any) -> Any:
+        return replace(header, environments=tuple(map(record.alike, header.environments)))
 
 
 @dataclass(frozen=True)
 class Load:
-    """`traces`: a file that takes the trace of each answer, one per line; "" for none."""
+    """`limits`: latency limits for goodput. `traces`: a file that takes the trace of each answer, one per line; "" for
+    none."""
 
     servers: Servers
     questions: tuple[Question, ...]
-    plan: load.Plan
+    plan: Plan
     limits: Limits
     traces: str = ""
     record: str = ""
@@ -71,37 +126,160 @@ class Load:
         return len(self.servers.urls) * requests * most
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
+        """Once it is stopped no request is sent, those in flight end within one round and are left out, and the result
+        has the levels that were finished.
+
+        Raises:
+            PlaygroundError: a server cannot be had, a prompt does not fit, or the record is another's.
+        """
         lanes, servers, _ = self.servers.beside([])
-        record = load_record.Record(Path(self.record)) if self.record else None
         try:
-            result = load.run(
-                lanes, self.questions, servers, self.plan, self.limits, watch,
-                record=record, trace=_appender(self.traces),
-            )  # fmt: skip
+            environments = _prepared(lanes, self.questions, servers, watch)
+            header = Header(tuple(lanes), self.questions, self.plan.requests, self.plan.seed, environments)
+            rows = self._rows(header, servers, watch)
+        except Stopped:
+            return
         finally:
             for server in servers.values():
                 server.close()
-        if result:
+        if result := load_result(header, rows, self.plan.levels, self.limits):
             watch.emit(ResultReady(result))
 
     def so_far(self) -> LoadResult | None:
         if not Path(self.record).is_file():
             return None
-        return load.load_result(*load_record.read(Path(self.record)), self.plan.levels, self.limits)
+        header, rows, _ = record.read_as(Path(self.record), Record)
+        return load_result(header, rows, self.plan.levels, self.limits)
+
+    def _rows(self, header: Header, servers: Mapping[str, ServerBackend], watch: Watch) -> list[Answered]:
+        """Those of the levels that were finished. What the record holds is not sent again."""
+        kept = Record(Path(self.record)) if self.record else None
+        rows: list[Answered] = [*kept.begin(header)] if kept else []
+        lanes, plan = header.lanes, self.plan
+        turns = [(it, lane) for i, it in enumerate(plan.levels) for lane in (lanes if i % 2 == 0 else lanes[::-1])]
+        done = {(row.level, row.lane) for row in rows}
+        left = [(level, lane) for level, lane in turns if (level, lane.name) not in done]
+        begun, spent = time.monotonic(), 0.0
+        try:
+            for at, (level, lane) in enumerate(left, start=1):
+                new = _Turn(self, level, lane, servers[lane.backend], watch).run()
+                if kept:
+                    for row in new:
+                        kept.append(row)
+                rows += new
+                spent += _weight(plan, level)
+                ahead = sum(_weight(plan, level) for level, _ in left[at:])
+                number = len(turns) - len(left) + at
+                left_s = (time.monotonic() - begun) / spent * ahead
+                watch.emit(LevelDone(number, len(turns), tuple(points(rows, self.limits)), left_s))
+        except Stopped:
+            pass
+        return rows
 
 
-def _appender(path: str) -> Callable[[Trace], None]:
-    """Writes traces at the end of a file, from any thread."""
-    if not path:
-        return lambda trace: None
-    lock = threading.Lock()
+def load_result(header: Header, rows: Sequence[Answered], levels: Sequence[Level], limits: Limits) -> LoadResult | None:
+    """The result of the levels that were finished; None if none was."""
+    if not rows:
+        return None
+    return LoadResult(
+        environments=header.environments,
+        request=header.questions[0].request,
+        lanes=header.lanes,
+        levels=tuple(levels),
+        requests=header.requests,
+        seed=header.seed,
+        limits=limits,
+        rows=tuple(rows),
+        points=tuple(points(rows, limits)),
+        gains=tuple(gains(rows, header.lanes[0].name)),
+    )
 
-    def append(trace: Trace) -> None:
-        line = json.dumps(trace_to_json(trace))
-        with lock, Path(path).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
-    return append
+def _prepared(
+    lanes: Sequence[Lane], questions: Sequence[Question], backends: Mapping[str, ServerBackend], watch: Watch
+) -> tuple[Environment, ...]:
+    """Every prompt is tokenised before the first level, so that one that does not fit ends no long run."""
+    for lane in lanes:
+        backend = backends[lane.backend]
+        backend.details = False
+        backend.load(lane, watch.progress)
+        for question in questions:
+            backend.run(lane, question.request)
+    return tuple(backends[lane.backend].describe(lane) for lane in lanes)
+
+
+def _weight(plan: Plan, level: Level) -> float:
+    """How long a level takes, beside others of the test."""
+    return plan.count(level) / (level.rate or 1)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One level through one lane, after a warm-up with as many requests at the same time."""
+
+    load: Load
+    level: Level
+    lane: Lane
+    backend: ServerBackend
+    watch: Watch
+
+    def run(self) -> list[Answered]:
+        count = self.load.plan.count(self.level)
+        users = self.level.concurrency or min(MOST, count)
+        where = f"{self.lane.name} at {self.level.words}"
+        self.watch.progress(Progress(f"{where}: warming up"))
+        with ThreadPoolExecutor(users) as pool:
+            list(pool.map(self._warm_up, range(users)))
+            begun = time.monotonic()
+            arrivals = islice(self._arrivals(), count)
+            requests = [pool.submit(self._ask, number, begun, at) for number, at in enumerate(arrivals)]
+            left = set(requests)
+            while left:
+                left = wait(left, timeout=TELL_S).not_done
+                self.watch.progress(Progress(f"{where}: {count - len(left)} of {count} requests"))
+        return [request.result() for request in requests]
+
+    def _arrivals(self) -> Iterator[float | None]:
+        """Seconds at which requests arrive: a Poisson process. None: as soon as a user is free."""
+        draw, at = random.Random(self.load.plan.seed), 0.0
+        while True:
+            yield at if self.level.rate else None
+            at += draw.expovariate(self.level.rate or 1)
+
+    def _warm_up(self, number: int) -> None:
+        request = self.load.questions[number % len(self.load.questions)].request
+        short = replace(request, max_new_tokens=min(WARM_UP_TOKENS, request.max_new_tokens))
+        if not self.watch.stopped():
+            decode(self.backend, self.lane, short, self.watch)
+
+    def _ask(self, number: int, begun: float, arrival: float | None) -> Answered:
+        if arrival is not None:
+            self.watch.wait(max(0.0, begun + arrival - time.monotonic()))
+        sent = time.monotonic() - begun
+        late = 0.0 if arrival is None else sent - arrival
+        question = number % len(self.load.questions)
+        row = Answered(self.level, self.lane.name, number, question, sent - late, ())
+        if self.watch.stopped():
+            return row
+        ends: dict[float, int] = {}  # tokens by when they arrived
+
+        def count(round_: Round) -> None:
+            ends[round_.end_s] = ends.get(round_.end_s, 0) + len(round_.tokens)
+
+        error = ""
+        try:
+            whole = decode(self.backend, self.lane, self.load.questions[question].request, self.watch, count)
+            if self.load.traces:
+                with _appending:
+                    record.append_traces(self.load.traces, [whole])
+            m = metrics.measure(whole)
+            known = not whole.environment.notes
+            row = replace(row, drafted=m.drafted if known else None, accepted=m.accepted if known else None)
+        except PlaygroundError as problem:
+            error = str(problem)
+        if not error and not ends:
+            error = "The answer has no tokens."
+        return replace(row, arrivals=tuple((late + end, tokens) for end, tokens in ends.items()), error=error)
 
 
 def _work(options: LoadOptions, on: Decoders | None) -> tuple[Load, str]:
@@ -113,9 +291,9 @@ def _work(options: LoadOptions, on: Decoders | None) -> tuple[Load, str]:
     work = Load(
         Servers(server, options.baseline_server.strip(), options.model.strip()),
         questions,
-        load.Plan(tuple(dict.fromkeys(levels)), options.requests, options.arrivals_seed),
+        Plan(tuple(dict.fromkeys(levels)), options.requests, options.arrivals_seed),
         Limits(options.ttft_limit, options.tpot_limit),
-        traces=str(Path(options.traces).absolute()) if options.traces else "",
+        traces=options.traces_file,
     )
     *first, last = levels
     at = ", ".join([*map(str, first), last.words])

@@ -1,11 +1,17 @@
-"""Lossless: is the output the target's own?"""
+"""Lossless: is the output the target's own? Greedy outputs are compared with standard decoding's, token for token;
+sampled tokens are tested against the distribution that the target gives them in a pass of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
+from playground import metrics
 from playground.backends.base import Backend
+from playground.experiments import suite
+from playground.experiments.events import Progress
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
@@ -18,10 +24,16 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import LOSSY_RULES, Lane, Rule, lossy
+from playground.lane import LOCAL, LOSSY_RULES, Lane, Rule, lossy, samples_drafts
 from playground.presets import Pair
-from playground.results import LosslessResult, SuiteResult
-from playground.settings import PRESET
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
+from playground.settings import PRESET, SAMPLING, SETTINGS, default
+from playground.trace import DraftToken, Trace
+
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.backends.local import LocalBackend
+
+Turn = tuple[int, int]  # a question and a turn
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,9 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
 
 @dataclass(frozen=True)
 class Lossless(OfPrompts):
+    """`lanes`: each with a label of its own. `temperature`: of the sampled answers. `draws`: how many tokens to sample
+    with each lane, at most."""
+
     pair: Pair
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
@@ -51,16 +66,98 @@ class Lossless(OfPrompts):
         return (1 + len(self.lanes)) * (self.answer_tokens + self.draws)
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> LosslessResult | None:
-        from playground.experiments import lossless  # it loads torch
+        """As `suite.run`; None if it was stopped.
 
-        return lossless.run(
-            baseline, self.lanes, self.questions, backends, watch,
-            temperature=self.temperature, draws=self.draws, record=record_at(self.record),
-        )  # fmt: skip
+        Raises:
+            PlaygroundError: as `suite.run`, or no question could be run.
+        """
+        every = self._every_question()
+        result = suite.run(baseline, self.lanes, every, backends, watch, record=record_at(self.record))
+        if result is None or watch.stopped():
+            return None
+        suite.check_ran(result)
+        watch.emit(Progress("Checking against the target"))
+        backend = cast("LocalBackend", backends[LOCAL])
+        first = len(self.questions)
+        names = dict.fromkeys(row.lane for row in result.rows)
+        greedy = {name: _traces(result, name, range(first)) for name in names}
+        sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
+        return LosslessResult(
+            environment=result.environment,
+            request=every[-1].request,
+            lanes=self.lanes,
+            checks=tuple(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend) for name in names),
+            prompts=result.prompts[:first],
+            failures=result.failures,
+        )
 
     def so_far(self) -> SuiteResult | None:
         """Whether the greedy outputs are identical; what differs is checked at the end."""
         return on_record(self.record, len(self.questions))
+
+    def _every_question(self) -> list[Question]:
+        """The questions greedily, then as many sampled ones, each with a seed of its own, as give so many tokens if all
+        answers are long. All tokens can be sampled: top-p and the like cut nothing."""
+        greedy = {name: default(name) for name in SAMPLING if not SETTINGS[name].greedy}
+        whole = [replace(each, request=replace(each.request, **greedy)) for each in self.questions]
+        sampled = -(-self.draws // whole[0].request.max_new_tokens)
+        return whole + [
+            Question(each.category, replace(each.request, temperature=self.temperature, seed=seed))
+            for seed, each in zip(range(sampled), itertools.cycle(whole), strict=False)
+        ]
+
+
+def _traces(result: SuiteResult, lane: str, questions: range) -> dict[Turn, Trace]:
+    rows = zip(result.rows, result.traces, strict=True)
+    return {(row.question, row.turn): trace for row, trace in rows if row.lane == lane and row.question in questions}
+
+
+def _check(
+    lane: str,
+    standard: Mapping[Turn, Trace],
+    answers: Mapping[Turn, Trace],
+    sampled: Mapping[Turn, Trace],
+    backend: LocalBackend,
+) -> LaneCheck:
+    found = [_differing(*at, standard[at], trace, backend) for at, trace in answers.items()]
+    differing = tuple(each for each in found if each)
+    places: list[Sequence[DraftToken]] = []
+    tokens: list[metrics.Placed] = []
+    for trace in sampled.values():
+        judged = metrics.judged(trace.rounds)
+        drafted = [_ids([token.id for token in each]) for each in judged]
+        ids = _ids(trace.token_ids)
+        tokens += backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
+        places += judged
+    tested = tokens if lane == STANDARD else list(itertools.compress(tokens, places))
+    samples = any(samples_drafts(trace.lane) for trace in sampled.values())
+    return LaneCheck(
+        lane=lane,
+        outputs=len(answers),
+        identical=len(answers) - len(differing),
+        differing=differing,
+        sampled=len(tokens),
+        law=metrics.law_test(tested),
+        acceptance=metrics.acceptance_test(places, tokens, samples),
+    )
+
+
+def _differing(question: int, turn: int, standard: Trace, other: Trace, backend: LocalBackend) -> Differing | None:
+    first = metrics.first_difference(standard, other)
+    if first is None:
+        return None
+    text = lambda trace: trace.tokens[first.index].text if first.index < len(trace.tokens) else ""  # noqa: E731
+    ours, theirs = first.token_ids
+    tie = None
+    if ours is not None and theirs is not None:
+        answer = _ids(standard.token_ids)[: first.index + 1]
+        tie = backend.near_tie(standard.lane, standard.request, _ids(standard.prompt_ids), answer, theirs)
+    return Differing(question, turn, first.index, text(standard), text(other), tie)
+
+
+def _ids(ids: Sequence[int | None] | None) -> list[int]:
+    """Those of a lane in this process, which reports them all."""
+    return [id_ for id_ in ids or () if id_ is not None]
 
 
 def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:

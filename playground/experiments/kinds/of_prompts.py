@@ -45,6 +45,10 @@ class OfPrompts:
         if result:
             watch.emit(ResultReady(result))
 
+    def so_far(self) -> Result | None:
+        """What the record holds; None without a finished question."""
+        return on_record(self.record)
+
     @property
     def answer_tokens(self) -> int:
         """The most new tokens that one lane decodes for all prompts."""

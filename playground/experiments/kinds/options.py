@@ -4,7 +4,7 @@ made. Importing it is quick: the terminal does so for every command."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -37,6 +37,8 @@ class Option:
         flag: the terminal's option; "" for the field's name.
         folded: under Advanced on the page.
         by: another field, and the values that are meant for each of its choices where none are given.
+        default, of, several: the field's default, the type of its value, or of each of its values, and whether it takes
+            several. `options_of` fills them in.
     """
 
     setting: Setting
@@ -45,6 +47,9 @@ class Option:
     flag: str = ""
     folded: bool = False
     by: tuple[str, Mapping[Any, tuple[Any, ...]]] | None = None
+    default: Any = None
+    of: Any = str
+    several: bool = False
 
 
 def option(
@@ -77,22 +82,14 @@ def _field(default: Any, setting: Setting, how: Mapping[str, Any]) -> Any:
 
 def options_of(kind: type[Options], place: Place) -> dict[str, Option]:
     """The fields that are asked for in a place."""
-    asked = {it.name: it.metadata["option"] for it in fields(kind)}
-    return {name: found for name, found in asked.items() if place in found.places}
-
-
-def default_of(kind: type[Options], name: str) -> Any:
-    return next(it.default for it in fields(kind) if it.name == name)
-
-
-def type_of(kind: type[Options], name: str) -> tuple[type, bool]:
-    """The type of a field's value, or of each of its values; and whether it takes several."""
-    hint = get_type_hints(kind)[name]
-    if get_origin(hint) is tuple:
-        return get_args(hint)[0], True
-    if get_origin(hint) in (Union, UnionType):
-        return next(each for each in get_args(hint) if each is not type(None)), False
-    return hint, False
+    hints, found = get_type_hints(kind), {}
+    for it in fields(kind):
+        hint, option = hints[it.name], it.metadata["option"]
+        several = get_origin(hint) is tuple
+        if several or get_origin(hint) in (Union, UnionType):  # of a type with None
+            hint = next(each for each in get_args(hint) if each is not type(None))
+        found[it.name] = replace(option, default=it.default, of=hint, several=several)
+    return {name: option for name, option in found.items() if place in option.places}
 
 
 @dataclass(frozen=True)
@@ -169,8 +166,8 @@ class PromptOptions(Options):
 
         if self.prompts:
             check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
-            own = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
-            return "own prompts", own
+            given = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
+            return "own prompts", given
         return Path(self.suite).stem, tuple(self._load(turns)[0])
 
     def broken_lines(self) -> list[str]:
@@ -206,6 +203,16 @@ class RunsOptions(Options):
         3, "Runs", "runs of each prompt in each lane", low=1, high=100, slider=Slider(1, 10, 1), group="repeats",
         folded=True,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TracesOptions(Options):
+    traces: str = option("", "Traces", "a file that takes the trace of every answer, one a line", places=("terminal",))
+
+    @property
+    def traces_file(self) -> str:
+        """Whatever the folder in which the experiment is resumed."""
+        return str(Path(self.traces).absolute()) if self.traces else ""
 
 
 @dataclass(frozen=True)

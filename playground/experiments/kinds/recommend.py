@@ -1,27 +1,38 @@
-"""Recommend: which drafter, and how deep, or none?"""
+"""Recommend: which drafter, and how deep, or none, for these prompts on this machine?
+
+In three stages, so that time goes to what may win: all drafters of the pair are screened with short answers; the best
+few are refined over lookaheads, with repeats; what is chosen runs again. Only that last stage gives the speed-up that
+is reported, and decides whether to draft at all: the best of many noisy figures is too high (the winner's curse), and
+fresh runs are not. Where lanes are chosen among many, their intervals hold together (Bonferroni), so that more
+candidates do not make more false gains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from playground import metrics
 from playground.backends.base import Backend
-from playground.experiments import recommend
+from playground.experiments import suite, summaries
+from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
-from playground.experiments.kinds.options import (
-    AnswerOptions,
-    Decoders,
-    DraftersOptions,
-    OrderOptions,
-    PromptOptions,
-)
+from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import Lane
+from playground.lane import Lane, at_lookahead, label
 from playground.presets import Pair
-from playground.results import Recommendation, SuiteResult
+from playground.results import STANDARD, Recommendation, SuiteResult
+
+LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
+KEPT = 2  # drafters that are refined
+REFINING, CONFIRMING = 2, 3  # runs of each prompt
+STAGES = ("Screening", "Refining", "Confirming")
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class RecommendOptions(OrderOptions, AnswerOptions, PromptOptions, DraftersOptio
 
 @dataclass(frozen=True)
 class Recommend(OfPrompts):
+    """`lanes`: one for each drafter."""
+
     pair: Pair | None
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
@@ -40,21 +53,107 @@ class Recommend(OfPrompts):
 
     @property
     def tokens(self) -> int:
-        return int(sum(recommend.costs(len(self.lanes))) * self.answer_tokens)
+        return int(sum(costs(len(self.lanes))) * self.answer_tokens)
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Recommendation | None:
-        return recommend.run(
-            self.pair, baseline, self.lanes, self.questions, backends, watch,
-            seed=self.seed, records=[record_at(path) for path in self._stages()],
-        )  # fmt: skip
+        """None if it was stopped.
+
+        Raises:
+            PlaygroundError: as `suite.run`; no prompt could be run.
+        """
+        whole, records = _Whole(watch.emit, costs(len(self.lanes))), self._records()
+
+        def stage(number: int, lanes: Sequence[Lane], questions: Sequence[Question], runs: int) -> SuiteResult | None:
+            result = suite.run(
+                baseline, lanes, questions, backends, replace(watch, emit=partial(whole.take, number)),
+                runs=runs, seed=self.seed + number, skip=number == 0, record=record_at(records[number]),
+            )  # fmt: skip
+            if result is None or watch.stopped():
+                return None
+            suite.check_ran(result)
+            return result
+
+        screened = stage(0, self.lanes, [_shorter(question) for question in self.questions], 1)
+        if screened is None:
+            return None
+        deeper = [lane for best in _fastest(screened)[:KEPT] for lane in _lookaheads(best)]
+        refined = stage(1, deeper, self.questions, REFINING)
+        if refined is None:
+            return None
+        ties = summaries.ties(refined.rows, [STANDARD, *map(label, refined.lanes)])
+        able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
+        tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
+        confirmed = stage(2, [tested], self.questions, CONFIRMING)
+        if confirmed is None:
+            return None
+        return Recommendation(
+            lane=tested if confirmed.of(label(tested)).gains else None,
+            tested=tested,
+            method=self.pair.drafts_by(tested.drafter) if self.pair else None,
+            ties=tuple(ties),
+            screened=screened,
+            refined=refined,
+            confirmed=confirmed,
+        )
 
     def so_far(self) -> SuiteResult | None:
         """The last stage that has a finished question; the choice comes at the end."""
-        return next(filter(None, map(on_record, reversed(self._stages()))), None)
+        return next(filter(None, map(on_record, reversed(self._records()))), None)
 
-    def _stages(self) -> list[str]:
-        """Their records."""
+    def _records(self) -> list[str]:
+        """Of the three stages."""
         return [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
+
+
+def costs(lanes: int) -> tuple[float, float, float]:
+    """How often each stage decodes each prompt, in full answers, for so many drafters to screen."""
+    return (1 + lanes) / 4, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
+
+
+def _gains(refined: SuiteResult, lane: Lane) -> bool:
+    """Whether a lane was seen to be faster than standard decoding, as one of all that were refined."""
+    found = summaries.ratio(refined.rows, label(lane), comparisons=len(refined.lanes))
+    return found.speedup > 1 and metrics.differs(found.interval)
+
+
+def _shorter(question: Question) -> Question:
+    """A quarter of an answer to the first turn shows which drafters are slow."""
+    request = question.request
+    return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 4)))
+
+
+def _fastest(result: SuiteResult) -> list[Lane]:
+    return sorted(result.lanes, key=lambda lane: -result.of(label(lane)).overall)
+
+
+def _lookaheads(lane: Lane) -> list[Lane]:
+    nearest = min(LOOKAHEADS, key=lambda k: abs(math.log(k / lane.lookahead)))
+    return [at_lookahead(lane, k) for k in sorted({*LOOKAHEADS} - {nearest} | {lane.lookahead})]
+
+
+@dataclass
+class _Whole:
+    """The progress of all stages as one. `began`: a moment, and how much was done then."""
+
+    emit: Callable[[Event], object]
+    costs: Sequence[float]
+    began: tuple[float, float] | None = None
+
+    def take(self, number: int, event: Event) -> None:
+        if isinstance(event, Progress) and event.fraction is not None:
+            done = self._done(number, event.fraction)
+            self.began = self.began or (time.monotonic(), done)
+            self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
+        elif isinstance(event, PromptDone):
+            done = self._done(number, event.fraction)
+            since, before = self.began = self.began or (time.monotonic(), 0.0)  # a prompt may fail before it has begun
+            left_s = (time.monotonic() - since) / (done - before) * (1 - done)
+            self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
+        else:
+            self.emit(event)
+
+    def _done(self, number: int, fraction: float) -> float:
+        return (sum(self.costs[:number]) + fraction * self.costs[number]) / sum(self.costs)
 
 
 def _work(options: RecommendOptions, on: Decoders) -> tuple[Recommend, str]:

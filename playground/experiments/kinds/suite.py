@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments.kinds.of_prompts import OfPrompts, record_at
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -16,10 +16,12 @@ from playground.experiments.kinds.options import (
     OrderOptions,
     PromptOptions,
     RunsOptions,
+    TracesOptions,
     TreeOptions,
     option,
 )
 from playground.experiments.questions import Question
+from playground.experiments.record import append_traces
 from playground.experiments.watch import Watch
 from playground.lane import Lane
 from playground.presets import Pair
@@ -28,7 +30,9 @@ from playground.settings import PRESET
 
 
 @dataclass(frozen=True)
-class SuiteOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, PromptOptions, DraftersOptions):
+class SuiteOptions(
+    TracesOptions, OrderOptions, RunsOptions, AnswerOptions, TreeOptions, PromptOptions, DraftersOptions
+):
     lookaheads: tuple[int, ...] = option(
         (), "Lookaheads", "a lane for each of these; none takes the preset's", low=1, high=64, one=4,
         places=("terminal",), group="drafting",
@@ -45,19 +49,20 @@ class Suite(OfPrompts):
     skip: bool = False
     record: str = ""
     baseline: Lane | None = None
+    traces: str = ""
 
     @property
     def tokens(self) -> int:
         return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SuiteResult | None:
-        return suite.run(
+        result = suite.run(
             baseline, self.lanes, self.questions, backends, watch,
             runs=self.runs, seed=self.seed, skip=self.skip, record=record_at(self.record),
         )  # fmt: skip
-
-    def so_far(self) -> SuiteResult | None:
-        return on_record(self.record)
+        if result and self.traces:
+            append_traces(self.traces, result.traces)
+        return result
 
 
 def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
@@ -70,7 +75,7 @@ def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
     ]
     work = Suite(
         on.pair, tuple(dict.fromkeys(lanes)), questions, options.runs, options.order_seed, skip=not options.drafters,
-        baseline=on.baseline,
+        baseline=on.baseline, traces=options.traces_file,
     )  # fmt: skip
     return work, f"{name} on {on.title}"
 

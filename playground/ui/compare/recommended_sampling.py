@@ -1,5 +1,5 @@
-"""A line below the controls that appears if the loaded checkpoint comes with other sampling settings than those chosen,
-and a button that applies them."""
+"""A line below the controls that appears if the loaded checkpoint recommends different sampling settings than those
+chosen, and a button that applies them."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.history import Entry
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import default_of, options_of, type_of
+from playground.experiments.kinds.options import options_of
 from playground.presets import Pair, load_suites
 from playground.settings import default
 from playground.ui.compare.api import add, describe
-from playground.ui.experiments.controls import asked_for
+from playground.ui.experiments.controls import work_of
 from playground.ui.experiments.service import HZ, Experiments, View
 
 MOST_WAIT_S = 300
@@ -44,20 +44,18 @@ def publish(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair]
 
 def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> Callable[..., dict]:
     parameters = [_parameter(name, str, default(name)) for name in ("pair",) if kind.pair]
-    for name in options_of(kind.options, "endpoint"):
-        (of, several), value = type_of(kind.options, name), default_of(kind.options, name)
-        if several:  # gr.api knows no tuples
-            of, value = list[of] | None, [*value] or None  # type: ignore[valid-type,assignment]
+    for name, option in options_of(kind.options, "endpoint").items():
+        of, value = option.of, option.default
+        if option.several:  # gr.api knows no tuples
+            of, value = list[of] | None, [*value] or None  # type: ignore[valid-type]
         elif value is None:
-            of = of | None  # type: ignore[assignment]
+            of = of | None
         parameters.append(_parameter(name, of, value))
 
     def start(*values: Any) -> dict:
         with _in_words():
-            experiments.allowed()
-            name = experiments.start(
-                *asked_for(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True)))
-            )
+            jobs = experiments.jobs  # before a file is read
+            name = jobs.start(*work_of(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
             return _answer(experiments.view(name), whole=False)
 
     start.__doc__ = f"{kind.does} Takes minutes: returns its id at once, and `experiment` has the result."
@@ -77,9 +75,9 @@ def _asking(experiments: Experiments) -> list[Callable]:
         """One experiment: its status, how far it is and, once it has ended, what it found, in sentences and as the
         whole result. Of a recommendation, also settings of other engines."""
         with _in_words():
-            due = time.monotonic() + validation.read(Wait, wait_s, "wait_s")
+            deadline = time.monotonic() + validation.read(Wait, wait_s, "wait_s")
             view = await to_thread.run_sync(_view, experiments, id)
-            while view.entry.status == "running" and time.monotonic() < due:
+            while view.entry.status == "running" and time.monotonic() < deadline:
                 await asyncio.sleep(1 / HZ)
                 view = await to_thread.run_sync(_view, experiments, id)
             return await to_thread.run_sync(_answer, view, whole)
@@ -88,13 +86,12 @@ def _asking(experiments: Experiments) -> list[Callable]:
         """Stops an experiment. What was finished stays."""
         with _in_words():
             view = _view(experiments, id)
-            experiments.stop(id)
+            experiments.jobs.stop(id)
             return _answer(view, whole=False)
 
     def all_experiments(search: str = "") -> list[dict]:
         """All experiments of this machine, the newest first."""
         with _in_words():
-            experiments.allowed()
             return [_listed(entry) for entry in experiments.entries(search) if entry.kind in KINDS]
 
     all_experiments.__name__ = "experiments"
@@ -102,7 +99,6 @@ def _asking(experiments: Experiments) -> list[Callable]:
 
 
 def _view(experiments: Experiments, name: str) -> View:
-    experiments.allowed()
     known = {entry.id for entry in experiments.entries() if entry.kind in KINDS}
     check(name in known, f"There is no experiment {name!r}. `experiments` lists them all.")
     return experiments.view(name)
@@ -154,8 +150,9 @@ def _described(kind: Kind, pairs: Mapping[str, Pair]) -> dict[str, str]:
     }
     described = {"pair": describe("pair", pairs, optional=False)} if kind.pair else {}
     for name, option in options_of(kind.options, "endpoint").items():
-        (_, several), setting = type_of(kind.options, name), option.setting
-        takes = allowed.get(name) or (f"some of {setting.range}" if several and setting.choices else setting.allowed)
-        takes = f"several, each {takes}" if several and not setting.choices and name not in allowed else takes
+        setting = option.setting
+        chosen = f"some of {setting.range}" if option.several and setting.choices else setting.allowed
+        takes = allowed.get(name) or chosen
+        takes = f"several, each {takes}" if option.several and not setting.choices and name not in allowed else takes
         described[name] = f"{takes[0].upper()}{takes[1:]}; {setting.help}."
     return described

@@ -12,7 +12,7 @@ from gradio.components import Component
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
+from playground.experiments.kinds.options import Decoders, Option, options_of
 from playground.experiments.work import Experiment
 from playground.presets import Pair, load_suites
 from playground.settings import SETTINGS
@@ -39,28 +39,29 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
     with gr.Row(elem_classes="controls"):
         if kind.pair:
             made["pair"] = _pair(models)
-        shown = {name: option for name, option in options.items() if not option.folded}
+        shown = [name for name, option in options.items() if not option.folded]
         for name in sorted(shown, key=lambda name: name == "suite"):  # its upload opens beside it
-            made |= _control(kind, name, shown[name], models)
+            made |= _control(name, options, models)
     folded = {name: option for name, option in options.items() if option.folded}
     inside = ", ".join(_inside(option.setting.label) for option in folded.values())
     with (
         gr.Accordion(f"Advanced: {inside}", open=False, elem_id="advanced"),
         gr.Row(elem_classes="controls"),
     ):
-        for name, option in folded.items():
-            made |= _control(kind, name, option, models)
+        for name in folded:
+            made |= _control(name, options, models)
     _follow(made, options, models)
     return made
 
 
-def asked_for(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> tuple[Experiment, str]:
+def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> tuple[Experiment, str]:
     """The work that the values of these controls, or of the endpoint's parameters, ask for, and its title.
 
     Raises:
         PlaygroundError: a value cannot be used.
     """
-    given = {name: _value(kind, name, value) for name, value in values.items() if name not in ("pair", "file")}
+    every = options_of(kind.options, "page") | options_of(kind.options, "endpoint")
+    given = {name: _value(every[name], value) for name, value in values.items() if name not in ("pair", "file")}
     if given.get("suite") == OWN_FILE:
         check(bool(values.get("file")), "Choose a file with your prompts, or another suite.")
         given["suite"] = str(values["file"])
@@ -74,14 +75,13 @@ def asked_for(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) 
     return kind.work(options, Decoders.of(pairs[values["pair"]]))
 
 
-def _value(kind: Kind, name: str, value: Any) -> Any:
+def _value(option: Option, value: Any) -> Any:
     """As the options take it. An empty number box is the default; a text with numbers is several."""
-    of, several = type_of(kind.options, name)
-    if isinstance(value, str) and several:
+    if isinstance(value, str) and option.several:
         try:
-            return [of(word) for word in value.replace(",", " ").split()]
+            return [option.of(word) for word in value.replace(",", " ").split()]
         except ValueError:
-            kinds = "whole numbers" if of is int else "numbers"
+            kinds = "whole numbers" if option.of is int else "numbers"
             raise PlaygroundError(f"{value!r} are not {kinds}. Give them with commas, such as 1, 2, 4.") from None
     return value
 
@@ -94,11 +94,11 @@ def _pair(models: Models) -> gr.Dropdown:
     )
 
 
-def _control(kind: Kind, name: str, option: Option, models: Models) -> dict[str, Any]:
+def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[str, Any]:
+    option = options[name]
     if name in SPECIAL:
         return SPECIAL[name](option, models)
-    of, several = type_of(kind.options, name)
-    setting, default = option.setting, default_of(kind.options, name)
+    setting, default, several = option.setting, option.default, option.several
     words: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if several and setting.choices:
         return {name: gr.CheckboxGroup([(f"{it}: {does}", it) for it, does in setting.choices.items()], **words)}
@@ -107,14 +107,14 @@ def _control(kind: Kind, name: str, option: Option, models: Models) -> dict[str,
         return {name: gr.Dropdown(choices, value=default, **words)}
     if several:
         field, by = option.by or ("", {})
-        shown = by[default_of(kind.options, field)] if by else default
+        shown = by[options[field].default] if by else default
         return {name: gr.Textbox(_listed(shown), **{**words, "info": "with commas between them"})}
     if setting.slider:
         low, high, step = setting.slider
         return {name: gr.Slider(low, high, default, step=step, buttons=[], **words)}
-    if of in (int, float):
+    if option.of in (int, float):
         bounds: dict[str, Any] = {"minimum": setting.low, "maximum": setting.high}
-        return {name: gr.Number(default, precision=0 if of is int else None, **bounds, **words)}
+        return {name: gr.Number(default, precision=0 if option.of is int else None, **bounds, **words)}
     return {name: gr.Textbox(default, max_lines=1, **words)}
 
 
@@ -130,44 +130,37 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
     return {"suite": suite, "file": file}
 
 
-def _drafters(option: Option, models: Models) -> dict[str, Any]:
-    return {
-        "drafters": gr.Dropdown(
-            drafter_choices(models.default)[:-1],
-            value=list(models.default.drafters),
-            multiselect=True,
-            label=option.setting.label,
-            info="each is one lane beside standard decoding",
-        )
-    }
-
-
 def _drafter(option: Option, models: Models) -> dict[str, Any]:
-    choices, value = drafter_choices(models.default)[:-1], models.default.drafter
-    return {"drafter": gr.Dropdown(choices, value=value, label=option.setting.label, info=option.setting.help)}
+    """One, or several: the option's name says which."""
+    info = "each is one lane beside standard decoding" if option.several else option.setting.help
+    shown = _drafters_of(models.default, option)
+    made = gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
+    return {"drafters" if option.several else "drafter": made}
+
+
+def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
+    """What there is to choose of a pair, and what is chosen at first."""
+    value = list(pair.drafters) if option.several else pair.drafter
+    return {"choices": drafter_choices(pair)[:-1], "value": value}
 
 
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
     "suite": _suite,
-    "drafters": _drafters,
+    "drafters": _drafter,
     "drafter": _drafter,
 }
 
 
 def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
     """What one control changes in the others."""
-    pairs = models.pairs
-    for name, value_of in (("drafters", lambda pair: list(pair.drafters)), ("drafter", lambda pair: pair.drafter)):
-        if name in made:
+    for name, option in options.items():
+        if SPECIAL.get(name) is _drafter:
             made["pair"].input(
-                lambda chosen, value_of=value_of: gr.update(
-                    choices=drafter_choices(pairs[chosen])[:-1], value=value_of(pairs[chosen])
-                ),
+                lambda chosen, option=option: gr.update(**_drafters_of(models.pairs[chosen], option)),
                 made["pair"],
                 made[name],
                 **QUIET,
             )
-    for name, option in options.items():
         if option.by:
             field, by = option.by
             made[field].input(lambda chosen, by=by: _listed(by[chosen]), made[field], made[name], **QUIET)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from anyio import to_thread
 
-from playground.errors import PlaygroundError
+from playground.errors import check
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry, History
 from playground.experiments.jobs import Jobs
-from playground.experiments.work import Experiment
 from playground.hosting.access import OWN_MACHINE, Access
 from playground.hosting.readers import Reader
 from playground.results import Result
@@ -48,45 +47,36 @@ class Experiments:
     def __init__(self, jobs: Jobs, history: History, access: Access) -> None:
         self._jobs, self._history, self._access = jobs, history, access
 
-    def start(self, work: Experiment, title: str) -> str:
-        """Its id, at once.
+    @property
+    def jobs(self) -> Jobs:
+        """To start, resume and stop them.
 
         Raises:
             PlaygroundError: visitors may not.
         """
-        self.allowed()
-        return self._jobs.start(work, title)
-
-    def resume(self, name: str) -> None:
-        """Goes on with one that was stopped, or failed.
-
-        Raises:
-            PlaygroundError: it runs, there is none, or visitors may not.
-        """
-        self.allowed()
-        self._jobs.resume(name)
-
-    def stop(self, name: str) -> None:
-        """Raises:
-        PlaygroundError: there is none, or visitors may not.
-        """
-        self.allowed()
-        self._jobs.stop(name)
+        check(not self._access.public, REFUSED)
+        return self._jobs
 
     def entries(self, search: str = "") -> list[Entry]:
-        """Those of this machine, the newest first; none for visitors."""
-        return [] if self._access.public else self._history.entries(search=search)
+        """Those of this machine, the newest first.
+
+        Raises:
+            PlaygroundError: visitors may not.
+        """
+        check(not self._access.public, REFUSED)
+        return self._history.entries(search=search)
 
     def running(self, kind: str) -> str:
-        """The id of one of this kind that runs; "" if none does."""
+        """The id of one of this kind that runs; "" if none does, and for visitors."""
+        if self._access.public:
+            return ""
         return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
 
     def view(self, name: str) -> View:
         """Raises:
         PlaygroundError: there is none, or visitors may not.
         """
-        self.allowed()
-        entry = self._jobs.entry(name)
+        entry = self.jobs.entry(name)
         events = self._jobs.runs[name].events if name in self._jobs.runs else []
         done = tuple(event for event in events if isinstance(event, (PromptDone, LevelDone)))
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
@@ -106,10 +96,3 @@ class Experiments:
                 return
             last = view
             await asyncio.sleep(1 / HZ)
-
-    def allowed(self) -> None:
-        """Raises:
-        PlaygroundError: visitors may not.
-        """
-        if self._access.public:
-            raise PlaygroundError(REFUSED)

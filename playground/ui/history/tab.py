@@ -45,7 +45,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     owner, known = owner_of(page.load, past)
 
     def rows(owner: str, text: str) -> str:
-        return markup.history(past.entries(owner, text), searched=bool(text.strip()))
+        return markup.history(past.history.entries(owner, text), searched=bool(text.strip()))
 
     def choose(pressed: gr.EventData) -> Filled:
         ids = (pressed._data or {}).get("ids")
@@ -60,13 +60,14 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     def delete_chosen(owner: str, text: str, ids: list[str]) -> Filled:
         problem = ""
         try:
-            past.delete(owner, ids)
+            for name in ids:
+                past.history.delete(name, owner)
         except PlaygroundError as error:
             problem = panels.status(str(error), "error")
         return {shown: problem, listed: rows(owner, text)}
 
-    def forget(owner: str, text: str) -> str:
-        past.clear(owner)
+    def delete_finished(owner: str, text: str) -> str:
+        past.history.clear(owner)
         return rows(owner, text)
 
     def save(form: str, owner: str, ids: list[str]) -> Filled:
@@ -75,14 +76,14 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         except PlaygroundError as problem:
             return {shown: panels.status(str(problem), "error")}
 
-    asked = [owner, search]
-    known.then(rows, asked, listed, **PRIVATE)
-    gr.Timer(3).tick(rows, asked, listed, **PRIVATE)
-    search.input(rows, asked, listed, trigger_mode="always_last", **PRIVATE)
-    clear.click(forget, asked, listed, **PRIVATE)
+    query = [owner, search]
+    known.then(rows, query, listed, **PRIVATE)
+    gr.Timer(3).tick(rows, query, listed, **PRIVATE)
+    search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
+    clear.click(delete_finished, query, listed, **PRIVATE)
     listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
-    delete.click(delete_chosen, [*asked, chosen], [shown, listed], **PRIVATE)
+    delete.click(delete_chosen, [*query, chosen], [shown, listed], **PRIVATE)
     for button, form in saves.items():
         written = button.click(partial(save, form), [owner, chosen], [saved, shown], **PRIVATE)
         written.success(None, None, None, js=PRESS, **PRIVATE)
@@ -91,7 +92,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
 def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
     """Two entries as HTML, the older first; or why they cannot be compared."""
     try:
-        entries = sorted((past.entry(owner, name) for name in names[:2]), key=lambda entry: entry.created)
+        entries = sorted((past.history.entry(name, owner) for name in names[:2]), key=lambda entry: entry.created)
         first, second = (past.opened(owner, entry.id) for entry in entries)
         sentences, table = compared.side_by_side(first, second)
     except PlaygroundError as problem:
@@ -101,7 +102,7 @@ def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
 
 def _intro(past: VisibleHistory, access: Access) -> str:
     if not access.public:
-        return INTRO if past.kept else OFF
+        return INTRO if past.history.kept else OFF
     limits = access.limits
     return (
         f"Your last {limits.history_each:.0f} comparisons on this server, the newest first. They are kept for "

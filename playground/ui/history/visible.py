@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -15,7 +15,7 @@ from gradio.events import Dependency
 from playground import export
 from playground.errors import PlaygroundError
 from playground.experiments import jobs
-from playground.experiments.history import COMPARE, Entry, History
+from playground.experiments.history import COMPARE, History
 from playground.hosting.access import Access
 from playground.hosting.size_limits import make_room
 from playground.results import Result
@@ -31,11 +31,10 @@ KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class VisibleHistory:
-    """The history for whoever looks. Every method takes the owner, which `owner` tells."""
+    """The history for whoever looks. Every method takes the owner, which `owner` gives."""
 
     def __init__(self, history: History, access: Access) -> None:
-        self.kept = history.kept
-        self._history, self._access = history, access
+        self.history, self._access = history, access
 
     def owner(self, key: object) -> str:
         """Whose experiments a browser with this key sees: on one's own machine everybody's. A browser that keeps no key
@@ -50,27 +49,17 @@ class VisibleHistory:
             return
         comparison = shown.comparison
         try:
-            self._history.keep(
+            self.history.keep(
                 COMPARE, headline.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
             )
         except sqlite3.Error as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
 
-    def entry(self, owner: str, name: str) -> Entry:
-        """Raises:
-        PlaygroundError: the owner has no such experiment.
-        """
-        return self._history.entry(name, owner)
-
-    def entries(self, owner: str, search: str = "") -> list[Entry]:
-        """The newest first."""
-        return self._history.entries(owner, search)
-
     def opened(self, owner: str, name: str) -> Result | Comparison:
         """Raises:
         PlaygroundError: the owner has no such experiment, or it has no result yet.
         """
-        return jobs.opened(self._history, name, owner)
+        return jobs.opened(self.history, name, owner)
 
     def comparison(self, owner: str, name: str) -> Comparison:
         """Raises:
@@ -87,21 +76,10 @@ class VisibleHistory:
         Raises:
             PlaygroundError: as `opened`, or it has no such form.
         """
-        entry = self.entry(owner, name)
+        entry = self.history.entry(name, owner)
         text = result_file.build(self.opened(owner, name), form, entry.title)
         make_room(self._access.limits.files)
         return panels.saved(f"{entry.kind}-{name}{form}", text.encode())
-
-    def delete(self, owner: str, names: Sequence[str]) -> None:
-        """Raises:
-        PlaygroundError: one of them runs, or is not the owner's.
-        """
-        for name in names:
-            self._history.delete(name, owner)
-
-    def clear(self, owner: str) -> None:
-        """Deletes all that do not run."""
-        self._history.clear(owner)
 
 
 def owner_of(after: Callable[..., Dependency], past: VisibleHistory) -> tuple[gr.State, Dependency]:

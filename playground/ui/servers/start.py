@@ -22,7 +22,7 @@ LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'
 EVERY_S = 2
 
 
-def build(page: gr.Blocks, own: StartedServers) -> list[Dependency]:
+def build(page: gr.Blocks, servers: StartedServers) -> list[Dependency]:
     """Returns the events after which other servers may run."""
     gr.HTML(f"<h2>Start</h2><p>{INTRO}</p>", elem_classes="intro")
     buttons, outputs = list[tuple[str, gr.Button, gr.Button]](), list[Any]()
@@ -39,23 +39,23 @@ def build(page: gr.Blocks, own: StartedServers) -> list[Dependency]:
     outputs.append(timer)
 
     def states() -> list[Any]:
-        return shown_states(own)
+        return shown_states(servers)
 
     events = [page.load(states, None, outputs, **UNBOUNDED)]
     for name, start, stop in buttons:
         start.click(lambda: gr.Timer(active=True), None, timer, queue=False, api_visibility="private")
-        for button, act in ((start, own.start), (stop, own.stop)):
+        for button, act in ((start, servers.start), (stop, servers.stop)):
             events.append(button.click(partial(act, name), **UNBOUNDED).then(states, None, outputs, **UNBOUNDED))
     timer.tick(states, None, outputs, **UNBOUNDED)
     return events
 
 
-def shown_states(own: StartedServers) -> list[Any]:
+def shown_states(servers: StartedServers) -> list[Any]:
     """For each server its state and buttons; and whether to look again."""
     shown: list[Any] = []
     lives = False
     for name in TITLES:
-        state = own.state(name)
+        state = servers.state(name)
         line = panels.status(state.sentence, "" if state.kind == "ready" else state.kind)
         log = LOG.format(escape(state.log)) if state.log else ""
         runs = state.kind in ("busy", "ready")

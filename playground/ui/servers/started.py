@@ -15,7 +15,7 @@ from playground.progress import Progress
 
 PLAIN, LOOKUP = "none", LOOKUPS[0]  # as `start_llama` takes them
 SLOTS = 8  # the users that a load test begins with
-Tell = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 
 
 class State(NamedTuple):
@@ -27,72 +27,72 @@ class State(NamedTuple):
 
 
 @dataclass
-class _Own:
+class _Server:
     step: str = "Starting"
     stopped: bool = False
     problem: str = ""  # why it did not start
     running: Running | None = None
 
 
-def start(lookup: str, tell: Tell) -> Running:
-    return start_llama(starter.fetch_gguf(tell), tell, lookup=lookup, slots=SLOTS)
+def start(lookup: str, report: Report) -> Running:
+    return start_llama(starter.fetch_gguf(report), report, lookup=lookup, slots=SLOTS)
 
 
 class StartedServers:
     """One of each kind, PLAIN and LOOKUP, for everybody who has the page open. `start`: starts one, for tests."""
 
-    def __init__(self, start: Callable[[str, Tell], Running] = start) -> None:
+    def __init__(self, start: Callable[[str, Report], Running] = start) -> None:
         self._start = start
         self._lock = threading.Lock()
-        self._owns: dict[str, _Own] = {}
+        self._servers: dict[str, _Server] = {}
 
     def start(self, lookup: str) -> None:
         """Starts one, unless it starts or runs, and returns once it is ready, has failed or was stopped."""
         with self._lock:
             if self.state(lookup).kind in ("busy", "ready"):
                 return
-            own = self._owns[lookup] = _Own()
+            server = self._servers[lookup] = _Server()
 
-        def tell(step: Progress) -> None:
-            own.step = step.label
-            if own.stopped:
+        def report(step: Progress) -> None:
+            server.step = step.label
+            if server.stopped:
                 raise Stopped
 
         try:
-            own.running = self._start(lookup, tell)
+            server.running = self._start(lookup, report)
         except Stopped:
             return
         except PlaygroundError as problem:
-            own.problem = str(problem)
-        if own.running and own.stopped:
-            own.running.stop()
+            server.problem = str(problem)
+        if server.running and server.stopped:
+            server.running.stop()
 
     def stop(self, lookup: str) -> None:
         """Ends it, also while it starts."""
-        if own := self._owns.pop(lookup, None):
-            own.stopped = True
-            if own.running:
-                own.running.stop()
+        if server := self._servers.pop(lookup, None):
+            server.stopped = True
+            if server.running:
+                server.running.stop()
 
     def state(self, lookup: str) -> State:
-        own = self._owns.get(lookup)
-        if own is None:
+        server = self._servers.get(lookup)
+        if server is None:
             return State()
-        if own.problem:
-            sentence, _, log = own.problem.partition("\n")
+        if server.problem:
+            sentence, _, log = server.problem.partition("\n")
             return State(sentence, "error", log)
-        if own.running is None:
-            return State(own.step, "busy")
-        if own.running.process.poll() is not None:
-            return State("The server ended. The end of its log:", "error", own.running.log())
-        if not own.running.healthy():
-            return State(f"{own.running.url} does not answer.", "ready")
-        return State(f"{own.running.url} is ready.", "ready")
+        if server.running is None:
+            return State(server.step, "busy")
+        if server.running.process.poll() is not None:
+            return State("The server ended. The end of its log:", "error", server.running.log())
+        if not server.running.healthy():
+            return State(f"{server.running.url} does not answer.", "ready")
+        return State(f"{server.running.url} is ready.", "ready")
 
     def url(self, lookup: str) -> str:
         """The address of the one that runs; "" for none."""
-        own = self._owns.get(lookup)
-        return own.running.url if own and own.running and own.running.process.poll() is None else ""
+        server = self._servers.get(lookup)
+        return server.running.url if server and server.running and server.running.process.poll() is None else ""
 
     def urls(self) -> list[str]:
         """Of those that run, the plain one's first."""

@@ -38,17 +38,17 @@ EVERY_S = 5
 CHARTED, LINES = 720, 12  # windows that the charts show, and lines under them
 
 
-def build(page: gr.Blocks, access: Access, own: StartedServers, turns: Turns) -> None:
+def build(page: gr.Blocks, access: Access, servers: StartedServers, turns: Turns) -> None:
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
         gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
         return
-    changed = start.build(page, own)
+    changed = start.build(page, servers)
     commands = _pre(COMMANDS, "Commands that start a server")
     gr.HTML(f"<p>{START}</p>{commands}", elem_id="start-server", apply_default_css=False)
     url = _monitor_section(page, access, turns)
     for event in changed:
-        event.then(lambda: own.urls()[-1] if own.urls() else gr.skip(), None, url, **UNBOUNDED)
+        event.then(lambda: servers.urls()[-1] if servers.urls() else gr.skip(), None, url, **UNBOUNDED)
 
 
 def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbox:
@@ -108,13 +108,9 @@ async def monitored(
 
 
 def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
-    figures = serving.over_time(windows) if windows else []
-    plots = [panels.plot(figure, f"monitor-{i}") for i, figure in enumerate(figures, 1)]
-    first, second = (*plots, None, None)[:2]
     return {
         "shown": state + (markup.findings(serving.advice(windows[-1])) if windows else ""),
-        "first": gr.update(value=first, visible=bool(first)),
-        "second": gr.update(value=second, visible=bool(second)),
+        **panels.plots("monitor", serving.over_time(windows) if windows else ()),
         "lines": serving.readings(reversed(windows[-LINES:])).html() if windows else "",
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
