@@ -1,4 +1,7 @@
-// The page's address for the values of the controls: what differs from the defaults, and always the models.
+// The page's address for the values of the controls: what differs from the defaults, and always the models. And what goes
+// along from room to room: those values, and the address of the last run.
+
+import { keep } from "./rooms.js";
 
 /** @import { ControlValue, Defaults } from "./types.d.ts" */
 
@@ -34,6 +37,42 @@ export function showAddress(values, known) {
   for (const name of [...names, "id"]) url.searchParams.delete(name); // id: a run of the history that was shown
   for (const [name, value] of parameters) url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
+  follow(values, known);
+}
+
+let ran = ""; // the parameters of the run that is shown; "" for the recorded one
+
+/**
+ * The values are those of the run that is shown.
+ * @param {ControlValue[]} values
+ * @param {Defaults} known
+ */
+export function follow(values, known) {
+  ran = parametersOf(values, known).parameters.toString();
+  changed(values, known);
+}
+
+/**
+ * A control has changed: other rooms begin with its value, and a run with other values is marked as old.
+ * @param {ControlValue[]} values
+ * @param {Defaults} known
+ */
+export function changed(values, known) {
+  const { names, parameters } = parametersOf(values, known);
+  keep("settings", { drafter: values[names.indexOf("drafter")], ...Object.fromEntries(parameters) });
+  document.getElementById("stage")?.classList.toggle("old", ran !== "" && parameters.toString() !== ran);
+}
+
+/**
+ * The run that is shown is kept by this id, which the address comes to name.
+ * @param {string | null} id
+ */
+export function showRun(id) {
+  if (!id) return;
+  const url = new URL(location.href);
+  url.searchParams.set("id", id);
+  history.replaceState(history.state, "", url);
+  keep("run", url.search);
 }
 
 /**

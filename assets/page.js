@@ -1,6 +1,7 @@
 // The page by keyboard, beyond what Gradio does, and what its charts say to a screen reader.
 
 import { copyText, REFUSED } from "./clipboard.js";
+import { leadBack } from "./rooms.js";
 
 export function page() {
   runByKeyboard();
@@ -8,6 +9,7 @@ export function page() {
   closeLists();
   handFocusOn();
   describeCharts();
+  leadBack();
 }
 
 const within = (/** @type {Event} */ event, /** @type {string} */ selector) =>

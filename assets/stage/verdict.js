@@ -3,6 +3,7 @@
 // Another part is the line that runs it in an engine.
 
 import { copyText, REFUSED } from "../clipboard.js";
+import { kept } from "../rooms.js";
 import { make, within } from "./core.js";
 import { number, partsOf } from "./words.js";
 
@@ -22,7 +23,9 @@ export function verdictPart(press) {
   const facts = make("div", "facts");
   const sentences = make("div", "sentences");
   const why = leads("Why?", "why");
-  const test = leads("Test this", "test");
+  const test = make("a", "leads", "Test this");
+  test.title = "Samples thousands of tokens with and without the drafter, and says whether they differ";
+  test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
   const again = make("button", "again", "Measure again, 3 times");
   again.type = "button";
   again.title = "Runs the lanes three times more, in turn, and shows the median and the range";
@@ -51,6 +54,7 @@ export function verdictPart(press) {
     const { figure, terms: told, repeatable, badges: doubts, sentences: said, trust } = verdict;
     delete /** @type {HTMLElement | null} */ (node.closest(".stage"))?.dataset.lit;
     why.hidden = test.hidden = !told || !press;
+    test.href = "lossless";
     again.hidden = !repeatable || !press;
     doubt.hidden = !doubts.length;
     large.textContent = figure;
@@ -97,7 +101,7 @@ function term(name, ...words) {
 
 /** A button that unfolds a section of the page and goes there. @param {string} label @param {string} name */
 function leads(label, name) {
-  const button = make("button", `leads ${name}`, label);
+  const button = make("button", "leads", label);
   button.type = "button";
   button.addEventListener("click", () => {
     const section = document.getElementById(name);

@@ -1,4 +1,4 @@
-"""The page: its tabs, its look, and what the server behind it may hold."""
+"""The page: its rooms, its look, and what the server behind it may hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from playground.hosting.request_filter import RequestFilter
 from playground.hosting.size_limits import SizeLimits
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
-from playground.ui import panels
+from playground.ui import panels, rooms
 from playground.ui.compare import tab
 from playground.ui.compare.api import publish
 from playground.ui.compare.handlers import BackendFor, Elsewhere, Handlers
@@ -33,11 +33,11 @@ from playground.ui.fits import Fits
 from playground.ui.history import tab as history_tab
 from playground.ui.history.visible import VisibleHistory
 from playground.ui.preload import Preload
+from playground.ui.rooms import TITLE
 from playground.ui.servers import tab as servers_tab
 from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
-TITLE = "Speculative Decoding Playground"
 TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
 SHORT = 8  # calls at a time of each handler that does not run models
 BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
@@ -77,9 +77,9 @@ def build(
     fits = Fits(pairs, store.fit)
     preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
-        _navigation()
+        rooms.lay_out(rooms.HOME)
         with gr.Row(elem_id="header"):
-            gr.HTML(f'<div class="title"><h1>{TITLE}</h1><p>{TAGLINE}</p></div>')
+            gr.HTML(f"<p>{TAGLINE}</p>")
             model = gr.HTML(elem_id="model")
         for problem in problems or []:
             gr.HTML(panels.status(access.told(problem), "error"))
@@ -94,22 +94,17 @@ def build(
     def of_kind(kind: Kind) -> Callable[[], None]:
         return lambda: experiment_tab.build(page, kind, experiments, models, started)
 
-    tabs: dict[str, Callable[[], None]] = {
-        **{kind.name.capitalize(): of_kind(kind) for kind in KINDS.values() if kind.pair},
-        "Servers": lambda: servers_tab.build(page, access, own, events.turns),
-        **{kind.name.capitalize(): of_kind(kind) for kind in KINDS.values() if not kind.pair},
-        "History": lambda: history_tab.build(page, past, access),
+    pages: dict[str, Callable[[], None]] = {
+        **{name: of_kind(kind) for name, kind in KINDS.items()},
+        "servers": lambda: servers_tab.build(page, access, own, events.turns),
+        "history": lambda: history_tab.build(page, past, access),
     }
-    for name, lay_out in tabs.items():
-        with page.route(name):
-            _navigation()
+    for path, lay_out in pages.items():
+        with page.route(path, show_in_navbar=False):
+            rooms.lay_out(path)
             lay_out()
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     return page
-
-
-def _navigation() -> None:
-    gr.Navbar(main_page_name="Compare")
 
 
 def bounds(access: Access) -> dict[str, Any]:

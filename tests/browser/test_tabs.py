@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 
 def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
     page = visit()
-    page.get_by_role("link", name="Suite").click()
+    page.get_by_role("link", name="Best drafter").click()
     page.get_by_role("button", name="Advanced").click()
     limit = page.get_by_label("number input for Max new tokens")
     limit.wait_for()
@@ -39,7 +39,7 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(vi
 
 def test_a_server_that_does_not_answer_is_a_sentence(visit):
     page = visit(width=390)
-    page.get_by_role("link", name="Servers").click()
+    page.get_by_role("link", name="Serve", exact=True).click()
     page.locator("#monitor-url").get_by_role("textbox").fill("http://127.0.0.1:1")
     page.locator("#run-monitor").click()
     page.locator("#monitor-shown [role=alert]", has_text="No server answers").wait_for()
@@ -69,7 +69,7 @@ def test_a_comparison_is_kept_chosen_saved_and_opened_again(visit, url):
 
 def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, url):
     page = visit()
-    page.get_by_role("link", name="Suite").click()
+    page.get_by_role("link", name="Best drafter").click()
     page.locator("#run-experiment").click()
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
     page.locator("#stop-experiment:enabled").click()

@@ -9,5 +9,5 @@ from playground.experiments.kinds import load, lossless, recommend, suite, sweep
 from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND for module in (suite, sweep, recommend, lossless, load)
+    module.KIND.name: module.KIND for module in (suite, recommend, sweep, lossless, load)
 }  # by the name that the history has

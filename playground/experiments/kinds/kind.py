@@ -15,10 +15,11 @@ class Kind:
     """One kind of experiment.
 
     Args:
-        name: of its tab, command, endpoint and entries in the history.
+        name: of its page, command, endpoint and entries in the history.
+        label: what links to its page say.
         does: what it finds out, in a sentence.
         intro: why one runs it, on the page.
-        hint: what an empty tab says.
+        hint: what an empty page says.
         exits: what the terminal's exit codes 0 and 1 mean.
         options: a dataclass of `Option`s.
         work: what is to be run, from the options and the `Decoders` (None without a pair), and its title.
@@ -26,9 +27,11 @@ class Kind:
         pair: whether a pair decodes; else the options name servers.
         servers: whether two servers can decode in place of the pair.
         varies: the setting of the lanes whose values are compared; "" for none.
+        room: the room of the page that links to it; "" for one that is reached from a result.
     """
 
     name: str
+    label: str
     does: str
     intro: str
     hint: str
@@ -39,3 +42,4 @@ class Kind:
     pair: bool = True
     servers: bool = False
     varies: Callable[[Any], str] = lambda options: ""
+    room: str = "Best drafter"

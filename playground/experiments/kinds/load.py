@@ -302,6 +302,7 @@ def _work(options: LoadOptions, on: Decoders | None) -> tuple[Load, str]:
 
 KIND = Kind(
     name="load",
+    label="Load test",
     does="Sends the prompts of a suite to one server or two, at several levels of load: where does speculation stop "
     "paying?",
     intro="Speculation pays while a server has few users, and can slow it down at high concurrency. A load test sends "
@@ -312,4 +313,5 @@ KIND = Kind(
     work=_work,
     experiment=Load,
     pair=False,
+    room="Serve",
 )

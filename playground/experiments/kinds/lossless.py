@@ -171,6 +171,7 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
 
 KIND = Kind(
     name="lossless",
+    label="Is the output the same?",
     does="Checks whether the output of each drafter is the target's own, greedy and sampled.",
     intro="Speculative decoding promises the model's own output. This checks the promise for your models: greedy "
     "outputs token for token, sampled ones by a test of their distribution.",
@@ -179,4 +180,5 @@ KIND = Kind(
     options=LosslessOptions,
     work=_work,
     experiment=Lossless,
+    room="",
 )

@@ -164,6 +164,7 @@ def _work(options: RecommendOptions, on: Decoders) -> tuple[Recommend, str]:
 
 KIND = Kind(
     name="recommend",
+    label="Many prompts and lookaheads",
     does="Finds out which drafter and lookahead to use for these prompts on this machine, or none; ends in settings of "
     "other engines.",
     intro="Which drafter should you use for your prompts on this machine, how deep, or none? All drafters are "

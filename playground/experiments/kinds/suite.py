@@ -82,6 +82,7 @@ def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
 
 KIND = Kind(
     name="suite",
+    label="Many prompts",
     does="Measures how much faster each drafter is than standard decoding, over many prompts, with 95 % intervals.",
     intro="One prompt is an anecdote. A suite runs many, through standard decoding and every drafter you choose, in a "
     "shuffled order, and says how sure the speed-up is.",

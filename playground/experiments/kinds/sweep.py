@@ -225,6 +225,7 @@ def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
 
 KIND = Kind(
     name="sweep",
+    label="One setting",
     does="Measures one setting of a drafter at several values: which is the fastest, and which tie with it.",
     intro="How many tokens should be drafted at a time? A sweep tries every value on the same prompts and marks the "
     "best.",

@@ -18,7 +18,7 @@ DAY_MINUTES = 24 * 60
 
 def strip() -> gr.Radio:
     return gr.Radio(
-        [], label="Last runs", info="a press shows a run again, with its prompt and settings", visible=False,
+        [], label="Last runs", info="click to reopen", visible=False,
         elem_id="runs",
     )  # fmt: skip
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
 from playground.presets import Pair
 from playground.trace import Comparison
@@ -15,6 +14,8 @@ from playground.ui.compare import prefill
 from playground.ui.wiring import PRIVATE
 from playground.views import markdown, replay_file, scripts
 
+# Evaluated once for all events, which share what it remembers.
+SCRIPT = f"(globalThis.playgroundAddress ??= {scripts.bundle('address.js')})"
 MENU = """
 <button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>
 <div id="share-menu" popover aria-label="Share">
@@ -39,10 +40,18 @@ def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> t
     return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen).encode()
 
 
-def wire(menu: Any, starts: Sequence[Any], asked: list[Component], pairs: Mapping[str, Pair]) -> None:
+def wire(
+    menu: Any, starts: Sequence[Any], filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]
+) -> None:
     """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
-    which alone may write to the clipboard, and only right after a press."""
-    script = scripts.bundle("address.js")
+    which alone may write to the clipboard, and only right after a press.
+
+    Args:
+        filled: events after which the controls have the values of the run that is shown.
+    """
     known = json.dumps(prefill.defaults(pairs))
-    for event, act in (*((start, "showAddress") for start in starts), (menu.copy, "copyAddress")):
-        event(None, asked, None, js=f"(...values) => {script}.{act}(values, {known})", **PRIVATE)
+    acts = [(menu.copy, "copyAddress")]
+    acts += [(start, "showAddress") for start in starts] + [(event, "follow") for event in filled]
+    acts += [(control.change, "changed") for control in asked]
+    for event, act in acts:
+        event(None, [*asked], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)

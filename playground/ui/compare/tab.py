@@ -75,11 +75,10 @@ def wire(
     """
     presses = [parts["run"].click, parts["every"].click, parts["stage"].download]
     finished = _wire_runs(parts, events, waiting)
-    _wire_looks(page, parts, events)
-    _wire_history(page, parts, events, past, finished)
+    filling = [*_wire_looks(page, parts, events), _wire_history(page, parts, events, past, finished)]
     _wire_address(page, parts, pairs, default)
     asked = controls.inputs(parts)
-    share.wire(parts["menu"], presses, asked, pairs)
+    share.wire(parts["menu"], presses, filling, asked, pairs)
     others = [parts["stage"].retry, parts["stage"].select, parts["clear"].click, parts["open"].upload]
     why.wire(parts["shown"], pairs, [*presses, *others, parts["strip"].input])
     return finished
@@ -134,8 +133,8 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
     return finished
 
 
-def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> None:
-    """Stop, and what shows another run or another lane."""
+def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Any]:
+    """Stop, and what shows another run or another lane. Returns what follows once the controls were filled."""
     fill, of, stage, shown = _by_name(parts)
     strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
     drawn = of("stage", "shown", *OUTCOME)
@@ -164,16 +163,17 @@ def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> None:
     page.unload(leave)
     stage.select(choose, shown, drawn, **PRIVATE)
     parts["clear"].click(clear, None, drawn, **QUIET)
-    open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
-    strip.input(restore, [kept, strip], whole, **PRIVATE)
+    opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
+    restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
     gr.on([parts["clear"].click, open_.upload], lambda: gr.update(value=None), None, strip, **PRIVATE)
+    return [opened.then, restored.then]
 
 
 def _wire_history(
     page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, finished: Sequence[Dependency]
-) -> None:
+) -> Any:
     """What the page shows from the start: a recorded run, or the comparison that its address names. Each that ends is
-    kept, in the history and in the strip."""
+    kept, in the history and in the strip. Returns what follows once the controls were filled."""
     fill, of, _, shown = _by_name(parts)
     kept, strip = parts["kept"], parts["strip"]
     minutes = gr.JSON(visible=False)  # what the browser's clock is ahead of UTC; ZONE fills it
@@ -194,16 +194,25 @@ def _wire_history(
         runs = last_runs.added(runs, shown)
         return {kept: runs, strip: last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}
 
+    def _keep_opened(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
+        """A run of the address is in the strip, as it was before another room was visited; the recorded run is not."""
+        return gr.skip() if shown is None or shown.id == first.id else _keep(runs, shown, minutes)
+
     def share_first() -> Filled:
         return fill({"shown": first, **events.share(first)})
 
     loaded = page.load(share_first, None, of("shown", *SHARED), **PRIVATE)
     owner, known = owner_of(loaded.then, past)
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
-    known.then(of_address, owner, whole, **PRIVATE)
+    back = known.then(of_address, owner, whole, **PRIVATE)
+    back.success(_keep_opened, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
+    saved = gr.Textbox(visible=False)  # the id of the run that the history has kept
     for end in finished:
         end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
-        end.then(past.keep, [owner, shown], None, **PRIVATE)
+        end.then(past.keep, [owner, shown], saved, **PRIVATE).then(
+            None, saved, None, js=f"(id) => {share.SCRIPT}.showRun(id)", **PRIVATE
+        )
+    return back.then
 
 
 def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from playground.presets import Pair, load_suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import QUIET, drafter_choices
 from playground.ui.fits import Fits
+from playground.ui.wiring import Named
 
 OWN_FILE = "own"
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
@@ -73,6 +75,28 @@ def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
         return kind.work(options, None)
     check(values["pair"] in pairs, f"There is no pair {values['pair']!r}. Choose one of {', '.join(pairs)}.")
     return kind.work(options, Decoders.of(pairs[values["pair"]]))
+
+
+def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> Named:
+    """Updates of the controls whose settings were chosen in another room, or are named in the address. What cannot be
+    used here is left out.
+
+    Args:
+        values: from the browser, by the settings' names. `drafters` are names with commas between them.
+    """
+    options, updates = options_of(kind.options, "page"), Named()
+    pair = pairs.get(str(values.get("pair"))) if kind.pair else None
+    if pair:
+        updates["pair"] = gr.update(value=pair.name)
+    for name, option in options.items():
+        if SPECIAL.get(name) is _drafter and pair:
+            shown = _drafters_of(pair, option)
+            named = [each for each in str(values.get(name, "")).split(",") if each in pair.drafters]
+            updates[name] = gr.update(**shown | ({"value": named if option.several else named[0]} if named else {}))
+        elif name in values and name in SETTINGS and not option.several:
+            with suppress(PlaygroundError):
+                updates[name] = gr.update(value=SETTINGS[name].read(values[name]))
+    return updates
 
 
 def _value(option: Option, value: Any) -> Any:

@@ -21,6 +21,7 @@ from playground.ui.experiments.controls import Models
 from playground.ui.experiments.progress import so_far
 from playground.ui.experiments.service import Experiments, View
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, filled
+from playground.views import scripts
 
 # The address comes to name the experiment, so that it can be opened again.
 SHOW_ID = """() => {
@@ -44,8 +45,14 @@ def build(
     Args:
         addresses: the options that are addresses of servers, each with what gives the one to begin with ("" for none).
     """
-    gr.HTML(f"<h1>{kind.name.capitalize()}</h1><p>{kind.intro}</p>", elem_classes="intro")
+    gr.HTML(f"<h1>{kind.label}</h1><p>{kind.intro}</p>", elem_classes="intro")
     made = controls.lay_out(kind, models)
+    carried = gr.JSON(visible=False)
+
+    def begin_with(values: dict[str, Any] | None, request: gr.Request) -> Filled:
+        return filled(made, controls.carried(kind, models.pairs, {**(values or {}), **dict(request.query_params)}))
+
+    page.load(begin_with, carried, [*made.values()], js=f"() => {scripts.bundle('rooms.js')}.settings()", **QUIET)
 
     def work(*values: Any) -> tuple[Experiment, str]:
         return controls.work_of(kind, models.pairs, dict(zip(made, values, strict=True)))

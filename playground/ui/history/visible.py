@@ -43,17 +43,18 @@ class VisibleHistory:
             return ""
         return key if isinstance(key, str) and KEY.fullmatch(key) else secrets.token_hex(32)
 
-    def keep(self, owner: str, shown: Shown | None) -> None:
-        """A comparison that has just ended, unless it was stopped. A repeat takes the place of what it repeats."""
+    def keep(self, owner: str, shown: Shown | None) -> str | None:
+        """A comparison that has just ended, and its id; not one that was stopped. A repeat replaces what it repeats."""
         if shown is None or not shown.repeatable or (self._access.public and not owner):
-            return
+            return None
         comparison = shown.comparison
         try:
-            self.history.keep(
+            return self.history.keep(
                 COMPARE, headline.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
             )
         except sqlite3.Error as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
+            return None
 
     def opened(self, owner: str, name: str) -> Result | Comparison:
         """Raises:

@@ -1,0 +1,73 @@
+"""The four rooms of the page, and the links between them. A room has one page or several; each has an address."""
+
+from __future__ import annotations
+
+import os
+from html import escape
+from typing import NamedTuple
+
+import gradio as gr
+
+from playground.experiments.kinds import KINDS
+
+TITLE = "Speculative Decoding Playground"
+TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
+HOME = "./"
+
+
+class Place(NamedTuple):
+    """A page: its address, and what links to it say."""
+
+    path: str
+    label: str
+
+
+def rooms() -> dict[str, tuple[Place, ...]]:
+    """The pages of each room, the first of which it opens with."""
+    best, serve = (
+        tuple(Place(kind.name, kind.label) for kind in KINDS.values() if kind.room == room) for room in (BEST, SERVE)
+    )
+    return {
+        TRY: (Place(HOME, "One prompt"),),
+        BEST: (*best, Place(HOME, "One prompt, in 20 s")),
+        SERVE: (Place("servers", "Servers"), *serve),
+        HISTORY: (Place("history", "All runs"),),
+    }
+
+
+def lay_out(path: str) -> None:
+    """The links on top of a page.
+
+    Args:
+        path: its address.
+    """
+    gr.HTML(markup(path), elem_id="rooms", apply_default_css=False)
+
+
+def markup(path: str) -> str:
+    """The title and the rooms; below them the pages of the room, where it has several."""
+    every = rooms()
+    here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
+    links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
+    title = f"<h1>{TITLE}</h1>" if path == HOME else f'<a class="brand" href="{HOME}">{TITLE}</a>'
+    top = f'<nav aria-label="Rooms">{title}<span>{links}{_source()}</span></nav>'
+    if here == TRY or len(every.get(here, ())) < 2:
+        return top
+    inside = "".join(_link(place.path, place.label, current=place.path == path) for place in every[here])
+    return f'{top}<nav class="depths" aria-label="{here}">{inside}</nav>'
+
+
+def _link(path: str, label: str, *, current: bool) -> str:
+    return f'<a href="{escape(path)}"{_current(current)}>{escape(label)}</a>'
+
+
+def _current(current: bool) -> str:
+    return ' aria-current="page"' if current else ""
+
+
+def _source() -> str:
+    """Documentation and source of a Space, whose address the environment names."""
+    if not (space := os.environ.get("SPACE_ID")):
+        return ""
+    tree = f"https://huggingface.co/spaces/{escape(space)}/tree/main"
+    return f'<a href="{tree}/docs" target="_blank">Docs</a><a href="{tree}" target="_blank">Source</a>'
