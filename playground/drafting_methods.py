@@ -134,6 +134,18 @@ ALL = (
         published={"architectures": "Eagle3", "speculators_model_type": "^eagle3$"},
     ),
     DraftingMethod(
+        "peagle",
+        label="P-EAGLE",
+        needs="a P-EAGLE head published for the target",
+        paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.peagle:load_peagle",
+        branches=f"{DRAFTERS}.peagle:PEagleBranches",
+        published={"architectures": "Eagle3|PEagle", "speculators_model_type": "^(eagle3|peagle)$"},
+        part="^mask_hidden$",
+    ),
+    DraftingMethod(
         "dspark",
         label="DSpark",
         needs="a DSpark drafter published for the target",

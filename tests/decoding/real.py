@@ -29,6 +29,7 @@ from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
 from playground.decoding.drafters.native_mtp import branches as mtp_branches
+from playground.decoding.drafters.peagle import PEagleBranches
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -42,6 +43,7 @@ from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.medusa import MedusaHeads
+from playground.models.networks.peagle import PEagleHead
 from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
@@ -156,6 +158,7 @@ BRANCHES = {
     DFlash: DFlashBranches,
     DSpark: DSparkBranches,
     Eagle3Head: Eagle3Branches,
+    PEagleHead: PEagleBranches,
     Gemma4Assistant: Gemma4Branches,
 }
 

@@ -30,6 +30,8 @@ from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.models.networks.test_eagle3 import write_head
+from tests.models.networks.test_peagle import load as load_peagle
+from tests.models.networks.test_peagle import write as write_peagle
 from tests.published import dflash_base, medusa_heads
 
 V = 4
@@ -56,6 +58,11 @@ def mtp() -> RememberedBranches:
 def eagle3(folder) -> RememberedBranches:
     layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2])
     return branches(load_eagle3(write_head(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
+
+
+def peagle(folder) -> RememberedBranches:
+    layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2], mask_token_id=2)
+    return branches(load_peagle(write_peagle(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
 
 
 def dspark(folder) -> RememberedBranches:
@@ -92,6 +99,7 @@ METHODS = {
     "dspark": lambda folder: chain(dspark(folder), V),
     "dspark tree": lambda folder: tree(dspark(folder), V),
     "eagle3": lambda folder: chain(eagle3(folder), V),
+    "peagle": lambda folder: chain(peagle(folder), V),
     "tree": lambda folder: tree(mtp(), V),
     "composite": lambda folder: either(CompositeDrafter, mtp()),
     "adaptive": lambda folder: either(AdaptiveDrafter, mtp()),
