@@ -36,8 +36,8 @@ class DraftingMethod:
             `load(target, number) -> LoadedModel`. A model is loaded as the target is.
         check: of a model, a reference to `check(target, model)`, which raises where the two do not fit together.
         branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
-            trees with it.
-        tree: whether it drafts a tree with any method's network.
+            trees with it; of a model that can do so, one to `branches(setup) -> Branches`.
+        tree: whether it drafts a tree with what any method with `branches` drafts with.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
@@ -203,6 +203,17 @@ ALL = (
         loader=f"{NETWORKS}.medusa:load_medusa",
         branches=f"{DRAFTERS}.medusa:MedusaBranches",
         published={"medusa_num_heads": ""},
+    ),
+    DraftingMethod(
+        "pard",
+        label="PARD",
+        needs="a PARD model with the target's tokenizer",
+        paper="An et al. 2025, PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model Adaptation",
+        builder=CHAIN,
+        weights="model",
+        check="playground.models.compatibility:check_pard",
+        branches=f"{DRAFTERS}.pard:branches",
+        published={"pard_token": "", "spd_type": "(?i)^pard"},
     ),
     DraftingMethod(
         "tree",
