@@ -65,6 +65,12 @@ def peagle(folder) -> RememberedBranches:
     return branches(load_peagle(write_peagle(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
 
 
+def dflash2(folder) -> RememberedBranches:
+    """Of four tokens two have a q above 0 in each slot."""
+    folder = write_block(folder / "drafter", llama(), kind="dflash2", reads=(1, 3), selector_top_k=2)
+    return branches(load_block(folder, llama()).network, llama())
+
+
 def dspark(folder) -> RememberedBranches:
     parts = dict(kind="dspark", ids=[0, 1, 3], markov="rnn", confidence="markov", reads=(1, 3))
     return branches(load_block(write_block(folder / "drafter", llama(), **parts), llama()).network, llama())
@@ -98,6 +104,7 @@ METHODS = {
     "dflash": lambda folder: chain(branches(DFlash(dflash_base(llama()), llama(), frozenset()), llama()), V),
     "dspark": lambda folder: chain(dspark(folder), V),
     "dspark tree": lambda folder: tree(dspark(folder), V),
+    "dflash2": lambda folder: chain(dflash2(folder), V),
     "eagle3": lambda folder: chain(eagle3(folder), V),
     "peagle": lambda folder: chain(peagle(folder), V),
     "tree": lambda folder: tree(mtp(), V),
