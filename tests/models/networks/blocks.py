@@ -70,11 +70,9 @@ def write_block(
         shapes["candidate_selector.hidden_projection"] = (RANK, width)
     shapes |= extra or {}
     generator = torch.Generator().manual_seed(5)
+    bare = ("bias", "base_kernel", "codebook")  # ends of names without ".weight"
     state = {
-        key if key.endswith(("bias", "base_kernel", "codebook")) else f"{key}.weight": torch.randn(
-            shape, generator=generator
-        )
-        * 0.4
+        key if key.endswith(bare) else f"{key}.weight": torch.randn(shape, generator=generator) * 0.4
         + (1 if key.endswith("norm") else 0)
         for key, shape in shapes.items()
     }

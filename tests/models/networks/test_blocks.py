@@ -149,7 +149,7 @@ REFUSED = {
     ),
     "DFlash 2 in part": (
         dict(kind="dflash2", extra={"candidate_selector.bias": (3, 3)}),
-        "or unknown, such as candidate_selector.bias.weight",
+        "or unknown, such as candidate_selector.bias.",
     ),
     "DFlash 2 with fewer tokens": (dict(kind="dflash2", ids=[1, 2]), "has no candidate_selector over the target's 40"),
     "DFlash 2 with odd groups": (
@@ -157,8 +157,8 @@ REFUSED = {
         "makes kernels for 5 groups, which do not divide its 32 channels",
     ),
     "DFlash 2 of another name": (
-        dict(kind="dflash2", architectures=["DFlash3"], speculators_model_type="dflash3"),
-        "a dflash3 of",
+        dict(kind="dflash2", speculators_model_type="dflash3"),
+        "names a dflash3 of",
     ),
     "no mask token": (dict(mask_token_id=None), "lacks target_layer_ids or mask_token_id"),
     "the embedding": (dict(reads=(0, 2)), "reads the target's embedding"),
