@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
@@ -21,6 +21,7 @@ from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
 from playground.progress import Progress
+from playground.tensor_header import header
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
 SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
@@ -85,7 +86,8 @@ def read_block(
         check_memory(weights, target.model.dtype, target.model.device)
         known, state = re.compile(rf"(d2t|lm_head\.weight{parts})$"), dict[str, Tensor]()
         for path in sorted(weights.folder.glob("*.safetensors")):
-            state |= {key: tensor for key, tensor in load_file(path).items() if not TARGETS.match(key)}
+            with safe_open(path, "pt") as file:
+                state |= {key: file.get_tensor(key) for key in header(path) if not TARGETS.match(key)}
         kind = recognised(raw, state.keys())
         if kind and kind != method:
             raise PlaygroundError(

@@ -135,8 +135,8 @@ def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | Non
         )
     (vocabulary, rank), (drafted, _) = (parts[f"markov_head.markov_w{i}.weight"].shape for i in (1, 2))
     like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
-    wanted = len(files.draft_ids) if files.draft_ids is not None else target.config.get_text_config().vocab_size
-    if (vocabulary, drafted) != (target.config.get_text_config(decoder=True).vocab_size, wanted):
+    known = target.config.get_text_config(decoder=True).vocab_size
+    if (vocabulary, drafted) != (known, known if files.draft_ids is None else len(files.draft_ids)):
         raise PlaygroundError(
             f"The Markov head of {files.weights.name} has {vocabulary:,} tokens before and {drafted:,} after, and the "
             f"target and the draft have others. Fetch it again, or choose another drafter."
