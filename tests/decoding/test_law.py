@@ -4,7 +4,9 @@ probabilities by a chi-square test."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from statistics import median
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from playground.decoding import verify
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import NOTHING, NoDrafter
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
@@ -24,7 +28,7 @@ from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
-from tests.decoding.law import RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
+from tests.decoding.law import PROMPT, RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
 from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load as load_block
@@ -117,6 +121,38 @@ METHODS = {
 @pytest.mark.parametrize("way", METHODS)
 def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), draws=draws, **sampling)
+
+
+def confidences(grown: RememberedBranches) -> list[float]:
+    """Of the first and second positions after some texts."""
+    found = []
+    for ids in ([*PROMPT, 1], [*PROMPT, 0, 3], [*PROMPT, 2]):
+        grown.root(ids)
+        found += grown.confidence.tolist()
+        grown.grow([1], [0])
+        found += grown.confidence.tolist()
+    return found
+
+
+def test_drafts_that_end_by_their_confidence_follow_the_targets_law(tmp_path):
+    grown = dspark(tmp_path)
+    threshold = median(confidences(grown))  # about half the drafts end early
+    assert follows_the_law(law_of(llama()), V, chain(grown, V), stop_below=threshold, temperature=1.0)
+
+
+class AfterTheToken(ChainDrafter):
+    """Drops a token by what it is: one that the drafter itself finds unlikely."""
+
+    def propose(self, ids, k, stop_below):
+        draft = super().propose(ids, k, 0.0)
+        n = next((i for i, q in enumerate(draft.q) if q < 0.3), len(draft.q))
+        return replace(draft, ids=draft.ids[:n], q=draft.q[:n], probabilities=draft.probabilities[:n]) if n else NOTHING
+
+
+def test_a_token_that_is_dropped_for_what_it_is_is_caught(tmp_path):
+    grown = dspark(tmp_path)
+    wrong = lambda target, sampler: AfterTheToken(grown, DraftChoice(V, sampler), ())  # noqa: E731
+    assert not follows_the_law(law_of(llama()), V, wrong, temperature=1.0)
 
 
 exact = verify.speculative_sampling

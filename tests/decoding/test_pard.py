@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.factory import Runners
+from playground.decoding.runners.static import StaticRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.errors import PlaygroundError
@@ -100,6 +103,19 @@ def test_sampled_runs_follow_the_targets_law(models, way):
         rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, 3, ())
         counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
     assert agrees(list(counts.values()), torch.tensor(list(chances.values())))
+
+
+def test_a_static_cache_drafts_the_same(models):
+    drafted = []
+    for runners in (Runners(), Runners(compiled=True, room=64)):
+        grown = branches_of(replace(setup(models, EagerRunner(models.target.model)), runners=runners))
+        for text in (TEXT, [*TEXT, 7], [*TEXT, 7, 8, 3, 5]):
+            with torch.inference_mode():
+                grown.root(text)
+            drafted.append(grown.positions.clone())
+            grown.end()
+    torch.testing.assert_close(drafted[:3], drafted[3:], rtol=1e-3, atol=1e-3)
+    assert type(grown._model) is StaticRunner
 
 
 def test_a_folder_is_known_by_its_mask_token_and_grows_trees(models, tmp_path):

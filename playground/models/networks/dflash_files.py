@@ -25,7 +25,7 @@ from playground.tensor_header import header
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
 SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
-DEEPSPEC = "Qwen3DSparkModel"  # of DFlash and of DSpark
+DEEPSPEC = ("Qwen3DSparkModel", "DSparkDraftModel")  # of DFlash and of DSpark; the latter with a dflash_config
 SPECULATORS = ("dflash", "dspark", "dflash2")  # types, as its config.json names them
 NAMES = {r"^fc\.": "encoder.fc.", r"^hidden_norm\.": "encoder.output_norm_enc."}  # z-lab's weight names to the class's
 LAYERS = re.compile(r"(layers|fc|hidden_norm|norm|encoder)\.")  # tensors of the class
@@ -140,13 +140,13 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
         given["target_layer_ids"] = [i - 1 for i in raw.get("aux_hidden_state_layer_ids") or (2, n // 2, n - 3)]
         windows_causal = not raw.get("sliding_window_non_causal", speculators == "dflash2")
         from_anchor = raw.get("sample_from_anchor", speculators == "dspark")
-    elif known and architecture == DEEPSPEC and not speculators:
+    elif known and architecture in DEEPSPEC and not speculators:
         windows_causal, from_anchor = False, True
     elif known and architecture in (ZLAB, TRANSFORMERS, SECOND) and not speculators:
         windows_causal, from_anchor = architecture == ZLAB, given.get("sample_from_anchor", False)
     else:
         kind = f"a {speculators} of speculators" if speculators else architecture
-        ours = SECOND if method == "dflash2" else f"{ZLAB}, {TRANSFORMERS} or {DEEPSPEC}"
+        ours = SECOND if method == "dflash2" else f"{ZLAB}, {TRANSFORMERS} or {DEEPSPEC[0]}"
         theirs = "dflash2" if method == "dflash2" else "dflash or dspark"
         raise PlaygroundError(
             f"{name} is not a supported {METHODS[method].label} drafter: its config.json names {kind}. Choose one with "

@@ -104,6 +104,15 @@ def test_a_dflash_2_folder_gives_the_drafts_of_the_formulas(layout, target, tmp_
     drafts_are_those_of_the_formulas(folder, target, BLOCK if "sample_from_anchor" in layout else BLOCK - 1)
 
 
+def test_deepspecs_layout_by_its_other_name(target, tmp_path):
+    """vLLM takes it for the same network, with two keys in a place of their own."""
+    inside = {"mask_token_id": 38, "target_layer_ids": [0, 2]}
+    more = dict(architectures=["DSparkDraftModel"], dflash_config=inside, mask_token_id=None, target_layer_ids=None)
+    folder = write_block(tmp_path / "drafter", target, layout="deepspec", reads=(0, 2), **HEADS["vanilla"], **more)
+    assert kind_of(folder) == "dspark"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK)
+
+
 def test_rows_of_a_tree_have_their_own_memory(target, tmp_path):
     folder = write_block(tmp_path / "drafter", target, kind="dspark", markov="rnn", confidence="markov")
     network, reference = load(folder, target).network, Reference(folder, target)
