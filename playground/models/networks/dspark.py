@@ -122,7 +122,7 @@ def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | Non
     if "markov_head.markov_w1.weight" not in parts:
         return None
     kind = "gated" if GATED in parts else "rnn" if RNN in parts else "vanilla"
-    named = str(given.get("markov_head_type", kind)).lower()
+    named = str(given.get("markov_head_type") or kind).lower()
     if named != kind:
         raise PlaygroundError(
             f"The config.json of {files.weights.name} names a Markov head {named!r}, and its tensors are those of "
