@@ -19,7 +19,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     distil.set_defaults(command=_distil)
     distil.add_argument(
-        "kind", choices=["answers", "mtp", "heads", "assistant"], help="drafter to train; answers: only write answers"
+        "kind",
+        choices=["answers", "mtp", "heads", "assistant", "eagle3", "dflash", "dspark"],
+        help="drafter to train; answers: only write answers",
     )
     distil.add_argument("--target", default="starter", metavar="MODEL", help=f"a Hugging Face id or a folder {DEFAULT}")
     distil.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for answers and checkpoints")

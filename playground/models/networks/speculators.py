@@ -1,0 +1,84 @@
+"""Drafters as the speculators library writes them, which vLLM serves and this project's loaders read.
+
+Layout of speculators 0.9.0: config.json names the method, the target and the layer's config; the draft vocabulary is
+numbered from 0, and adding `d2t` to a draft id gives the target's id. Embedding and full head are the target's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from playground.models.load import LoadedModel
+from playground.presets import folder_of
+
+STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # the starter's name on the hub
+SHARD = "9900KB"  # so that no file is over 10 MB
+ARCHITECTURES = {"eagle3": "Eagle3Speculator", "dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}
+
+
+def speculators_config(kind: str, target: LoadedModel, layer: PretrainedConfig, k: int) -> dict[str, Any]:
+    """What all kinds say. `k`: tokens drafted by default."""
+    text = target.model.config.get_text_config(decoder=True)
+    return {
+        "architectures": [ARCHITECTURES[kind]],
+        "speculators_model_type": kind,
+        "speculators_version": "0.9.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": k}],
+            "default_proposal_method": "greedy",
+            "verifier": {
+                "name_or_path": STARTER if target.name == STARTER.split("/")[-1] else target.model.name_or_path,
+                "architectures": target.model.config.architectures or [type(target.model).__name__],
+            },
+        },
+        "transformer_layer_config": layer.to_diff_dict() | {"vocab_size": text.vocab_size},
+        "target_hidden_size": text.hidden_size,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+    }
+
+
+def vocabulary_maps(draft_ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
+    """`d2t` [draft vocabulary] and `t2d` [vocab_size] of token ids in rising order; none of a full vocabulary."""
+    if len(draft_ids) == vocab_size:
+        return {}
+    t2d = torch.zeros(vocab_size, dtype=torch.bool)
+    t2d[draft_ids.cpu()] = True
+    return {"d2t": draft_ids.cpu() - torch.arange(len(draft_ids)), "t2d": t2d}
+
+
+def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor], card: str) -> None:
+    """Writes the drafter in bf16. `state`: by the layout's names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("model*.safetensors*"):
+        old.unlink()
+    stored = {
+        key: (tensor.detach().to(torch.bfloat16) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for key, tensor in state.items()
+    }
+    save_torch_state_dict(stored, folder, max_shard_size=SHARD)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def published_state(name: str) -> dict[str, Tensor]:
+    """The tensors of a folder in this layout."""
+    state: dict[str, Tensor] = {}
+    for path in sorted(folder_of(name).glob("*.safetensors")):
+        state |= load_file(path)
+    return state
+
+
+def drafted(state: Mapping[str, Tensor]) -> Tensor:
+    """The draft vocabulary, as the target's ids. [draft vocabulary]"""
+    return state["d2t"] + torch.arange(len(state["d2t"]))
