@@ -7,7 +7,7 @@ module never imports torch. docs/add-a-drafter.md shows how to add one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +39,8 @@ class DraftingMethod:
             trees with it.
         tree: whether it drafts a tree with any method's network.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
+        part: where another method's weights are published under the same config, a pattern found in the name of a
+            tensor that only this one's have.
     """
 
     name: str
@@ -52,6 +54,7 @@ class DraftingMethod:
     branches: str = ""
     tree: bool = False
     published: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
 
     @property
     def drafts_with(self) -> tuple[str, ...]:
@@ -60,9 +63,10 @@ class DraftingMethod:
             return tuple(method.name for method in METHODS.values() if method.branches)
         return (self.name,) if self.weights else ()
 
-    def recognises(self, config: Mapping[str, Any]) -> bool:
-        """Whether a folder with this config.json holds weights for this method."""
-        return any(key in config and re.search(mark, str(config[key])) for key, mark in self.published.items())
+    def recognises(self, config: Mapping[str, Any], tensors: Collection[str]) -> bool:
+        """Whether a folder with this config.json and tensors of these names can hold weights for this method."""
+        named = any(key in config and re.search(mark, str(config[key])) for key, mark in self.published.items())
+        return named and (not self.part or any(re.search(self.part, name) for name in tensors))
 
 
 ALL = (
@@ -130,6 +134,18 @@ ALL = (
         published={"architectures": "Eagle3", "speculators_model_type": "^eagle3$"},
     ),
     DraftingMethod(
+        "dspark",
+        label="DSpark",
+        needs="a DSpark drafter published for the target",
+        paper="DeepSeek-AI 2026, DSpark",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.dspark:load_dspark",
+        branches=f"{DRAFTERS}.dspark:DSparkBranches",
+        published={"architectures": "DSpark|DFlash", "speculators_model_type": "^(dflash|dspark)$"},
+        part=r"^(markov|confidence)_head\.",
+    ),
+    DraftingMethod(
         "dflash",
         label="DFlash",
         needs="a DFlash drafter published for the target",
@@ -138,7 +154,10 @@ ALL = (
         weights="network",
         loader=f"{NETWORKS}.dflash:load_dflash",
         branches=f"{DRAFTERS}.dflash:DFlashBranches",
-        published={"architectures": "DFlash|MuseGlimmerAssistantModel", "speculators_model_type": "^dflash$"},
+        published={
+            "architectures": "DFlash|DSpark|MuseGlimmerAssistantModel",
+            "speculators_model_type": "^(dflash|dspark)$",
+        },
     ),
     DraftingMethod(
         "gemma4",
@@ -206,6 +225,14 @@ ALL = (
     ),
 )
 METHODS = {method.name: method for method in ALL}
+
+
+def recognised(config: Mapping[str, Any], tensors: Collection[str] = ()) -> str | None:
+    """The method that a folder holds weights for; None for none. A part of its own decides between those that share a
+    config."""
+    found = [method for method in ALL if method.recognises(config, tensors)]
+    return next((method.name for method in sorted(found, key=lambda method: not method.part)), None)
+
 
 TARGETS = "targets"  # the help page on which targets work with which methods
 

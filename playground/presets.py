@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import yaml
 
-from playground.drafting_methods import METHODS
+from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.settings import PairSettings, check_fields
+from playground.tensor_header import tensor_names
 from playground.validation import read
 
 ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
@@ -217,12 +218,11 @@ def folder_of(name: str) -> Path:
 def kind_of(name: str) -> str | None:
     """The method that a folder on this machine holds weights for; None where it holds none, or is not here."""
     try:
-        config = json.loads((folder_of(name) / "config.json").read_text(encoding="utf-8"))
+        folder = folder_of(name)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RuntimeError):  # no such folder, no JSON, the home folder of an unknown user
         return None
-    if not isinstance(config, dict):
-        return None
-    return next((method.name for method in METHODS.values() if method.recognises(config)), None)
+    return recognised(config, tensor_names(folder)) if isinstance(config, dict) else None
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

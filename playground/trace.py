@@ -40,6 +40,9 @@ class DraftToken:
 
     `draw`: speculative sampling's uniform number in [0, 1); the token is accepted where draw < p / q. None where
     another rule decides, or the token was not verified.
+
+    `confidence`: what a head trained for that said of the chance that the token is accepted, before it was chosen. None
+    where the drafter has no such head.
     """
 
     id: int | None
@@ -51,6 +54,7 @@ class DraftToken:
     decision: Decision
     parent: int | None = None
     draw: float | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)

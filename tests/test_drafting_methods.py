@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from playground.drafting_methods import METHODS, help_for
+from playground.drafting_methods import METHODS, help_for, recognised
 from playground.presets import SHIPPED, kind_of
 
 
@@ -53,8 +53,22 @@ def test_trees_grow_with_every_network():
         ({"speculators_model_type": "other"}, None),
     ],
 )
-def test_a_published_folder_is_recognised_by_one_method(config, name):
-    assert [method.name for method in METHODS.values() if method.recognises(config)] == ([name] if name else [])
+def test_a_published_folder_is_recognised(config, name):
+    assert recognised(config) == name
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "name"),
+    [
+        ({"architectures": ["Qwen3DSparkModel"]}, ["markov_head.markov_w1.weight", "fc.weight"], "dspark"),
+        ({"architectures": ["Qwen3DSparkModel"], "markov_rank": 256}, ["fc.weight"], "dflash"),
+        ({"speculators_model_type": "dspark"}, ["confidence_head.proj.bias"], "dspark"),
+        ({"speculators_model_type": "dflash"}, ["markov_head.markov_w1.weight"], "dspark"),
+        ({"architectures": ["LlamaForCausalLM"]}, ["markov_head.markov_w1.weight"], None),
+    ],
+)
+def test_of_several_methods_with_one_config_the_tensors_decide(config, tensors, name):
+    assert recognised(config, tensors) == name
 
 
 def test_the_shipped_drafters_are_recognised():

@@ -182,6 +182,7 @@ def annotate(
             decision=verdict.decisions[i],
             parent=None if draft.tree is None else draft.parents[i],
             draw=verdict.draws[i] if i < len(verdict.draws) else None,
+            confidence=None if draft.confidences is None else draft.confidences[i],
         )
         for i, id_ in enumerate(draft.ids)
     )

@@ -29,9 +29,10 @@ from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import fuse_and_join
 from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
-from playground.models.sizing import BYTES, check_config, header, within_files
+from playground.models.sizing import BYTES, check_config, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
+from playground.tensor_header import header
 from playground.trace import PassTime
 
 STARTER = "starter"

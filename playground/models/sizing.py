@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,8 +20,9 @@ from torch.nn.modules import module as hooks
 
 from playground.errors import check
 from playground.models.fetch.files import ModelFiles
+from playground.tensor_header import header
 
-CONFIG_BYTES, HEADER_BYTES = 4_000_000, 100_000_000  # the latter is safetensors' own limit
+CONFIG_BYTES = 4_000_000
 COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counted to
 MOST = 2048
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # of floating point formats; others are quantised
@@ -31,25 +30,6 @@ QUANTISED = 4  # values in a byte, at most
 MARGIN = 4  # tied weights are built twice, quantised ones too
 VALUES, PARAMETERS, MODULES, BUFFERS = 4_000_000, 4_000, 150_000, 2**28  # what any model may have, the last in bytes
 MOST_PARAMETERS = 100_000
-
-
-def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors of a safetensors file: dtype, shape and data_offsets.
-
-    Raises:
-        ValueError: the file is not whole, or is none.
-    """
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else HEADER_BYTES
-        if length >= HEADER_BYTES:
-            raise ValueError(f"{path.name} is no safetensors file")
-        tensors = json.loads(file.read(length))
-    tensors.pop("__metadata__", None)
-    held = sum(abs(end - start) for start, end in (tensor["data_offsets"] for tensor in tensors.values()))
-    if held > path.stat().st_size:
-        raise ValueError(f"{path.name} holds less than its header says")
-    return tensors
 
 
 def check_config(weights: ModelFiles) -> None:

@@ -72,7 +72,7 @@ class RememberedBranches:
     """What `make` grows, from the first token of the text on, once for each text and branch. Nothing after the prompt
     alone: before the target's first pass there is nothing to draft from."""
 
-    cache_bytes = 0
+    cache_bytes, confidence = 0, None
 
     def __init__(self, model: PreTrainedModel, make: Callable[[EagerRunner], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt

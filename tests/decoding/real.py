@@ -22,6 +22,7 @@ from playground.decoding.drafters.base import Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.dflash import DFlashBranches
+from playground.decoding.drafters.dspark import DSparkBranches
 from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
@@ -36,6 +37,7 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
 from playground.models.networks.dflash import DFlash
+from playground.models.networks.dspark import DSpark
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.networks.heads import ParallelHeads
@@ -152,6 +154,7 @@ BRANCHES = {
     ParallelHeads: HeadsBranches,
     MedusaHeads: MedusaBranches,
     DFlash: DFlashBranches,
+    DSpark: DSparkBranches,
     Eagle3Head: Eagle3Branches,
     Gemma4Assistant: Gemma4Branches,
 }

@@ -26,6 +26,8 @@ from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
 from tests.decoding.law import RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
+from tests.models.networks.blocks import write_block
+from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.models.networks.test_eagle3 import write_head
 from tests.published import dflash_base, medusa_heads
@@ -56,6 +58,11 @@ def eagle3(folder) -> RememberedBranches:
     return branches(load_eagle3(write_head(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
 
 
+def dspark(folder) -> RememberedBranches:
+    parts = dict(kind="dspark", ids=[0, 1, 3], markov="rnn", confidence="markov", reads=(1, 3))
+    return branches(load_block(write_block(folder / "drafter", llama(), **parts), llama()).network, llama())
+
+
 def early_exit():
     """On the memory of both laws; the target's cache of the first layers is the fake's text."""
     law = law_of(first_layers(LoadedModel(llama(), None, "tiny", "random"), 1).model)
@@ -82,6 +89,8 @@ METHODS = {
     "heads": lambda folder: chain(branches(network_for("heads", llama(), torch.tensor([0, 1, 3])), llama()), V),
     "medusa": lambda folder: chain(branches(medusa_heads(llama()), llama()), V),
     "dflash": lambda folder: chain(branches(DFlash(dflash_base(llama()), llama(), frozenset()), llama()), V),
+    "dspark": lambda folder: chain(dspark(folder), V),
+    "dspark tree": lambda folder: tree(dspark(folder), V),
     "eagle3": lambda folder: chain(eagle3(folder), V),
     "tree": lambda folder: tree(mtp(), V),
     "composite": lambda folder: either(CompositeDrafter, mtp()),

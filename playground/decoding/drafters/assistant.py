@@ -30,6 +30,7 @@ class AssistantBranches:
     """
 
     deepest = sys.maxsize
+    confidence: torch.Tensor | None = None
 
     def __init__(self, assistant: Runner, vocab_size: int) -> None:
         assistant.prepare()

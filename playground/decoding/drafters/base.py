@@ -22,6 +22,7 @@ class Draft:
             tokens. None is a chain. The tokens of a tree are chosen, never sampled.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
+        confidences: for each token what a head trained for it said of its chance to be accepted; None without one.
     """
 
     ids: list[int]
@@ -30,6 +31,7 @@ class Draft:
     tree: list[int] | None = None
     candidates: Sequence[torch.Tensor] | None = None
     draft_ids: torch.Tensor | None = None
+    confidences: Sequence[float] | None = None
 
     @property
     def parents(self) -> Sequence[int]:
@@ -82,12 +84,13 @@ def copied(ids: Sequence[int], start: int, k: int) -> Draft:
 
 class Chosen(NamedTuple):
     """A drafted token that is still on the device, and what it was taken from: as in `Draft`, of one token.
-    `id` and `q` have no dimensions."""
+    `id`, `q` and `confidence` have no dimensions."""
 
     id: torch.Tensor
     q: torch.Tensor
     probabilities: torch.Tensor | None
     candidates: torch.Tensor
+    confidence: torch.Tensor | None = None
 
 
 class Drafter(Protocol):
@@ -100,8 +103,8 @@ class Drafter(Protocol):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft
-        fewer, or none. A chain ends after a token whose q is below `stop_below`, a tree where the probability of the
-        path is."""
+        fewer, or none. A chain ends after a token whose q is below `stop_below` or, where a head was trained to say
+        so, before one whose confidence is; a tree where the probability of the path is."""
 
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""

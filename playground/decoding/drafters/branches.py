@@ -22,10 +22,13 @@ class Branches(Protocol):
         draft_ids: (draft vocabulary,), the token id of each column of its logits. The vocabulary may grow from one
             draft to the next.
         deepest: the most positions that it can draft.
+        confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,
+            by a head trained for that; None without one.
     """
 
     draft_ids: torch.Tensor
     deepest: int
+    confidence: torch.Tensor | None
 
     @property
     def cache_bytes(self) -> int:
@@ -86,33 +89,43 @@ class ChainDrafter(BranchesDrafter):
         text, or on their q."""
         one_by_one = stop_below > 0 or self._choose.reads_text
         chosen: list[Chosen] = []
-        drafted: list[tuple[int, float]] = []  # each with its q
+        drafted: list[tuple[int, float, float]] = []  # each with its q and its confidence
         while len(chosen) < k and not self._ends(drafted, stop_below):
             if chosen:
                 logits = self._branches.grow(chosen[-1].id[None], [0])
-            text = [*ids, *(id_ for id_, _ in drafted)]
-            chosen.append(self._choose(text, logits[0], self._branches.draft_ids))
+            confidence = self._branches.confidence
+            if confidence is not None and stop_below > 0 and float(confidence[0]) < stop_below:
+                break
+            text = [*ids, *(id_ for id_, *_ in drafted)]
+            choice = self._choose(text, logits[0], self._branches.draft_ids)
+            chosen.append(choice if confidence is None else choice._replace(confidence=confidence[0]))
             if one_by_one or len(chosen) == k:
                 drafted += _read(chosen[len(drafted) :])
         n = next((i for i in range(1, k) if self._ends(drafted[:i], stop_below)), len(drafted))
         sampled_from = [choice.probabilities for choice in chosen[:n] if choice.probabilities is not None]
         return Draft(
-            [id_ for id_, _ in drafted[:n]],
-            [q for _, q in drafted[:n]],
+            [id_ for id_, *_ in drafted[:n]],
+            [q for _, q, _ in drafted[:n]],
             torch.stack(sampled_from) if sampled_from else None,
             candidates=[choice.candidates for choice in chosen[:n]],
             draft_ids=self._branches.draft_ids,
+            confidences=None if self._branches.confidence is None else [confidence for *_, confidence in drafted[:n]],
         )
 
-    def _ends(self, drafted: Sequence[tuple[int, float]], stop_below: float) -> bool:
-        """Whether nothing is drafted after these: after an end of text, or a q below `stop_below`."""
-        return bool(drafted) and (drafted[-1][0] in self._eos_ids or drafted[-1][1] < stop_below)
+    def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
+        """Whether nothing is drafted after these: after an end of text, or a q below `stop_below`, which only counts
+        where no head says more."""
+        if not drafted or drafted[-1][0] in self._eos_ids:
+            return bool(drafted)
+        return self._branches.confidence is None and drafted[-1][1] < stop_below
 
 
-def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float]]:
-    """Their ids and q, in one transfer. float32 holds every id below 2^24."""
+def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float, float]]:
+    """Their ids, q and confidences (0 without), in one transfer. float32 holds every id below 2^24."""
     ids, q = (torch.stack(values).float() for values in list(zip(*chosen, strict=True))[:2])
-    return [(int(id_), chance) for id_, chance in torch.stack([ids, q]).t().tolist()]
+    known = [choice.confidence for choice in chosen if choice.confidence is not None]
+    confidences = torch.stack(known).float() if known else torch.zeros_like(q)
+    return [(int(id_), *chances) for id_, *chances in torch.stack([ids, q, confidences]).t().tolist()]
 
 
 def branches_of(setup: Setup) -> Branches:

@@ -20,7 +20,7 @@ class DFlashBranches(ParallelBranches):
     """Keeps the cache entries of the sequence across rounds, and drops those of a block when its draft is done."""
 
     def __init__(self, network: DFlash, target: Runner) -> None:
-        super().__init__(network.draft_ids, network.block_size - 1, target, network.layers)
+        super().__init__(network.draft_ids, network.drafts, target, network.layers)
         self._block = target.block(network)
 
     @property

@@ -26,6 +26,7 @@ class Gemma4Branches:
     """
 
     deepest = sys.maxsize
+    confidence: torch.Tensor | None = None
     cache_bytes = 0  # it reads the target's
 
     def __init__(self, assistant: Gemma4Assistant, target: Runner) -> None:

@@ -26,6 +26,7 @@ class MtpBranches:
     """
 
     deepest = sys.maxsize
+    confidence: torch.Tensor | None = None
 
     def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = layer.draft_ids

@@ -32,6 +32,7 @@ class NativeBranches:
     """
 
     deepest = sys.maxsize
+    confidence: torch.Tensor | None = None
 
     def __init__(self, layers: NativeLayers, target: Runner) -> None:
         self.draft_ids = layers.draft_ids

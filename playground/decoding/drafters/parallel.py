@@ -21,6 +21,8 @@ class ParallelBranches(ABC):
         layers: target layers whose hidden states are read, in the form that `Runner.watch` takes.
     """
 
+    confidence: torch.Tensor | None = None
+
     def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         self.draft_ids = draft_ids
         self.deepest = deepest

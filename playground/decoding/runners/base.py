@@ -210,7 +210,7 @@ class BlockRunner(Protocol):
             hidden: (positions, features), the target's hidden states before it that the cache lacks.
 
         Returns:
-            (positions, vocabulary) logits, one row for each token of the draft.
+            (positions, …), what the network returns: one row for each token of the draft, by default its logits.
         """
 
     def end(self) -> None:

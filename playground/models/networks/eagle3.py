@@ -26,7 +26,7 @@ from playground.errors import PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, fetch
+from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
 from playground.progress import Progress
 
 KINDS = ("llama", "qwen3")  # supported decoder layers
@@ -165,12 +165,6 @@ class Eagle3Head(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
         return self.lm_head(hidden if self._norm_output else self.norm(hidden))
-
-
-def draft_ids(state: Mapping[str, Tensor]) -> Tensor:
-    """(draft vocabulary,), the target's token ids. A head without `d2t` drafts from the whole vocabulary."""
-    ids = torch.arange(len(state["lm_head.weight"]))
-    return ids + state["d2t"].long() if "d2t" in state else ids
 
 
 def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:

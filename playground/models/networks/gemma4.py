@@ -104,7 +104,7 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
         PlaygroundError: it is not an assistant, was made for another target, or this transformers cannot build it.
     """
     remedy = f"Choose the assistant made for {target_name}; Google names it like its target, followed by -assistant."
-    if not METHODS["gemma4"].recognises({"model_type": config.model_type}):
+    if not METHODS["gemma4"].recognises({"model_type": config.model_type}, ()):
         raise PlaygroundError(f"{name} is not a Gemma 4 assistant: its config says {config.model_type}. {remedy}")
     own = config.get_text_config()
     sizes = [

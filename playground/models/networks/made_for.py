@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from playground.errors import PlaygroundError
@@ -60,6 +61,13 @@ def check_made_for(
                 f"{name} cannot draft for {target}: it was made for {made_for}, with "
                 f"{what.format(_formatted(wanted))}, and this one has {_formatted(given)}. {remedy}"
             )
+
+
+def draft_ids(state: Mapping[str, Tensor]) -> Tensor:
+    """(draft vocabulary,), the target's token ids: adding `d2t` to a draft id gives the target's. Without `d2t` the
+    whole vocabulary is drafted from."""
+    ids = torch.arange(len(state["lm_head.weight"]))
+    return ids + state["d2t"].long() if "d2t" in state else ids
 
 
 def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:

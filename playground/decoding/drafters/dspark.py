@@ -1,0 +1,60 @@
+"""DSpark drafts a block of slots at once, then walks them: a slot's logits depend on the token chosen before it.
+
+DeepSeek-AI 2026, "DSpark"; the network: models/networks/dspark.py. The walk costs a small product a token. What the
+confidence head says of a token is known before that token is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.runners.base import Runner
+from playground.decoding.transfer import to_device
+from playground.models.networks.dspark import DSpark
+
+
+class DSparkBranches:
+    """Grows `Branches` as deep as the block has slots. Keeps the cache entries of the sequence across rounds, and drops
+    those of a block when its draft is done."""
+
+    def __init__(self, network: DSpark, target: Runner) -> None:
+        self.draft_ids = network.draft_ids
+        self.deepest = network.drafts
+        self.confidence: torch.Tensor | None = None
+        self._network = network
+        self._hidden = HiddenStates(target, network.layers)
+        self._block = target.block(network)
+        self._states: torch.Tensor  # (slots, width)
+        self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
+        self._memory: torch.Tensor  # (rows, rank), of the rows of the last logits
+        self._slot = 0  # the next one
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._block.cache_bytes
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden.take()
+        if hidden is None:
+            return None
+        self._states = self._block.read(ids[-1], hidden)
+        self._base = self._network.logits(self._states)
+        self._memory, self._slot = self._network.no_memory(self._states), 0
+        return self.grow(ids[-1:], [0])
+
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        device = self._states.device
+        memory = self._memory.index_select(0, to_device(rows, device))
+        slot = self._network.slot(self._base[self._slot], self._states[self._slot], to_device(ids, device), memory)
+        self._slot += 1
+        self._memory, self.confidence = slot.memory, slot.confidence
+        return slot.logits
+
+    def end(self) -> None:
+        self._block.end()
+
+    def commit(self) -> None:
+        self._hidden.commit()

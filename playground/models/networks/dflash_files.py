@@ -1,0 +1,202 @@
+"""The folders that DFlash, and the networks built on it, are published in, read into one form.
+
+Four layouts: z-lab's, that of transformers' one DFlash class, DeepSpec's (DeepSeek's own drafters) and that of
+speculators. They number the target's layers differently, and in some of them the block's first slot drafts too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
+
+from playground.drafting_methods import METHODS, recognised
+from playground.errors import PlaygroundError
+from playground.models.fetch.files import ModelFiles
+from playground.models.load import LoadedModel, check_memory, explained
+from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
+from playground.progress import Progress
+
+ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
+DEEPSPEC = "Qwen3DSparkModel"  # of DFlash and of DSpark
+SPECULATORS = ("dflash", "dspark")  # types, as its config.json names them
+NAMES = {r"^fc\.": "encoder.fc.", r"^hidden_norm\.": "encoder.output_norm_enc."}  # z-lab's weight names to the class's
+LAYERS = re.compile(r"(layers|fc|hidden_norm|norm|encoder)\.")  # tensors of the class
+TARGETS = re.compile(r"(embed_tokens|verifier_norm|verifier_lm_head)\.|t2d$")  # copies of the target's, not read
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a config.json says, whichever layout it has.
+
+    Attributes:
+        given: all entries, those of the layers among them.
+        config: of the layers, as transformers' class has it.
+        layers: target layers whose outputs are read, in the form that `Runner.watch` takes.
+        causal: the kinds of layers in which a block token attends only to earlier ones.
+        from_anchor: whether the block's first slot, the last token of the sequence, drafts too.
+    """
+
+    given: Mapping[str, Any]
+    config: MuseGlimmerAssistantConfig
+    layers: tuple[int, ...]
+    causal: frozenset[str]
+    from_anchor: bool
+
+
+@dataclass(frozen=True)
+class BlockFiles:
+    """A folder, read.
+
+    Attributes:
+        base: the layers, on the target's device and in its dtype.
+        draft_ids: (draft vocabulary,), the target's token ids; None for the whole vocabulary, with the target's head.
+        parts: all tensors beside those of the layers, on the CPU.
+    """
+
+    weights: ModelFiles
+    layout: Layout
+    base: PreTrainedModel
+    draft_ids: Tensor | None
+    parts: dict[str, Tensor]
+
+
+def read_block(
+    name: str, method: str, target: LoadedModel, parts: str, progress: Callable[[Progress], None]
+) -> BlockFiles:
+    """Args:
+        method: the drafting method whose weights these shall be.
+        parts: a pattern, "|" before each, of the tensors that this kind has beside its layers and its head.
+
+    Raises:
+        PlaygroundError: no such drafter, another kind, parts that are not known, trained for another target, or broken
+            files.
+    """
+    weights, raw = fetch(name, f"A {METHODS[method].label} drafter", progress)
+    progress(Progress(f"Loading {weights.name}"))
+    with explained(weights, target.model.device):
+        layout = read_layout(raw, weights.name, target)
+        check_memory(weights, target.model.dtype, target.model.device)
+        state: dict[str, Tensor] = {}
+        for path in sorted(weights.folder.glob("*.safetensors")):
+            state |= {key: tensor for key, tensor in load_file(path).items() if not TARGETS.match(key)}
+        kind = recognised(raw, state.keys())
+        if kind and kind != method:
+            raise PlaygroundError(
+                f"{weights.name} is made to draft as {kind}, by what its weights are. Choose the drafter {kind}."
+            )
+        loaded: Any = MuseGlimmerAssistantModel.from_pretrained(
+            None,
+            config=layout.config,
+            state_dict={key: tensor for key, tensor in state.items() if LAYERS.match(key)},
+            key_mapping=NAMES,
+            dtype=target.model.dtype,
+            device_map=target.model.device,
+            output_loading_info=True,
+        )
+        base, report = loaded
+        beside = {key: tensor for key, tensor in state.items() if not LAYERS.match(key)}
+        ids, vocab_size = None, target.model.config.get_text_config(decoder=True).vocab_size
+        if "d2t" in beside and len(beside["d2t"]) != vocab_size:
+            ids = draft_ids(beside)
+            check_draft_ids(weights.name, ids, vocab_size)
+    unknown = (key for key in beside if not re.match(rf"(d2t|lm_head\.weight{parts})$", key))
+    odd = sorted({*report["missing_keys"], *report["unexpected_keys"], *unknown})
+    if odd:
+        raise PlaygroundError(
+            f"The weights of {weights.name} do not match its network: {len(odd)} are missing or unknown, such as "
+            f"{odd[0]}. Fetch it again, or choose another drafter."
+        )
+    return BlockFiles(weights, layout, base, ids, beside)
+
+
+def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel) -> Layout:
+    """Raises:
+    PlaygroundError: the config is of no known layout, lacks what the network needs, or fits another target.
+    """
+    text = target.model.config.get_text_config(decoder=True)
+    n = text.num_hidden_layers
+    architecture = next(iter(raw.get("architectures") or []), "no architecture")
+    given = {**raw, **(raw.get("dflash_config") or {})}
+    speculators = raw.get("speculators_model_type")
+    if speculators in SPECULATORS and isinstance(raw.get("transformer_layer_config"), dict):
+        given = _whole(raw["transformer_layer_config"], name) | given
+        # Its ids name inputs: n is the output of the last layer, before the final norm.
+        given["target_layer_ids"] = [i - 1 for i in raw.get("aux_hidden_state_layer_ids") or (2, n // 2, n - 3)]
+        windows_causal = not raw.get("sliding_window_non_causal", False)
+        from_anchor = raw.get("sample_from_anchor", speculators == "dspark")
+    elif architecture == DEEPSPEC and not speculators:
+        windows_causal, from_anchor = False, True
+    elif architecture in (ZLAB, TRANSFORMERS) and not speculators:
+        windows_causal, from_anchor = architecture == ZLAB, given.get("sample_from_anchor", False)
+    else:
+        kind = f"a {speculators} of speculators" if speculators else architecture
+        raise PlaygroundError(
+            f"{name} is not a supported DFlash drafter: its config.json names {kind}. Choose one with {ZLAB}, "
+            f"{TRANSFORMERS} or {DEEPSPEC}, or a {' or '.join(SPECULATORS)} of speculators."
+        )
+    if not given.get("target_layer_ids") or given.get("mask_token_id") is None:
+        raise PlaygroundError(
+            f"The config.json of {name} lacks target_layer_ids or mask_token_id, without which it cannot draft. "
+            "Choose another drafter."
+        )
+    verifier = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
+    sizes = [
+        ("{} layers", given.get("num_target_layers"), n),
+        ("hidden states of {}", given.get("target_hidden_size") or given.get("hidden_size"), text.hidden_size),
+        ("a vocabulary of {}", given.get("vocab_size"), text.vocab_size),
+    ]
+    check_made_for(name, target.name, sizes, made_for=verifier.rsplit("/", 1)[-1] if verifier else "another target")
+    _check_reaches(given, name, target)
+    # In the layouts without `speculators`, of the last layer the output after the final norm.
+    outputs = tuple(-1 if i == n - 1 and not speculators else i for i in given["target_layer_ids"])
+    config = _config(given)
+    return Layout(given, config, outputs, _causal(given, windows_causal), from_anchor)
+
+
+def _whole(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A Qwen 3 layer's config with the class's defaults, which speculators leaves out."""
+    if layer.get("model_type", "qwen3") != "qwen3":
+        raise PlaygroundError(
+            f"{name} has {layer['model_type']} layers. Of this kind only drafters with qwen3 layers are supported. "
+            "Choose another one."
+        )
+    return AutoConfig.for_model(**{"model_type": "qwen3", **layer}).to_dict()
+
+
+def _config(given: Mapping[str, Any]) -> MuseGlimmerAssistantConfig:
+    """The class's config from any kind of config.json, in which `null` means the default."""
+    layer_types = given.get("layer_types") or ["full_attention"] * given["num_hidden_layers"]
+    known = {key: value for key, value in given.items() if value is not None and key != "model_type"}
+    # The class defaults to Muse Glimmer's special tokens, which other vocabularies may lack.
+    without = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    return MuseGlimmerAssistantConfig.from_dict(known | without | {"layer_types": layer_types})
+
+
+def _causal(given: Mapping[str, Any], windows: bool) -> frozenset[str]:
+    """The causal kinds of layers. `windows`: whether sliding-window layers are, if the config does not say."""
+    if given.get("is_causal") is not None:
+        return frozenset(["full_attention", "sliding_attention"] if given["is_causal"] else [])
+    return frozenset(["sliding_attention"] if windows else [])
+
+
+def _check_reaches(given: Mapping[str, Any], name: str, target: LoadedModel) -> None:
+    text = target.model.config.get_text_config(decoder=True)
+    if min(given["target_layer_ids"]) < 0:
+        raise PlaygroundError(
+            f"{name} reads the target's embedding as a hidden state, which is not supported. Choose another drafter."
+        )
+    for what, highest, there in (
+        ("hidden states of the target's layer", max(given["target_layer_ids"]), text.num_hidden_layers),
+        ("the mask token", given["mask_token_id"], text.vocab_size),
+    ):
+        if highest >= there:
+            raise PlaygroundError(
+                f"{name} cannot draft for {target.name}: it needs {what} {highest:,}, counted from 0, and the target "
+                f"has {there:,}. {REMEDY}"
+            )

@@ -1,0 +1,39 @@
+"""What a safetensors file holds, read without torch and without its tensors."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+HEADER_BYTES = 100_000_000  # safetensors' own limit
+
+
+def header(path: Path) -> dict[str, dict[str, Any]]:
+    """The tensors of a safetensors file: dtype, shape and data_offsets.
+
+    Raises:
+        ValueError: the file is not whole, or is none.
+    """
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else HEADER_BYTES
+        if length >= HEADER_BYTES:
+            raise ValueError(f"{path.name} is no safetensors file")
+        tensors = json.loads(file.read(length))
+    tensors.pop("__metadata__", None)
+    held = sum(abs(end - start) for start, end in (tensor["data_offsets"] for tensor in tensors.values()))
+    if held > path.stat().st_size:
+        raise ValueError(f"{path.name} holds less than its header says")
+    return tensors
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """The names of all tensors in the folder's safetensors files; broken files are left out."""
+    names: list[str] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            names += header(path)
+    return names

@@ -1,0 +1,176 @@
+"""DFlash and DSpark in the layouts of DeepSpec and speculators: loaded from folders, against a forward pass written
+from the formulas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from playground.decoding.runners.eager import EagerRunner
+from playground.errors import PlaygroundError
+from playground.models.load import LoadedDrafter
+from playground.models.networks.dflash import load_dflash
+from playground.models.networks.dspark import load_dspark
+from playground.presets import kind_of
+from tests.decoding.real import branches_over, llama
+from tests.models.networks.blocks import BLOCK, Reference, change_config, write_block
+from tests.models.networks.test_eagle3 import loaded
+
+TEXT, DRAFTED = [3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 8, 7]
+REDUCED = list(range(1, 40, 3))
+LAYOUTS = {
+    "deepspec": dict(layout="deepspec", reads=(0, 2)),
+    "speculators": dict(),
+    "speculators from the anchor": dict(sample_from_anchor=True),
+    "speculators, the last layer, fewer tokens": dict(reads=(1, 3), ids=REDUCED),
+}
+HEADS = {
+    "vanilla": dict(markov="vanilla", confidence="markov"),
+    "gated": dict(markov="gated", confidence="plain"),
+    "rnn": dict(markov="rnn", confidence="markov"),
+    "no confidence": dict(markov="vanilla"),
+    "no markov": dict(confidence="plain"),
+}
+
+
+@pytest.fixture(scope="module")
+def target() -> PreTrainedModel:
+    return llama(0, 3)
+
+
+def load(folder: str, model: PreTrainedModel) -> LoadedDrafter:
+    """By the loader of the method that the folder is recognised for."""
+    return {"dflash": load_dflash, "dspark": load_dspark}[kind_of(folder)](folder, loaded(model), lambda step: None)
+
+
+def drafts_are_those_of_the_formulas(folder: str, model: PreTrainedModel, depth: int) -> None:
+    network, reference = load(folder, model).network, Reference(folder, model)
+    runner = EagerRunner(model)
+    branches = branches_over(network, runner)
+    assert branches.deepest == depth
+    runner.forward(TEXT[:-1], keep=1)
+    runner.commit(len(TEXT) - 1)
+    branches.commit()
+    with torch.inference_mode():
+        logits = branches.root(TEXT)
+        for i in range(depth):
+            wanted, confidence = reference.logits(TEXT, DRAFTED[:i])
+            torch.testing.assert_close(logits[0], wanted, rtol=1e-3, atol=1e-3)
+            assert (branches.confidence is None) == (confidence is None)
+            assert confidence is None or float(branches.confidence[0]) == pytest.approx(confidence, rel=1e-3)
+            if i < depth - 1:
+                logits = branches.grow(DRAFTED[i : i + 1], [0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_dflash_folder_gives_the_drafts_of_the_formulas(layout, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, **LAYOUTS[layout])
+    assert kind_of(folder) == "dflash"
+    anchored = layout in ("deepspec", "speculators from the anchor")
+    drafts_are_those_of_the_formulas(folder, target, BLOCK if anchored else BLOCK - 1)
+    wanted = REDUCED if "ids" in LAYOUTS[layout] else list(range(40))
+    assert load(folder, target).network.draft_ids.tolist() == wanted
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize(
+    "layout", [dict(layout="deepspec", reads=(0, 2)), dict(kind="dspark"), dict(kind="dspark", ids=REDUCED)], ids=str
+)
+def test_a_dspark_folder_gives_the_drafts_of_the_formulas(layout, heads, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, **layout, **HEADS[heads])
+    assert kind_of(folder) == "dspark"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK)
+
+
+def test_a_dspark_folder_whose_first_slot_drafts_nothing(target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, kind="dspark", **HEADS["vanilla"], sample_from_anchor=False)
+    drafts_are_those_of_the_formulas(folder, target, BLOCK - 1)
+
+
+def test_rows_of_a_tree_have_their_own_memory(target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, kind="dspark", markov="rnn", confidence="markov")
+    network, reference = load(folder, target).network, Reference(folder, target)
+    runner = EagerRunner(target)
+    branches = branches_over(network, runner)
+    runner.forward(TEXT[:-1], keep=1)
+    runner.commit(len(TEXT) - 1)
+    branches.commit()
+    with torch.inference_mode():
+        branches.root(TEXT)
+        branches.grow([5, 7, 2], [0, 0, 0])
+        logits = branches.grow([3, 4], [2, 0])
+        for row, path in zip(logits, ([2, 3], [5, 4]), strict=True):
+            torch.testing.assert_close(row, reference.logits(TEXT, path)[0], rtol=1e-3, atol=1e-3)
+        for chance, path in zip(branches.confidence.tolist(), ([2, 3], [5, 4]), strict=True):
+            assert chance == pytest.approx(reference.logits(TEXT, path)[1], rel=1e-3)
+
+
+def without(folder: str, key: str) -> None:
+    path = Path(folder) / "model.safetensors"
+    state = load_file(path)
+    del state[key]
+    save_file(state, path)
+
+
+SPARK = dict(kind="dspark", markov="vanilla", confidence="markov")
+REFUSED = {
+    "a Markov head by another name": (dict(SPARK, markov_head_type="fourier"), "names a Markov head 'fourier'"),
+    "an unknown part": (dict(SPARK, extra={"markov_head.up": (3, 3)}), "or unknown, such as markov_head.up.weight"),
+    "an unknown part of DFlash": (dict(extra={"conv": (3, 3)}), "or unknown, such as conv.weight"),
+    "an unknown part of a layer": (dict(extra={"layers.0.conv": (3, 3)}), "or unknown, such as layers.0.conv.weight"),
+    "an rnn without its first slot": (
+        dict(SPARK, markov="rnn", sample_from_anchor=False),
+        "an rnn Markov head whose first slot drafts nothing",
+    ),
+    "Gemma 4's layers": (
+        dict(SPARK, layout="deepspec", architectures=["Gemma4DSparkModel"]),
+        "names Gemma4DSparkModel. Choose one",
+    ),
+    "other layers of speculators": (
+        dict(transformer_layer_config={"model_type": "llama"}),
+        "has llama layers. Of this kind only drafters with qwen3 layers",
+    ),
+    "no mask token": (dict(mask_token_id=None), "lacks target_layer_ids or mask_token_id"),
+    "the embedding": (dict(reads=(0, 2)), "reads the target's embedding"),
+    "the embedding, DeepSpec": (dict(layout="deepspec", reads=(-1, 2)), "reads the target's embedding"),
+    "more layers than there are": (dict(reads=(1, 4)), "layer 3, counted from 0, and the target has 3"),
+    "another target": (dict(target_hidden_size=64), "made for big, with hidden states of 64, and this one has 32"),
+    "bad ids": (dict(ids=[1, 2, 40]), "draft vocabulary has token 40"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_known_is_refused_in_words(case, target, tmp_path):
+    changes, sentence = REFUSED[case]
+    folder = write_block(tmp_path / "drafter", target, **changes)
+    load_it = load_dspark if "kind" in changes or "markov" in changes else load_dflash
+    with pytest.raises(PlaygroundError) as refusal:
+        load_it(folder, loaded(target), lambda step: None)
+    assert sentence in str(refusal.value)
+
+
+def test_a_drafter_is_named_by_its_tensors_where_another_was_asked_for(target, tmp_path):
+    spark = write_block(tmp_path / "spark", target, **SPARK)
+    flash = write_block(tmp_path / "flash", target, layout="deepspec", markov_rank=256)
+    for folder, load_it, named in ((spark, load_dflash, "dspark"), (flash, load_dspark, "dflash")):
+        with pytest.raises(PlaygroundError, match=f"made to draft as {named}.*Choose the drafter {named}"):
+            load_it(folder, loaded(target), lambda step: None)
+
+
+@pytest.mark.parametrize("key", ["lm_head.weight", "layers.1.mlp.up_proj.weight", "markov_head.markov_w2.weight"])
+def test_a_folder_that_lacks_a_tensor_is_refused(key, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, **SPARK, ids=REDUCED)
+    without(folder, key)
+    with pytest.raises(PlaygroundError, match=key.replace("_", "[_]").replace(".", "[.]")):
+        load_dspark(folder, loaded(target), lambda step: None)
+
+
+def test_the_usual_layers_are_the_inputs_that_speculators_reads(tmp_path):
+    model = llama(0, 8)
+    folder = write_block(tmp_path / "drafter", model, reads=(2, 4, 5))
+    change_config(folder, aux_hidden_state_layer_ids=None)
+    assert load(folder, model).network.layers == [1, 3, 4]
