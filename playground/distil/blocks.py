@@ -60,18 +60,20 @@ class BlockDrafter(nn.Module):
             target_layer_ids=[i - 1 for i in inputs],
             layer_types=["full_attention"] * LAYERS,
         )
-        self.base: Any = MuseGlimmerAssistantModel(config).float().to(target.model.device)
+        base: Any = MuseGlimmerAssistantModel(config)
         width, device = config.hidden_size, target.model.device
-        embedding, head = target.model.get_input_embeddings(), target.model.get_output_embeddings()
-        self.register_buffer("embedding", embedding.weight.detach().float(), persistent=False)
-        self.register_buffer("head", head.weight.detach()[draft_ids].float(), persistent=False)
+        self.base = base.to(device)
+        model: Any = target.model
+        table, rows = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        self.register_buffer("embedding", table.detach().float(), persistent=False)
+        self.register_buffer("head", rows.detach()[draft_ids].float(), persistent=False)
         with torch.no_grad():
             fc = self.base.encoder.fc.weight
             fc.normal_(std=0.01)
             fc[:, -width:] += torch.eye(width, device=device)
             self.base.norm.load_state_dict(decoder_of(target.model).get_submodule("norm").state_dict())
         if kind == "dspark":
-            self.markov_w1 = nn.Embedding(len(embedding.weight), RANK, device=device)
+            self.markov_w1 = nn.Embedding(len(table), RANK, device=device)
             self.markov_w2 = nn.Linear(RANK, len(draft_ids), bias=False, device=device)
             self.confidence = nn.Linear(width + RANK, 1, device=device)
             nn.init.normal_(self.markov_w1.weight, std=0.01)
@@ -150,10 +152,12 @@ class BlockStudent:
         }
 
     def begin(self, state: Mapping[str, Tensor]) -> None:
-        """From the tensors of a published drafter with the same draft vocabulary. DSpark's heads begin anew where there
-        are none."""
+        """From the tensors of a published drafter with the same draft vocabulary: those of its layers and heads; of an
+        EAGLE-3 head, whose layer is another, what makes one state of the target's, and the last norm."""
+        other = "layers.0.hidden_norm.weight" in state
         names = {ours: theirs for theirs, ours in self._names().items() if theirs in state}
-        self.module.load_state_dict({ours: state[theirs] for ours, theirs in names.items()}, strict=False)
+        took = {ours: state[theirs] for ours, theirs in names.items() if not (other and theirs.startswith("layers."))}
+        self.module.load_state_dict(took, strict=False)
 
     def state(self) -> dict[str, Tensor]:
         """The tensors by the names of the speculators layout."""

@@ -23,8 +23,8 @@ WHAT = {
     "dflash": "DFlash: two transformer layers that read three layers of the target and draft a block of tokens in one\n"
     "pass. Embedding and head are the target's; of the head the rows of a reduced vocabulary lie here. Layout:\n"
     "speculators.",
-    "dspark": "DSpark: a DFlash network of two layers, a Markov head and a confidence head. Embedding and head are the\n"
-    "target's; of the head the rows of a reduced vocabulary lie here. Layout: speculators.",
+    "dspark": "DSpark: two layers of DFlash, a Markov head and a confidence head. Embedding and head are\n"
+    "the target's; of the head the rows of a reduced vocabulary lie here. Layout: speculators.",
     "assistant": "A small Llama with the target's tokenizer, for `generate(assistant_model=…)` too.",
 }
 

@@ -55,7 +55,8 @@ def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) ->
     config = Eagle3Config(shape, outputs, norm_before_residual=True, norm_output=False)
     head = Eagle3Head(target.model, config, {"lm_head.weight": rows, **maps}).float()
     width = head.fc.out_features
-    attention = head.base.layers[0].self_attn
+    layers: Any = head.base.layers
+    attention = layers[0].self_attn
     with torch.no_grad():
         head.lm_head.weight.copy_(rows)
         head.fc.weight.normal_(std=0.01)
@@ -74,13 +75,14 @@ def start_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Sequenc
     """Makes an EAGLE-3 head that drafts about what an MTP layer does without its attention to other places.
 
     With ĥ the head's normed state, and P, u, w the MTP layer's projection and the weights of its norms of the hidden
-    state and of its end, an MTP layer's residual is P_e norm(e) + P_h (u w ĥ) up to a factor. Here ĥ is the residual, and
-    attention adds the rest. The target's last state is made from those that the head reads by least squares.
+    state and of its end, an MTP layer's residual is P_e norm(e) + P_h (u w ĥ) up to a factor. Here ĥ is the residual,
+    and attention adds the rest. The target's last state is made from those that the head reads by least squares.
 
     Args:
         answers: with the last state after those that the head reads.
     """
-    layer = head.base.layers[0]
+    layers: Any = head.base.layers
+    layer = layers[0]
     width = head.fc.out_features
     end = mtp["base.norm.weight"].float()
     features = torch.cat([answer.features for answer in answers]).to(head.fc.weight.device).float()
@@ -94,7 +96,12 @@ def start_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Sequenc
     attention.v_proj.weight[:, width:] -= _eye(width)
     attention.o_proj.weight.copy_(_eye(width))
     layer.input_layernorm.weight.copy_(mtp["norm_embedding.weight"])
-    for part in ("post_attention_layernorm.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"):
+    for part in (
+        "post_attention_layernorm.weight",
+        "mlp.gate_proj.weight",
+        "mlp.up_proj.weight",
+        "mlp.down_proj.weight",
+    ):
         layer.get_parameter(part).copy_(mtp[f"base.layers.0.{part}"])
     head.norm.weight.copy_(end)
 

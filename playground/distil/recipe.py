@@ -7,6 +7,7 @@ EAGLE-3 heads, DFlash and DSpark are written in the layout of speculators, the o
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from playground.distil import blocks
 from playground.distil.answers import Answer
 from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.card import card
-from playground.distil.collect import collect
+from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.eagle3 import Eagle3Student, new_head
+from playground.distil.eagle3 import Eagle3Student, new_head, start_from_mtp
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
@@ -36,7 +37,9 @@ from playground.presets import folder_of, kind_of
 # Positions ahead that are trained.
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, "dspark": blocks.K}
 PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
-STARTS = {"dspark": ("dspark", "dflash")}  # kinds to start from, where there is another than the same
+# Kinds to start from, where there are others than the same.
+STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "eagle3"), "dspark": ("dspark", "dflash", "eagle3")}
+FITTED = 64  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
 DRAFT_VOCABULARY = 8192
 ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
@@ -69,7 +72,8 @@ def train_drafter(
 
     `start_from`: drafters of the same kind that have learned already. The mean of their weights is learned on from,
     with the draft vocabulary of these answers: runs that began at one place and saw different answers are better
-    together than each (Wortsman et al. 2022, "Model soups").
+    together than each (Wortsman et al. 2022, "Model soups"). The kinds in PUBLISHED keep the first one's draft
+    vocabulary, and start from other kinds too (STARTS), as far as their weights are alike.
 
     Returns the held-out figures, one line an evaluation.
 
@@ -84,8 +88,8 @@ def train_drafter(
     _check_layers(kind, target, answers)
     text_config = target.model.config.get_text_config(decoder=True)
     begun = [published_state(name) for name in start_from] if published else []
-    draft_ids = drafted(begun[0]) if begun else draft_vocabulary(answers, text_config.vocab_size, vocabulary)
-    draft_ids = draft_ids.to(target.model.device)
+    chosen = drafted(begun[0]) if begun else draft_vocabulary(answers, text_config.vocab_size, vocabulary)
+    draft_ids = chosen.to(target.model.device)
     config = TrainedConfig(
         kind=kind,
         target=target.name,
@@ -96,7 +100,7 @@ def train_drafter(
     )
     torch.manual_seed(plan.seed)
     if published:
-        student: Student = _published_student(kind, target, draft_ids, answers, begun)
+        student: Student = _published_student(kind, target, draft_ids, answers, begun, work)
     else:
         student = _student(kind, config, target, draft_ids, start_from)
     log = train(student, answers, held_out, plan, _checkpoint(kind, work, plan, start_from))
@@ -160,7 +164,12 @@ def _student(
 
 
 def _published_student(
-    kind: str, target: LoadedModel, draft_ids: Tensor, answers: Sequence[Answer], begun: Sequence[Mapping[str, Tensor]]
+    kind: str,
+    target: LoadedModel,
+    draft_ids: Tensor,
+    answers: Sequence[Answer],
+    begun: Sequence[Mapping[str, Tensor]],
+    work: Path,
 ) -> Eagle3Student | BlockStudent:
     inputs = layers_read(target.model.config)
     if kind == "eagle3":
@@ -169,7 +178,11 @@ def _published_student(
         seen = torch.bincount(torch.cat([answer.ids for answer in answers]), minlength=len(target.tokenizer))
         student = BlockStudent(BlockDrafter(kind, target, draft_ids, inputs, mask_token(target, seen)))
     if begun:
-        student.begin({name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]})
+        mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
+        if isinstance(student, Eagle3Student) and "proj.weight" in mean:
+            start_from_mtp(student.module, mean, list(itertools.islice(read(shards(work)[1]), FITTED)))
+        else:
+            student.begin(mean)
     return student
 
 

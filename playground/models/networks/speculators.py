@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from playground.models.load import LoadedModel
+from playground.models.networks.made_for import draft_ids
 from playground.presets import folder_of
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # the starter's name on the hub
@@ -48,13 +49,13 @@ def speculators_config(kind: str, target: LoadedModel, layer: PretrainedConfig, 
     }
 
 
-def vocabulary_maps(draft_ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
+def vocabulary_maps(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
     """`d2t` [draft vocabulary] and `t2d` [vocab_size] of token ids in rising order; none of a full vocabulary."""
-    if len(draft_ids) == vocab_size:
+    if len(ids) == vocab_size:
         return {}
     t2d = torch.zeros(vocab_size, dtype=torch.bool)
-    t2d[draft_ids.cpu()] = True
-    return {"d2t": draft_ids.cpu() - torch.arange(len(draft_ids)), "t2d": t2d}
+    t2d[ids.cpu()] = True
+    return {"d2t": ids.cpu() - torch.arange(len(ids)), "t2d": t2d}
 
 
 def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor], card: str) -> None:
@@ -72,7 +73,7 @@ def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str
 
 
 def published_state(name: str) -> dict[str, Tensor]:
-    """The tensors of a folder in this layout."""
+    """The tensors of a folder in this layout, or in the playground's own."""
     state: dict[str, Tensor] = {}
     for path in sorted(folder_of(name).glob("*.safetensors")):
         state |= load_file(path)
@@ -80,5 +81,5 @@ def published_state(name: str) -> dict[str, Tensor]:
 
 
 def drafted(state: Mapping[str, Tensor]) -> Tensor:
-    """The draft vocabulary, as the target's ids. [draft vocabulary]"""
-    return state["d2t"] + torch.arange(len(state["d2t"]))
+    """(draft vocabulary,), the target's token ids."""
+    return state["draft_ids"].long() if "draft_ids" in state else draft_ids(state)
