@@ -103,7 +103,9 @@ def train_drafter(
         student: Student = _published_student(kind, target, draft_ids, answers, begun, work)
     else:
         student = _student(kind, config, target, draft_ids, start_from)
-    log = train(student, answers, held_out, plan, _checkpoint(kind, work, plan, start_from))
+    checkpoint = _checkpoint(kind, work, plan, start_from)
+    print(f"Watch the training in {checkpoint.with_suffix('.html')}")
+    log = train(student, answers, held_out, plan, checkpoint)
     text = card(config, student.module, target, answers, plan, log, start_from)
     if isinstance(student, AssistantStudent):
         save_assistant(student.module, target, out, text)
