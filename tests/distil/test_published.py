@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from playground.commands import main
 from playground.distil.blocks import STRIDE, BlockDrafter, BlockStudent
 from playground.distil.data import batch_of, load_answers
 from playground.distil.eagle3 import Eagle3Student, new_head
@@ -137,3 +138,22 @@ def test_an_eagle3_head_starts_from_an_mtp_layer_better_than_anew(deep, answers,
     short = Plan(tokens=0)
     log = train_drafter("eagle3", deep, answers, tmp_path / "eagle3", short, start_from=[str(tmp_path / "mtp")])
     assert log[0]["accepted"][0] > 2 * published["eagle3"][1][0]["accepted"][0]
+
+
+def test_a_drafter_is_exported_loads_again_and_has_its_commands(deep, published, tmp_path, capsys):
+    deep.model.save_pretrained(tmp_path / "deep")
+    deep.tokenizer.save_pretrained(tmp_path / "deep")
+    options = ["--target", str(tmp_path / "deep")]
+    for kind, name in (("eagle3", "draft-eagle3"), ("dflash", "draft-dflash"), ("dspark", "dspark")):
+        main(["export-drafter", str(published[kind][0]), *options, "--out", str(tmp_path / kind)])
+        printed = capsys.readouterr().out
+        assert "loads and has the same weights" in printed and name in printed
+    main(["export-drafter", str(published["dflash"][0]), *options, "--out", str(tmp_path / "z"), "--layout", "z-lab"])
+    config = json.loads((tmp_path / "z" / "config.json").read_text())
+    assert config["architectures"] == ["DFlashDraftModel"]
+    assert config["dflash_config"]["target_layer_ids"] == [1, 3, 6]
+    network = load_dflash(str(tmp_path / "z"), deep, lambda step: None).network
+    assert len(network.draft_ids) == deep.model.config.vocab_size, "the whole vocabulary, with the target's head"
+    with pytest.raises(SystemExit):
+        main(["export-drafter", "starter-mtp", "--out", str(tmp_path / "none")])
+    assert "cannot be exported" in capsys.readouterr().err

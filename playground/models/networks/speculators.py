@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
 from playground.models.load import LoadedModel
 from playground.models.networks.made_for import draft_ids
@@ -59,7 +59,7 @@ def vocabulary_maps(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
 
 
 def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor], card: str) -> None:
-    """Writes the drafter in bf16. `state`: by the layout's names."""
+    """Writes the drafter in bf16. `state`: by the names of its layout."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
@@ -83,3 +83,31 @@ def published_state(name: str) -> dict[str, Tensor]:
 def drafted(state: Mapping[str, Tensor]) -> Tensor:
     """(draft vocabulary,), the target's token ids."""
     return state["draft_ids"].long() if "draft_ids" in state else draft_ids(state)
+
+
+def as_zlab(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A DFlash drafter in z-lab's layout, which llama.cpp's converter, SGLang and transformers read. It has no reduced
+    vocabulary: there the same network drafts from the whole one, with the target's head."""
+    layer = config["transformer_layer_config"]
+    zlab = {
+        **layer,
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "block_size": config["block_size"],
+        "num_target_layers": config["num_target_layers"],
+        "dflash_config": {
+            "mask_token_id": config["mask_token_id"],
+            "target_layer_ids": [i - 1 for i in config["aux_hidden_state_layer_ids"]],
+        },
+        "dtype": "bfloat16",
+    }
+    return zlab, {key: tensor for key, tensor in state.items() if key not in ("lm_head.weight", "d2t", "t2d")}
+
+
+def shares_head(state: Mapping[str, Tensor], target: PreTrainedModel) -> bool:
+    """Whether the head of a reduced vocabulary is that part of the target's."""
+    if "lm_head.weight" not in state:
+        return True
+    head: Any = target.get_output_embeddings()
+    rows = head.weight.detach()[draft_ids(state).to(target.device)].to(torch.bfloat16).cpu()
+    return torch.equal(rows, state["lm_head.weight"].to(torch.bfloat16))
