@@ -25,7 +25,7 @@ from playground.models.networks.speculators import speculators_config, vocabular
 
 LAYERS = 2
 K = 5  # drafted by one pass
-STRIDE = 4  # every such place of an answer starts a draft, from a random one on
+STRIDE = 2  # every such place of an answer starts a draft, from a random one on
 DECAY = 4.0  # positions after which a position's loss weighs 1 / e (DeepSpec)
 RANK = 32  # of the Markov head
 CHOICE, OVERLAP = 0.1, 0.9  # DSpark's weights of cross-entropy and acceptance (DeepSpec)

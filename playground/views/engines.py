@@ -194,7 +194,7 @@ def _vllm(asked: Asked) -> tuple[str, str]:
         "gemma4": {"method": "mtp", "model": asked.model, "num_speculative_tokens": k},
         **{
             name: {"method": name, "model": asked.model, "num_speculative_tokens": k}
-            for name in ("eagle3", "dflash", "medusa")
+            for name in ("eagle3", "dflash", "dspark", "medusa")
         },
     }
     if asked.method not in ways:
@@ -235,6 +235,7 @@ def _llama_server(asked: Asked) -> tuple[str, str]:
         "mtp": f" --spec-type draft-mtp {most}",
         "eagle3": f" --spec-type draft-eagle3 -md DRAFTER.gguf {most}",
         "dflash": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
+        "dspark": f" --spec-type draft-dspark -md DRAFTER.gguf {most}",
     }
     if asked.method not in ways:
         raise CannotError(f"llama-server has no {METHODS[asked.method].label}.")
