@@ -36,8 +36,8 @@ class DraftingMethod:
             `load(target, number) -> LoadedModel`. A model is loaded as the target is.
         check: of a model, a reference to `check(target, model)`, which raises where the two do not fit together.
         branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
-            trees with it.
-        tree: whether it drafts a tree with any method's network.
+            trees with it; of a model that can do so, one to `branches(setup) -> Branches`.
+        tree: whether it drafts a tree with what any method with `branches` drafts with.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
@@ -134,6 +134,18 @@ ALL = (
         published={"architectures": "Eagle3", "speculators_model_type": "^eagle3$"},
     ),
     DraftingMethod(
+        "peagle",
+        label="P-EAGLE",
+        needs="a P-EAGLE head published for the target",
+        paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.peagle:load_peagle",
+        branches=f"{DRAFTERS}.peagle:PEagleBranches",
+        published={"architectures": "Eagle3|PEagle", "speculators_model_type": "^(eagle3|peagle)$"},
+        part="^mask_hidden$",
+    ),
+    DraftingMethod(
         "dspark",
         label="DSpark",
         needs="a DSpark drafter published for the target",
@@ -141,9 +153,20 @@ ALL = (
         builder=CHAIN,
         weights="network",
         loader=f"{NETWORKS}.dspark:load_dspark",
-        branches=f"{DRAFTERS}.dspark:DSparkBranches",
-        published={"architectures": "DSpark|DFlash", "speculators_model_type": "^(dflash|dspark)$"},
+        branches=f"{DRAFTERS}.walked:WalkedBranches",
+        published={"architectures": "DSpark|DFlash(?!2)", "speculators_model_type": "^(dflash|dspark)$"},
         part=r"^(markov|confidence)_head\.",
+    ),
+    DraftingMethod(
+        "dflash2",
+        label="DFlash 2",
+        needs="a DFlash 2 drafter published for the target",
+        paper="z-lab 2026, DFlash 2",
+        builder=CHAIN,
+        weights="network",
+        loader=f"{NETWORKS}.dflash2:load_dflash2",
+        branches=f"{DRAFTERS}.walked:WalkedBranches",
+        published={"architectures": "DFlash2", "speculators_model_type": "^dflash2$"},
     ),
     DraftingMethod(
         "dflash",
@@ -155,7 +178,7 @@ ALL = (
         loader=f"{NETWORKS}.dflash:load_dflash",
         branches=f"{DRAFTERS}.dflash:DFlashBranches",
         published={
-            "architectures": "DFlash|DSpark|MuseGlimmerAssistantModel",
+            "architectures": "DFlash(?!2)|DSpark|MuseGlimmerAssistantModel",
             "speculators_model_type": "^(dflash|dspark)$",
         },
     ),
@@ -191,6 +214,17 @@ ALL = (
         loader=f"{NETWORKS}.medusa:load_medusa",
         branches=f"{DRAFTERS}.medusa:MedusaBranches",
         published={"medusa_num_heads": ""},
+    ),
+    DraftingMethod(
+        "pard",
+        label="PARD",
+        needs="a PARD model with the target's tokenizer",
+        paper="An et al. 2025, PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model Adaptation",
+        builder=CHAIN,
+        weights="model",
+        check="playground.models.compatibility:check_pard",
+        branches=f"{DRAFTERS}.pard:branches",
+        published={"pard_token": "", "spd_type": "(?i)^pard"},
     ),
     DraftingMethod(
         "tree",

@@ -15,7 +15,7 @@ from playground.models.device import free_bytes
 class Lookahead(Protocol):
     """Attributes:
     tokens: γ, the number of tokens to ask the drafter for next.
-    stop_below: the drafter stops after a token whose q is lower.
+    stop_below: the drafter stops after a token whose q is lower, or before one whose confidence is.
     capped: whether memory allowed fewer tokens than the policy wanted.
     """
 
@@ -58,7 +58,8 @@ class Heuristic(Constant):
 
 class Confidence(Constant):
     """A constant lookahead that ends early, after a token whose q is below a threshold: transformers'
-    `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens."""
+    `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens. Of a drafter with a head trained to say how
+    likely a token is accepted, it ends before the first token for which that is below."""
 
     def __init__(self, tokens: int, threshold: float) -> None:
         super().__init__(tokens)

@@ -21,7 +21,7 @@ LARGE = 1e9  # bytes to download from which it is asked first
 FIRST_GB = 20  # the most to download before the first run
 ROOM = 1.3  # times the weights' size: KV caches and activations
 WHOLE = 0.15  # share of the weights that is not quantised (embedding and head) in a model of some billion parameters
-MODELS = ("assistant", "universal")  # methods that run a whole model for each drafted token
+MODELS = ("assistant", "universal", "pard")  # methods that run a whole model, most of them for each drafted token
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,10 @@ def _vllm(asked: Asked) -> tuple[str, str]:
             name: {"method": name, "model": asked.model, "num_speculative_tokens": k}
             for name in ("eagle3", "dflash", "dspark", "medusa")
         },
+        **{
+            name: {"method": method, "model": asked.model, "num_speculative_tokens": k, "parallel_drafting": True}
+            for name, method in (("pard", "draft_model"), ("peagle", "eagle3"))
+        },
     }
     if asked.method not in ways:
         raise CannotError(f"vLLM has no {METHODS[asked.method].label}.")
@@ -235,6 +239,7 @@ def _llama_server(asked: Asked) -> tuple[str, str]:
         "mtp": f" --spec-type draft-mtp {most}",
         "eagle3": f" --spec-type draft-eagle3 -md DRAFTER.gguf {most}",
         "dflash": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
+        "dflash2": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
         "dspark": f" --spec-type draft-dspark -md DRAFTER.gguf {most}",
     }
     if asked.method not in ways:

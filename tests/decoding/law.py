@@ -17,7 +17,7 @@ from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.lookahead import Constant
+from playground.decoding.lookahead import Confidence
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -72,12 +72,13 @@ class RememberedBranches:
     """What `make` grows, from the first token of the text on, once for each text and branch. Nothing after the prompt
     alone: before the target's first pass there is nothing to draft from."""
 
-    cache_bytes, confidence = 0, None
+    cache_bytes = 0
 
     def __init__(self, model: PreTrainedModel, make: Callable[[EagerRunner], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt
         self.deepest = make(EagerRunner(model)).deepest
-        self._known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = {}
+        self.confidence: torch.Tensor | None = None
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         self._text = list(ids)
@@ -89,11 +90,12 @@ class RememberedBranches:
         return self._logits()
 
     def _logits(self) -> torch.Tensor:
-        logits, draft_ids = zip(*(self._after(path) for path in self._paths), strict=True)
+        logits, draft_ids, confidence = zip(*(self._after(path) for path in self._paths), strict=True)
         self.draft_ids = draft_ids[0]
+        self.confidence = None if confidence[0] is None else torch.cat(confidence)
         return torch.stack(logits)
 
-    def _after(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _after(self, path: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         key = (*self._text, -1, *path)
         if key not in self._known:
             target = EagerRunner(self._model)
@@ -105,7 +107,7 @@ class RememberedBranches:
                 logits = branches.root(self._text)
                 for id_ in path:
                     logits = branches.grow([id_], [0])
-            self._known[key] = logits[0].float(), branches.draft_ids
+            self._known[key] = logits[0].float(), branches.draft_ids, branches.confidence
         return self._known[key]
 
     def end(self) -> None:
@@ -165,16 +167,18 @@ def follows_the_law(
     prompt: Sequence[int] = PROMPT,
     draws: int = QUICK,
     seed: int = 3,
+    stop_below: float = 0.0,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
-    chi-square test."""
+    chi-square test. `stop_below`: the threshold of their lookahead."""
     cpu, detokenizer = torch.device("cpu"), NoText()
     chances = continuations(law, Sampler(Request("x", **sampling), cpu), prompt)
     counts = dict.fromkeys(chances, 0)
     for run in range(draws):
         target, sampler = FakeModel(law, vocab_size), Sampler(Request("x", seed=seed * draws + run, **sampling), cpu)
-        rounds = decode(target, new_drafter(target, sampler), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
+        drafter, lookahead = new_drafter(target, sampler), Confidence(2, stop_below)
+        rounds = decode(target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, ())
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:
             return False

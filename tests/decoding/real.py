@@ -22,14 +22,15 @@ from playground.decoding.drafters.base import Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.dflash import DFlashBranches
-from playground.decoding.drafters.dspark import DSparkBranches
 from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
 from playground.decoding.drafters.native_mtp import branches as mtp_branches
+from playground.decoding.drafters.peagle import PEagleBranches
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner, seam
@@ -37,11 +38,13 @@ from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
 from playground.models.networks.dflash import DFlash
+from playground.models.networks.dflash2 import DFlash2
 from playground.models.networks.dspark import DSpark
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.gemma4 import Gemma4Assistant
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.medusa import MedusaHeads
+from playground.models.networks.peagle import PEagleHead
 from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import NumberTokenizer
@@ -154,8 +157,10 @@ BRANCHES = {
     ParallelHeads: HeadsBranches,
     MedusaHeads: MedusaBranches,
     DFlash: DFlashBranches,
-    DSpark: DSparkBranches,
+    DSpark: WalkedBranches,
+    DFlash2: WalkedBranches,
     Eagle3Head: Eagle3Branches,
+    PEagleHead: PEagleBranches,
     Gemma4Assistant: Gemma4Branches,
 }
 

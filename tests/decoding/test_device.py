@@ -27,7 +27,11 @@ from tests.decoding import real
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import NewDrafter, V, gemma, ids_of, llama, over, rounds_of
 from tests.far import FAR, FarDevice, move
+from tests.models.networks.blocks import write_block
+from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import LAYOUTS, load, loaded, write_head
+from tests.models.networks.test_peagle import load as load_peagle
+from tests.models.networks.test_peagle import write as write_peagle
 from tests.native import native_places, save_native  # noqa: F401 (a fixture)
 from tests.published import dflash_base, medusa_heads
 
@@ -59,6 +63,13 @@ def models(kind: str, folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple
             network = DFlash(dflash_base(target), target, frozenset())
         case "eagle3":
             network = load(write_head(folder / "head", target, EVEN, **LAYOUTS["safeai"]), target).network
+        case "peagle":
+            network = load_peagle(write_peagle(folder / "peagle", target), target).network
+        case "dspark":
+            parts = dict(kind="dspark", ids=EVEN, markov="rnn", confidence="markov")
+            network = load_block(write_block(folder / "dspark", target, **parts), target).network
+        case "dflash2":
+            network = load_block(write_block(folder / "dflash2", target, kind="dflash2"), target).network
         case "assistant":
             network = llama(1, 1)
         case "early-exit":
@@ -75,10 +86,10 @@ def drafter(kind: str, way: str, network: nn.Module) -> NewDrafter:
 
 
 SAMPLED = dict(temperature=0.8, repetition_penalty=1.2)
-BRANCHING = ("mtp", "heads", "medusa", "dflash", "eagle3", "gemma4")
+BRANCHING = ("mtp", "heads", "medusa", "dflash", "dspark", "dflash2", "eagle3", "peagle", "gemma4")
 
 
-STATIC = ("mtp", "heads", "dflash", "eagle3", "early-exit", "assistant")
+STATIC = ("mtp", "heads", "dflash", "dspark", "eagle3", "early-exit", "assistant")
 
 
 @pytest.mark.parametrize(

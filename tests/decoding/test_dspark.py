@@ -24,6 +24,7 @@ DRAFTERS = {
     "dspark deepspec": dict(layout="deepspec", reads=(0, 2), markov="gated", confidence="markov"),
     "dspark speculators": dict(kind="dspark", ids=list(range(0, V, 2)), markov="rnn", confidence="markov"),
 }
+DRAFTERS["dflash2"] = dict(kind="dflash2")
 SPARK = dict(kind="dspark", markov="rnn", confidence="markov")
 
 

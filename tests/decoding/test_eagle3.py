@@ -13,14 +13,16 @@ from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
 from tests.models.networks.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
+from tests.models.networks.test_peagle import load as load_peagle
+from tests.models.networks.test_peagle import write as write_peagle
 
 METHODS = ("eagle3", "tree", "composite")
 EVEN = list(range(0, V, 2))
 LAYERS = (1, 2, 3)  # of 7
-LAYOUT = {"llama": "safeai", "gemma": "speculators"}
+LAYOUT = {"llama": "safeai", "gemma": "speculators", "deepseek": "speculators-3.1"}
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma"])
+@pytest.fixture(scope="module", params=["llama", "gemma", "deepseek"])
 def family(request):
     """A target, the layout that its heads shall have, and what it says after each prompt."""
     target = FAMILIES[request.param](0, 7)
@@ -74,6 +76,20 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
         target.commit(known, list(range(accepted)))
         drafter.commit(known + accepted)
     assert min(depths) > 0 and max(depths) > 2
+
+
+@pytest.mark.parametrize("way", ["peagle", "tree", "composite"])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_p_eagle_greedy_equals_generate(kind, way, tmp_path):
+    model = FAMILIES[kind](0, 7)
+    folder = write_peagle(tmp_path / "head", model, EVEN)
+    new_drafter = built(LoadedPair(custom_pair("big", folder), loaded(model), load_peagle(folder, model)), way)
+    decisions = []
+    for prompt in prompts(4):
+        rounds = rounds_of(model, new_drafter, prompt)
+        assert ids_of(rounds) == generated(model, prompt)
+        decisions += [token.decision for round_ in rounds for token in round_.drafted]
+    assert {"accepted", "rejected"} <= set(decisions)
 
 
 def test_a_head_with_a_window_drafts_on_after_it(tmp_path):

@@ -4,7 +4,9 @@ probabilities by a chi-square test."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from statistics import median
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from playground.decoding import verify
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import NOTHING, NoDrafter
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
@@ -24,12 +28,14 @@ from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
-from tests.decoding.law import RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
+from tests.decoding.law import PROMPT, RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
 from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import load as load_eagle3
 from tests.models.networks.test_eagle3 import write_head
+from tests.models.networks.test_peagle import load as load_peagle
+from tests.models.networks.test_peagle import write as write_peagle
 from tests.published import dflash_base, medusa_heads
 
 V = 4
@@ -56,6 +62,17 @@ def mtp() -> RememberedBranches:
 def eagle3(folder) -> RememberedBranches:
     layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2])
     return branches(load_eagle3(write_head(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
+
+
+def peagle(folder) -> RememberedBranches:
+    layers = dict(eagle_aux_hidden_state_layer_ids=[0, 1, 2], mask_token_id=2)
+    return branches(load_peagle(write_peagle(folder / "head", llama(), [0, 1, 3], **layers), llama()).network, llama())
+
+
+def dflash2(folder) -> RememberedBranches:
+    """Of four tokens two have a q above 0 in each slot."""
+    folder = write_block(folder / "drafter", llama(), kind="dflash2", reads=(1, 3), selector_top_k=2)
+    return branches(load_block(folder, llama()).network, llama())
 
 
 def dspark(folder) -> RememberedBranches:
@@ -91,7 +108,9 @@ METHODS = {
     "dflash": lambda folder: chain(branches(DFlash(dflash_base(llama()), llama(), frozenset()), llama()), V),
     "dspark": lambda folder: chain(dspark(folder), V),
     "dspark tree": lambda folder: tree(dspark(folder), V),
+    "dflash2": lambda folder: chain(dflash2(folder), V),
     "eagle3": lambda folder: chain(eagle3(folder), V),
+    "peagle": lambda folder: chain(peagle(folder), V),
     "tree": lambda folder: tree(mtp(), V),
     "composite": lambda folder: either(CompositeDrafter, mtp()),
     "adaptive": lambda folder: either(AdaptiveDrafter, mtp()),
@@ -102,6 +121,38 @@ METHODS = {
 @pytest.mark.parametrize("way", METHODS)
 def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), draws=draws, **sampling)
+
+
+def confidences(grown: RememberedBranches) -> list[float]:
+    """Of the first and second positions after some texts."""
+    found = []
+    for ids in ([*PROMPT, 1], [*PROMPT, 0, 3], [*PROMPT, 2]):
+        grown.root(ids)
+        found += grown.confidence.tolist()
+        grown.grow([1], [0])
+        found += grown.confidence.tolist()
+    return found
+
+
+def test_drafts_that_end_by_their_confidence_follow_the_targets_law(tmp_path):
+    grown = dspark(tmp_path)
+    threshold = median(confidences(grown))  # about half the drafts end early
+    assert follows_the_law(law_of(llama()), V, chain(grown, V), stop_below=threshold, temperature=1.0)
+
+
+class AfterTheToken(ChainDrafter):
+    """Drops a token by what it is: one that the drafter itself finds unlikely."""
+
+    def propose(self, ids, k, stop_below):
+        draft = super().propose(ids, k, 0.0)
+        n = next((i for i, q in enumerate(draft.q) if q < 0.3), len(draft.q))
+        return replace(draft, ids=draft.ids[:n], q=draft.q[:n], probabilities=draft.probabilities[:n]) if n else NOTHING
+
+
+def test_a_token_that_is_dropped_for_what_it_is_is_caught(tmp_path):
+    grown = dspark(tmp_path)
+    wrong = lambda target, sampler: AfterTheToken(grown, DraftChoice(V, sampler), ())  # noqa: E731
+    assert not follows_the_law(law_of(llama()), V, wrong, temperature=1.0)
 
 
 exact = verify.speculative_sampling

@@ -18,8 +18,12 @@ from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, over, prompts, rounds_of
 from tests.decoding.test_trained_drafters import drafting, network_for
 from tests.decoding.test_transformers_models import run
+from tests.models.networks.blocks import write_block
+from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import LAYOUTS, write_head
 from tests.models.networks.test_eagle3 import load as load_eagle3
+from tests.models.networks.test_peagle import load as load_peagle
+from tests.models.networks.test_peagle import write as write_peagle
 from tests.native import native_places, qwen, save_native  # noqa: F401 (a fixture)
 from tests.packing import needs_packing
 from tests.published import dflash_base, medusa_heads
@@ -74,6 +78,9 @@ def test_the_targets_own_mtp_layers(native_places, tiny_tokenizer, tmp_path, way
         assert ids_of(rounds) == generated(models.target.model, prompt)
 
 
+SPARK = dict(kind="dspark", ids=list(range(0, V, 2)), markov="gated", confidence="markov")
+
+
 @pytest.mark.parametrize("way", ["chain", pytest.param("tree", marks=pytest.mark.slow)])
 def test_published_drafters(tmp_path, way):
     target = packed(llama(7))
@@ -83,6 +90,9 @@ def test_published_drafters(tmp_path, way):
         medusa_heads(target, own=True),
         DFlash(dflash_base(target), target, frozenset()),
         load_eagle3(head, target).network,
+        load_peagle(write_peagle(tmp_path / "peagle", target), target).network,
+        load_block(write_block(tmp_path / "dspark", target, **SPARK), target).network,
+        load_block(write_block(tmp_path / "dflash2", target, kind="dflash2"), target).network,
     ]
     for network in networks:
         pack(network)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +51,8 @@ from tests.decoding.real import (
     prompts,
     rounds_of,
 )
+from tests.models.networks.blocks import write_block
+from tests.models.networks.test_blocks import load as load_block
 from tests.models.networks.test_eagle3 import loaded
 from tests.published import dflash_base
 
@@ -63,6 +67,8 @@ WAYS = (
     "eagle3",
     "eagle3 tree",
     "heads tree",
+    "dspark",
+    "dflash2 tree",
     "composite",
 )
 ASSISTANT = llama(1, 1)
@@ -110,6 +116,10 @@ def network(kind: str, model) -> nn.Module:
             return layer
         case "eagle3":
             return eagle3_head(model)
+        case "dspark" | "dflash2":
+            heads = dict(markov="rnn", confidence="markov") if kind == "dspark" else {}
+            with TemporaryDirectory() as folder:
+                return load_block(write_block(Path(folder), model, kind=kind, **heads), model).network
     return ParallelHeads(model, torch.arange(V), 4).eval()
 
 
@@ -150,7 +160,9 @@ def test_static_lanes_write_the_tokens_of_eager_lanes(monkeypatch, model, way, s
         assert_same(*both_ways(monkeypatch, model, way, static_runner, prompt, **sampling))
 
 
-@pytest.mark.parametrize("way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash windows"])
+@pytest.mark.parametrize(
+    "way", ["none", "assistant", "early exit", "mtp", "mtp tree", "eagle3 tree", "dflash windows", "dspark"]
+)
 def test_a_replay_reads_and_writes_the_same_addresses(monkeypatch, way):
     """Were an address or a number of the host part of what was captured, the replays would write other tokens."""
     model, recorders, kept = llama(0, 3), [], {}

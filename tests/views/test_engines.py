@@ -26,6 +26,7 @@ VLLM = {
     "prompt_lookup_min",
     "prompt_lookup_max",
     "use_heterogeneous_vocab",
+    "parallel_drafting",
 }
 SGLANG = {"--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
           "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--model-path"}  # fmt: skip

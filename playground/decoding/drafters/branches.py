@@ -129,10 +129,11 @@ def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float, float]]:
 
 
 def branches_of(setup: Setup) -> Branches:
-    """What grows drafts with the network that was loaded for the lane."""
+    """What grows drafts with the network or the model that was loaded for the lane."""
     kind = setup.models.pair.drafts_by(setup.lane.drafter)
-    assert kind, "a network is loaded for a kind of weights that the pair names"
-    return resolve_name(METHODS[kind].branches)(setup.network, setup.target)
+    assert kind, "what is loaded is of a kind of weights that the pair names"
+    grown = resolve_name(METHODS[kind].branches)
+    return grown(setup) if METHODS[kind].weights == "model" else grown(setup.network, setup.target)
 
 
 def build_chain(setup: Setup) -> ChainDrafter:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.drafters.parallel import HiddenParallelBranches
 from playground.decoding.runners.base import Runner
 from playground.models.networks.dflash import DFlash
 
 
-class DFlashBranches(ParallelBranches):
+class DFlashBranches(HiddenParallelBranches):
     """Keeps the cache entries of the sequence across rounds, and drops those of a block when its draft is done."""
 
     def __init__(self, network: DFlash, target: Runner) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import torch
 
 from playground.decoding.drafters.hidden import TextVocabulary
-from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.drafters.parallel import HiddenParallelBranches
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
 from playground.models.networks.heads import ParallelHeads
 
 
-class HeadsBranches(ParallelBranches):
+class HeadsBranches(HiddenParallelBranches):
     def __init__(self, heads: ParallelHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads

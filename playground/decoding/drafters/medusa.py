@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.drafters.parallel import ParallelBranches
+from playground.decoding.drafters.parallel import HiddenParallelBranches
 from playground.decoding.runners.base import Runner
 from playground.models.networks.medusa import MedusaHeads
 
 
-class MedusaBranches(ParallelBranches):
+class MedusaBranches(HiddenParallelBranches):
     def __init__(self, heads: MedusaHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads

@@ -24,6 +24,7 @@ from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.errors import PlaygroundError
+from playground.models.load import LoadedDrafter
 from playground.models.networks.native_mtp import NativeLayers
 
 WIDTH = 8  # branches that grow per position, and candidates after each
@@ -126,8 +127,8 @@ def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) 
 
 
 def build(setup: Setup) -> TreeDrafter:
-    model = setup.models.target
-    if type(setup.network) is NativeLayers:
+    model, drafting = setup.models.target, setup.models.drafting
+    if isinstance(drafting, LoadedDrafter) and type(drafting.network) is NativeLayers:
         raise PlaygroundError(
             f"{model.name} has several MTP layers, each of which drafts one position. They grow no trees. Choose the "
             "drafter mtp, which drafts a chain."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
@@ -21,10 +21,12 @@ from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedModel, check_memory, explained
 from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
 from playground.progress import Progress
+from playground.tensor_header import header
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
-DEEPSPEC = "Qwen3DSparkModel"  # of DFlash and of DSpark
-SPECULATORS = ("dflash", "dspark")  # types, as its config.json names them
+SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
+DEEPSPEC = ("Qwen3DSparkModel", "DSparkDraftModel")  # of DFlash and of DSpark; the latter with a dflash_config
+SPECULATORS = ("dflash", "dspark", "dflash2")  # types, as its config.json names them
 NAMES = {r"^fc\.": "encoder.fc.", r"^hidden_norm\.": "encoder.output_norm_enc."}  # z-lab's weight names to the class's
 LAYERS = re.compile(r"(layers|fc|hidden_norm|norm|encoder)\.")  # tensors of the class
 TARGETS = re.compile(r"(embed_tokens|verifier_norm|verifier_lm_head)\.|t2d$")  # copies of the target's, not read
@@ -80,11 +82,12 @@ def read_block(
     weights, raw = fetch(name, f"A {METHODS[method].label} drafter", progress)
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
-        layout = read_layout(raw, weights.name, target)
+        layout = read_layout(raw, weights.name, target, method)
         check_memory(weights, target.model.dtype, target.model.device)
-        state: dict[str, Tensor] = {}
+        known, state = re.compile(rf"(d2t|lm_head\.weight{parts})$"), dict[str, Tensor]()
         for path in sorted(weights.folder.glob("*.safetensors")):
-            state |= {key: tensor for key, tensor in load_file(path).items() if not TARGETS.match(key)}
+            with safe_open(path, "pt") as file:
+                state |= {key: file.get_tensor(key) for key in header(path) if not TARGETS.match(key)}
         kind = recognised(raw, state.keys())
         if kind and kind != method:
             raise PlaygroundError(
@@ -93,19 +96,19 @@ def read_block(
         loaded: Any = MuseGlimmerAssistantModel.from_pretrained(
             None,
             config=layout.config,
-            state_dict={key: tensor for key, tensor in state.items() if LAYERS.match(key)},
+            state_dict={key: tensor for key, tensor in state.items() if LAYERS.match(key) and not known.match(key)},
             key_mapping=NAMES,
             dtype=target.model.dtype,
             device_map=target.model.device,
             output_loading_info=True,
         )
         base, report = loaded
-        beside = {key: tensor for key, tensor in state.items() if not LAYERS.match(key)}
+        beside = {key: tensor for key, tensor in state.items() if known.match(key) or not LAYERS.match(key)}
         ids, vocab_size = None, target.model.config.get_text_config(decoder=True).vocab_size
         if "d2t" in beside and len(beside["d2t"]) != vocab_size:
             ids = draft_ids(beside)
             check_draft_ids(weights.name, ids, vocab_size)
-    unknown = (key for key in beside if not re.match(rf"(d2t|lm_head\.weight{parts})$", key))
+    unknown = (key for key in beside if not known.match(key))
     odd = sorted({*report["missing_keys"], *report["unexpected_keys"], *unknown})
     if odd:
         raise PlaygroundError(
@@ -115,7 +118,12 @@ def read_block(
     return BlockFiles(weights, layout, base, ids, beside)
 
 
-def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel) -> Layout:
+def under(start: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start so, by the rest of their names."""
+    return {key.removeprefix(start): tensor for key, tensor in parts.items() if key.startswith(start)}
+
+
+def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: str) -> Layout:
     """Raises:
     PlaygroundError: the config is of no known layout, lacks what the network needs, or fits another target.
     """
@@ -124,21 +132,25 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel) -> Layou
     architecture = next(iter(raw.get("architectures") or []), "no architecture")
     given = {**raw, **(raw.get("dflash_config") or {})}
     speculators = raw.get("speculators_model_type")
-    if speculators in SPECULATORS and isinstance(raw.get("transformer_layer_config"), dict):
+    second = speculators == "dflash2" or (architecture == SECOND and not speculators)
+    known = second == (method == "dflash2")
+    if known and speculators in SPECULATORS and isinstance(raw.get("transformer_layer_config"), dict):
         given = _whole(raw["transformer_layer_config"], name) | given
         # Its ids name inputs: n is the output of the last layer, before the final norm.
         given["target_layer_ids"] = [i - 1 for i in raw.get("aux_hidden_state_layer_ids") or (2, n // 2, n - 3)]
-        windows_causal = not raw.get("sliding_window_non_causal", False)
+        windows_causal = not raw.get("sliding_window_non_causal", speculators == "dflash2")
         from_anchor = raw.get("sample_from_anchor", speculators == "dspark")
-    elif architecture == DEEPSPEC and not speculators:
+    elif known and architecture in DEEPSPEC and not speculators:
         windows_causal, from_anchor = False, True
-    elif architecture in (ZLAB, TRANSFORMERS) and not speculators:
+    elif known and architecture in (ZLAB, TRANSFORMERS, SECOND) and not speculators:
         windows_causal, from_anchor = architecture == ZLAB, given.get("sample_from_anchor", False)
     else:
         kind = f"a {speculators} of speculators" if speculators else architecture
+        ours = SECOND if method == "dflash2" else f"{ZLAB}, {TRANSFORMERS} or {DEEPSPEC[0]}"
+        theirs = "dflash2" if method == "dflash2" else "dflash or dspark"
         raise PlaygroundError(
-            f"{name} is not a supported DFlash drafter: its config.json names {kind}. Choose one with {ZLAB}, "
-            f"{TRANSFORMERS} or {DEEPSPEC}, or a {' or '.join(SPECULATORS)} of speculators."
+            f"{name} is not a supported {METHODS[method].label} drafter: its config.json names {kind}. Choose one with "
+            f"{ours}, or a {theirs} of speculators."
         )
     if not given.get("target_layer_ids") or given.get("mask_token_id") is None:
         raise PlaygroundError(

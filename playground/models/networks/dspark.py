@@ -13,32 +13,22 @@ read x_k: a draft that ends by it stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained
-from playground.models.networks.dflash import DFlash, load_head, options
-from playground.models.networks.dflash_files import BlockFiles, read_block
+from playground.models.networks.dflash import load_head, options
+from playground.models.networks.dflash_files import BlockFiles, read_block, under
+from playground.models.networks.walked import Slot, Walked
 from playground.progress import Progress
 
 PARTS = r"|markov_head\.(markov_w1|markov_w2|gate_proj|joint_proj)\.(weight|bias)|confidence_head\.proj\.(weight|bias)"
 GATED, RNN = "markov_head.gate_proj.weight", "markov_head.joint_proj.weight"
-
-
-class Slot(NamedTuple):
-    """What is known of a slot once the tokens before it are chosen, in so many rows as there are such branches.
-
-    `logits`: (rows, draft vocabulary); `confidence`: (rows,), None without a head; `memory`: (rows, rank), s_k.
-    """
-
-    logits: Tensor
-    confidence: Tensor | None
-    memory: Tensor
 
 
 class MarkovHead(nn.Module):
@@ -72,7 +62,7 @@ class MarkovHead(nn.Module):
         return self.markov_w2(before), memory
 
 
-class DSpark(DFlash):
+class DSpark(Walked):
     """Args:
     markov: None for a drafter without this head.
     confidence: reads (…, width) or (…, width + rank); None for a drafter without this head.
@@ -92,23 +82,11 @@ class DSpark(DFlash):
         self.markov_head = markov
         self.confidence_head = confidence
 
-    def drafted(
-        self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
-    ) -> Tensor:
-        """(drafts, width), the states of the slots."""
-        return self.states(token, hidden, cache, positions, masks)
-
     def no_memory(self, states: Tensor) -> Tensor:
         """(1, rank), s_0."""
         return states.new_zeros(1, self.markov_head.markov_w1.embedding_dim if self.markov_head is not None else 0)
 
     def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
-        """Args:
-        base: (draft vocabulary,), the block's logits of the slot.
-        state: (width,), h_k.
-        ids: (rows,), x_k-1.
-        memory: (rows, rank), s_k-1.
-        """
         states, logits = state.expand(len(ids), -1), base.expand(len(ids), -1)
         read = states
         if self.markov_head is not None:
@@ -157,14 +135,14 @@ def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | Non
         )
     (vocabulary, rank), (drafted, _) = (parts[f"markov_head.markov_w{i}.weight"].shape for i in (1, 2))
     like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
-    wanted = len(files.draft_ids) if files.draft_ids is not None else target.config.get_text_config().vocab_size
-    if (vocabulary, drafted) != (target.config.get_text_config(decoder=True).vocab_size, wanted):
+    known = target.config.get_text_config(decoder=True).vocab_size
+    if (vocabulary, drafted) != (known, known if files.draft_ids is None else len(files.draft_ids)):
         raise PlaygroundError(
             f"The Markov head of {files.weights.name} has {vocabulary:,} tokens before and {drafted:,} after, and the "
             f"target and the draft have others. Fetch it again, or choose another drafter."
         )
     head = MarkovHead(kind, vocabulary, drafted, rank, files.base.config.hidden_size, **like)
-    head.load_state_dict(_under("markov_head.", parts))
+    head.load_state_dict(under("markov_head.", parts))
     return head
 
 
@@ -172,7 +150,7 @@ def _confidence_head(files: BlockFiles, target: PreTrainedModel) -> nn.Linear | 
     """Raises:
     PlaygroundError: it reads something else than the state of a slot and the Markov head's token.
     """
-    state = _under("confidence_head.proj.", files.parts)
+    state = under("confidence_head.proj.", files.parts)
     if not state:
         return None
     width, markov = files.base.config.hidden_size, files.parts.get("markov_head.markov_w1.weight")
@@ -185,7 +163,3 @@ def _confidence_head(files: BlockFiles, target: PreTrainedModel) -> nn.Linear | 
     head = nn.Linear(reads, 1, dtype=target.dtype, device=target.device)
     head.load_state_dict(state)
     return head
-
-
-def _under(start: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(start): tensor for key, tensor in parts.items() if key.startswith(start)}

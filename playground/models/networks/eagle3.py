@@ -5,9 +5,12 @@ Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Mo
 token x at position i + 1 and h at position i the layer's attention reads [norm(embedding(x)); norm(h)]. Its output
 serves as h at position i + 1: the head predicts the next token from it, and it is fed back to draft the one after.
 
-Two layouts are published: SafeAILab's, which SpecForge writes too (`midlayer.*`), and that of speculators
-(`layers.0.*`, with the layer's config in `transformer_layer_config`). Both number the draft vocabulary from 0; adding
-`d2t` to a draft id gives the target's id.
+EAGLE 3.1 adds norms: of each of the target's layers before the projection (`fc_norm`), or one of all (`input_norm`),
+and of the output before it is fed back (`norm_output`).
+
+Layouts: SafeAILab's, which SpecForge writes too (`midlayer.*`), DeepSpec's, and that of speculators (`layers.0.*`, with
+the layer's config in `transformer_layer_config`). All number the draft vocabulary from 0; adding `d2t` to a draft id
+gives the target's id.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
+from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
@@ -35,6 +39,8 @@ MARKS = (
     "lm_head.weight",
     "layers.0.hidden_norm.weight",
 )  # in every EAGLE-3 head, not in EAGLE-1
+NAMED = {"fc_norm": "fc_norm.0.weight", "norm_before_fc": "input_norm.weight"}  # tensors of what a config can name
+MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # names of P-EAGLE's mask token
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,16 @@ class Eagle3Config:
         layers: target layers whose outputs the head reads, counted from 0; None for the usual ones.
         norm_before_residual: whether the residual is norm(h) instead of h.
         norm_output: whether the output is fed back after the final norm (EAGLE 3.1).
+        mask_token_id: of P-EAGLE's slots, if it says so.
+        depth: the number of tokens that it was trained to draft, if it says so.
     """
 
     layer: PretrainedConfig
     layers: tuple[int, ...] | None
     norm_before_residual: bool
     norm_output: bool
+    mask_token_id: int | None = None
+    depth: int | None = None
 
     def layers_of(self, target: PretrainedConfig) -> tuple[int, ...]:
         """By default the inputs of layers 2, n / 2 and n - 3 of n."""
@@ -174,35 +184,57 @@ def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], N
         PlaygroundError: it cannot be fetched, is not an EAGLE-3 head, has no safetensors weights, or was trained for
             another target.
     """
-    weights, raw = fetch(name, "An EAGLE-3 head", progress)
+    return load_head(name, "eagle3", Eagle3Head, target, progress)
+
+
+def load_head(
+    name: str,
+    method: str,
+    kind: type[Eagle3Head],
+    target: LoadedModel,
+    progress: Callable[[Progress], None],
+    marks: Sequence[str] = MARKS,
+) -> LoadedDrafter:
+    """Args:
+        method: the drafting method whose weights these shall be.
+        marks: tensors that every one of its kind has.
+
+    Raises:
+        PlaygroundError: as for `load_eagle3`.
+    """
+    weights, raw = fetch(name, f"An {METHODS[method].label} head", progress)
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
         state = _read_state(weights)
-        _check_kind(raw, state, weights.name)
+        _check_kind(raw, state, weights.name, method, marks)
         config = read_config(raw)
         _check_fits(config, state, weights.name, _made_for(raw), target)
-        head = Eagle3Head(target.model, config, state)
+        head = kind(target.model, config, state)
         parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
         head.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
     return LoadedDrafter(head.eval().requires_grad_(False), weights.name, weights.origin)
 
 
 def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
-    """Raises:
-    KeyError: an entry without an agreed default is missing.
-    """
+    """Where a speculators config does not say, norms go as in vLLM: before the residual of EAGLE-3, not of P-EAGLE."""
     if "speculators_model_type" in raw:
-        layer, norm_before_residual = raw["transformer_layer_config"], raw["norm_before_residual"]
+        layer = raw["transformer_layer_config"]
+        norm_before_residual = raw.get("norm_before_residual", raw["speculators_model_type"] == "eagle3")
     else:
         layer, norm_before_residual = raw, raw.get("norm_before_residual", False)
     nested = raw.get("eagle_config") or {}
     ids = raw.get("eagle_aux_hidden_state_layer_ids") or nested.get("eagle_aux_hidden_state_layer_ids")
+    outputs = raw.get("target_layer_ids")  # DeepSpec's
+    mask = next((raw[key] for key in MASKS if raw.get(key) is not None), None)
+    proposals = (raw.get("speculators_config") or {}).get("proposal_methods") or [{}]
     return Eagle3Config(
         AutoConfig.for_model(**_with_one_window(_with_plain_rope(layer))),
-        _outputs(ids) if ids else None,
+        _outputs(ids) if ids else tuple(outputs) if outputs else None,
         norm_before_residual,
         raw.get("norm_output", False),
+        None if mask is None else int(mask),
+        proposals[0].get("speculative_tokens"),
     )
 
 
@@ -247,18 +279,32 @@ def _made_for(raw: Mapping[str, Any]) -> str:
     return name.rsplit("/", 1)[-1] if name else "another target"
 
 
-def _check_kind(raw: Mapping[str, Any], state: Mapping[str, Tensor], name: str) -> None:
+def _check_kind(
+    raw: Mapping[str, Any], state: Mapping[str, Tensor], name: str, method: str, marks: Sequence[str]
+) -> None:
     """Raises:
-    PlaygroundError: it is another kind of drafter.
+    PlaygroundError: it is another kind of drafter, or lacks a part that its config names.
     """
-    kind = raw.get("speculators_model_type", "eagle3")
-    lacks = [key for key in MARKS if key not in state]
-    if kind != "eagle3" or lacks:
-        what = f"its config calls it {kind}" if kind != "eagle3" else f"it has no {lacks[0]}"
+    label = METHODS[method].label
+    other = recognised(raw, state.keys())
+    if other and other != method:
         raise PlaygroundError(
-            f"{name} is not a complete EAGLE-3 head: {what}. EAGLE-1 and EAGLE-2 heads, which read only the target's "
-            "last layer, are not supported. Choose an EAGLE-3 head made for this target."
+            f"{name} is made to draft as {other}, by what its weights are. Choose the drafter {other}."
         )
+    kind = raw.get("speculators_model_type", method)
+    lacks = [key for key in marks if key not in state]
+    if kind != method or lacks:
+        what = f"its config calls it {kind}" if kind != method else f"it has no {lacks[0]}"
+        raise PlaygroundError(
+            f"{name} is not a complete {label} head: {what}. EAGLE-1 and EAGLE-2 heads, which read only the target's "
+            f"last layer, are not supported. Choose an {label} head made for this target."
+        )
+    for flag, part in NAMED.items():
+        if raw.get(flag) and part not in state:
+            raise PlaygroundError(
+                f"{name} is not a complete {label} head: its config says {flag}, and it has no {part}. Fetch it again, "
+                "or choose another head."
+            )
     built_of = raw.get("transformer_layer_config", raw)["model_type"]
     if built_of not in KINDS:
         raise PlaygroundError(

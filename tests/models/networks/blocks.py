@@ -3,6 +3,7 @@ is written from the formulas in plain torch."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from torch.nn.functional import linear, silu
 from transformers import PreTrainedModel
 
 BLOCK, HEADS, GROUPS, HEAD_DIM, RANK, EPS, THETA = 5, 4, 2, 6, 3, 1e-6, 5e4
+TAPS, GROUP, TOP = 3, 8, 6  # of DFlash 2
+ARCHITECTURES = {"dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator", "dflash2": "DFlash2DraftModel"}
 
 
 def write_block(
@@ -59,10 +62,17 @@ def write_block(
         shapes |= {"confidence_head.proj": (1, reading), "confidence_head.proj.bias": (1,)}
     if ids:
         shapes["lm_head"] = (drafted, width)
+    if kind == "dflash2":
+        for layer, part in itertools.product(("layers.0", "layers.1"), ("attention", "mlp")):
+            shapes[f"{layer}.{part}_conv.base_kernel"] = (2, TAPS, width)
+            shapes[f"{layer}.{part}_conv.kernel_projection"] = (2 * TAPS * width // GROUP, width)
+        shapes |= {f"candidate_selector.{book}_codebook": (vocab, RANK) for book in ("predecessor", "successor")}
+        shapes["candidate_selector.hidden_projection"] = (RANK, width)
     shapes |= extra or {}
     generator = torch.Generator().manual_seed(5)
+    bare = ("bias", "base_kernel", "codebook")  # ends of names without ".weight"
     state = {
-        key if key.endswith("bias") else f"{key}.weight": torch.randn(shape, generator=generator) * 0.4
+        key if key.endswith(bare) else f"{key}.weight": torch.randn(shape, generator=generator) * 0.4
         + (1 if key.endswith("norm") else 0)
         for key, shape in shapes.items()
     }
@@ -79,13 +89,14 @@ def write_block(
     }  # and the defaults of the class, which speculators leaves out
     heads = {"markov_rank": RANK if markov else 0, "enable_confidence_head": bool(confidence)}
     heads |= {"markov_head_type": markov} if markov else {}
+    heads |= {"conv_kernel_size": TAPS, "conv_group_size": GROUP, "selector_top_k": TOP} if kind == "dflash2" else {}
     common = {"block_size": BLOCK, "mask_token_id": vocab - 2, **heads}
     if layout == "speculators":
         if ids:
             state["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
             state["t2d"] = torch.isin(torch.arange(vocab), torch.tensor(ids))
         raw = {
-            "architectures": ["DFlashSpeculator" if kind == "dflash" else "DSparkSpeculator"],
+            "architectures": [ARCHITECTURES[kind]],
             "speculators_model_type": kind,
             "speculators_config": {"algorithm": kind, "verifier": {"name_or_path": "owner/big"}},
             "transformer_layer_config": layer,
@@ -95,6 +106,9 @@ def write_block(
             "sliding_window_non_causal": False,
             **common,
         }
+    elif layout == "z-lab":
+        inside = {"mask_token_id": common.pop("mask_token_id"), "target_layer_ids": list(reads)}
+        raw = {"architectures": ["DFlash2DraftModel"], **layer, "dflash_config": inside, **common}
     else:  # DeepSpec's, of DFlash and of DSpark, with copies of the target's embedding and head
         state["embed_tokens.weight"] = target.get_input_embeddings().weight.detach().clone()
         state["lm_head.weight"] = target.get_output_embeddings().weight.detach().clone()
@@ -124,10 +138,12 @@ class Reference:
     def __init__(self, folder: str, target: PreTrainedModel) -> None:
         state = load_file(Path(folder) / "model.safetensors")
         self.raw = json.loads((Path(folder) / "config.json").read_text())
+        self.raw |= self.raw.get("dflash_config", {})
         self.w = {key.removesuffix(".weight"): value for key, value in state.items()}
         self.target = target
         self.speculators = "speculators_model_type" in self.raw
-        self.from_anchor = self.raw.get("sample_from_anchor", True)
+        second = "candidate_selector.hidden_projection" in self.w
+        self.from_anchor = self.raw.get("sample_from_anchor", not second)
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.w[name]
@@ -176,6 +192,21 @@ class Reference:
             self.w[f"{name}.down_proj"],
         )
 
+    def convolved(
+        self, name: str, x: torch.Tensor, kernel: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What attention or MLP reads, and the kernel for what it returns; with that kernel, what it returns."""
+        if f"{name}.base_kernel" not in self.w:
+            return x, None
+        width, last = x.shape[1], kernel is not None
+        if kernel is None:
+            kernel = linear(x, self.w[f"{name}.kernel_projection"]).view(len(x), 2, TAPS, width // GROUP)
+        base, out = self.w[f"{name}.base_kernel"][int(last)], torch.zeros_like(x)
+        for i, t, c in itertools.product(range(len(x)), range(TAPS), range(width)):
+            if i >= t:
+                out[i, c] += (base[t, c] + kernel[i, int(last), t, c // GROUP]) * x[i - t, c]
+        return out, kernel
+
     @torch.inference_mode()
     def states(self, text: list[int]) -> torch.Tensor:
         """(slots, width), of those that draft. The target has been through all of the text but its last token."""
@@ -183,8 +214,12 @@ class Reference:
         block = [text[-1], *[self.raw["mask_token_id"]] * (BLOCK - 1)]
         x = self.target.get_input_embeddings().weight[block]
         for layer in ("layers.0", "layers.1"):
-            x = x + self.attention(f"{layer}.self_attn", self.norm(x, f"{layer}.input_layernorm"), context)
-            x = x + self.mlp(f"{layer}.mlp", self.norm(x, f"{layer}.post_attention_layernorm"))
+            y, kernel = self.convolved(f"{layer}.attention_conv", self.norm(x, f"{layer}.input_layernorm"))
+            y = self.attention(f"{layer}.self_attn", y, context)
+            x = x + self.convolved(f"{layer}.attention_conv", y, kernel)[0]
+            y, kernel = self.convolved(f"{layer}.mlp_conv", self.norm(x, f"{layer}.post_attention_layernorm"))
+            y = self.mlp(f"{layer}.mlp", y)
+            x = x + self.convolved(f"{layer}.mlp_conv", y, kernel)[0]
         return self.norm(x, "norm")[0 if self.from_anchor else 1 :]
 
     @torch.inference_mode()
@@ -194,6 +229,13 @@ class Reference:
         h, w = states[len(drafted)], self.w
         head = w["lm_head"] if "lm_head" in w else self.target.get_output_embeddings().weight
         logits, reads = linear(h, head), h
+        if "candidate_selector.hidden_projection" in w:
+            a, b = (w[f"candidate_selector.{book}_codebook"] for book in ("predecessor", "successor"))
+            chosen = logits.sort(descending=True).indices[:TOP]
+            scores = torch.full_like(logits, float("-inf"))
+            for c in chosen:
+                scores[c] = logits[c] + (a[before[-1]] * linear(h, w["candidate_selector.hidden_projection"])) @ b[c]
+            return scores, None
         if "markov_head.markov_w1" in w:
             e = w["markov_head.markov_w1"][before]
             f = e[-1]

@@ -14,6 +14,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter
 from playground.models.networks.dflash import load_dflash
+from playground.models.networks.dflash2 import load_dflash2
 from playground.models.networks.dspark import load_dspark
 from playground.presets import kind_of
 from tests.decoding.real import branches_over, llama
@@ -28,6 +29,7 @@ LAYOUTS = {
     "speculators from the anchor": dict(sample_from_anchor=True),
     "speculators, the last layer, fewer tokens": dict(reads=(1, 3), ids=REDUCED),
 }
+LOADERS = {"dflash": load_dflash, "dspark": load_dspark, "dflash2": load_dflash2}
 HEADS = {
     "vanilla": dict(markov="vanilla", confidence="markov"),
     "gated": dict(markov="gated", confidence="plain"),
@@ -44,7 +46,7 @@ def target() -> PreTrainedModel:
 
 def load(folder: str, model: PreTrainedModel) -> LoadedDrafter:
     """By the loader of the method that the folder is recognised for."""
-    return {"dflash": load_dflash, "dspark": load_dspark}[kind_of(folder)](folder, loaded(model), lambda step: None)
+    return LOADERS[kind_of(folder)](folder, loaded(model), lambda step: None)
 
 
 def drafts_are_those_of_the_formulas(folder: str, model: PreTrainedModel, depth: int) -> None:
@@ -91,6 +93,26 @@ def test_a_dspark_folder_whose_first_slot_drafts_nothing(target, tmp_path):
     drafts_are_those_of_the_formulas(folder, target, BLOCK - 1)
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [dict(layout="z-lab", reads=(0, 2)), dict(reads=(1, 3)), dict(sample_from_anchor=True)],
+    ids=str,
+)
+def test_a_dflash_2_folder_gives_the_drafts_of_the_formulas(layout, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, kind="dflash2", **layout)
+    assert kind_of(folder) == "dflash2"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK if "sample_from_anchor" in layout else BLOCK - 1)
+
+
+def test_deepspecs_layout_by_its_other_name(target, tmp_path):
+    """vLLM takes it for the same network, with two keys in a place of their own."""
+    inside = {"mask_token_id": 38, "target_layer_ids": [0, 2]}
+    more = dict(architectures=["DSparkDraftModel"], dflash_config=inside, mask_token_id=None, target_layer_ids=None)
+    folder = write_block(tmp_path / "drafter", target, layout="deepspec", reads=(0, 2), **HEADS["vanilla"], **more)
+    assert kind_of(folder) == "dspark"
+    drafts_are_those_of_the_formulas(folder, target, BLOCK)
+
+
 def test_rows_of_a_tree_have_their_own_memory(target, tmp_path):
     folder = write_block(tmp_path / "drafter", target, kind="dspark", markov="rnn", confidence="markov")
     network, reference = load(folder, target).network, Reference(folder, target)
@@ -134,6 +156,19 @@ REFUSED = {
         dict(transformer_layer_config={"model_type": "llama"}),
         "has llama layers. Of this kind only drafters with qwen3 layers",
     ),
+    "DFlash 2 in part": (
+        dict(kind="dflash2", extra={"candidate_selector.bias": (3, 3)}),
+        "or unknown, such as candidate_selector.bias.",
+    ),
+    "DFlash 2 with fewer tokens": (dict(kind="dflash2", ids=[1, 2]), "has no candidate_selector over the target's 40"),
+    "DFlash 2 with odd groups": (
+        dict(kind="dflash2", extra={"layers.0.mlp_conv.kernel_projection": (6 * 5, 32)}),
+        "makes kernels for 5 groups, which do not divide its 32 channels",
+    ),
+    "DFlash 2 of another name": (
+        dict(kind="dflash2", speculators_model_type="dflash3"),
+        "names a dflash3 of",
+    ),
     "no mask token": (dict(mask_token_id=None), "lacks target_layer_ids or mask_token_id"),
     "the embedding": (dict(reads=(0, 2)), "reads the target's embedding"),
     "the embedding, DeepSpec": (dict(layout="deepspec", reads=(-1, 2)), "reads the target's embedding"),
@@ -147,7 +182,7 @@ REFUSED = {
 def test_what_is_not_known_is_refused_in_words(case, target, tmp_path):
     changes, sentence = REFUSED[case]
     folder = write_block(tmp_path / "drafter", target, **changes)
-    load_it = load_dspark if "kind" in changes or "markov" in changes else load_dflash
+    load_it = LOADERS[changes.get("kind", "dspark" if "markov" in changes else "dflash")]
     with pytest.raises(PlaygroundError) as refusal:
         load_it(folder, loaded(target), lambda step: None)
     assert sentence in str(refusal.value)
@@ -159,6 +194,20 @@ def test_a_drafter_is_named_by_its_tensors_where_another_was_asked_for(target, t
     for folder, load_it, named in ((spark, load_dflash, "dspark"), (flash, load_dspark, "dflash")):
         with pytest.raises(PlaygroundError, match=f"made to draft as {named}.*Choose the drafter {named}"):
             load_it(folder, loaded(target), lambda step: None)
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("layers.1.mlp_conv.base_kernel", "layer 1 has no mlp_conv"),
+        ("candidate_selector.hidden_projection.weight", "has no candidate_selector"),
+    ],
+)
+def test_a_dflash_2_folder_that_lacks_a_part_is_refused(key, sentence, target, tmp_path):
+    folder = write_block(tmp_path / "drafter", target, kind="dflash2")
+    without(folder, key)
+    with pytest.raises(PlaygroundError, match=sentence):
+        load_dflash2(folder, loaded(target), lambda step: None)
 
 
 @pytest.mark.parametrize("key", ["lm_head.weight", "layers.1.mlp.up_proj.weight", "markov_head.markov_w2.weight"])

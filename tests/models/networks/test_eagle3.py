@@ -41,18 +41,26 @@ LAYOUTS = {
     "safeai": dict(layout="flat"),
     "specforge": dict(layout="flat", eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 3, 6]}),
     "3.1": dict(layout="flat", norm_output=True, parts=("fc_norm",)),
+    "deepspec": dict(layout="deepspec", target_layer_ids=[0, 2, 4, 6], parts=("embed_tokens",), model_type="qwen3"),
     # speculators: the layer's config by itself, an embedding of its own, vLLM's numbers of layers
     "speculators": dict(layout="speculators", norm_before_residual=True, parts=("embed_tokens",)),
     "speculators-ids": dict(layout="speculators", norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[2, 4]),
     "converted": dict(layout="speculators", norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 3, 4]),
     "nested-inputs": dict(layout="flat", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 8]}),
+    "speculators-3.1": dict(layout="speculators", norm_output=True, fc_norm=True, parts=("fc_norm",)),
     "speculators-qwen3": dict(
         layout="speculators", norm_before_residual=True, norm_output=True, parts=("input_norm",), model_type="qwen3"
     ),
 }
 # The layer outputs that a head reads; the others read the usual layers of 8: 1, 3, 4. Ids whose first is 1 (or 0) name
 # outputs, those whose first is 2 name inputs.
-READS = {"specforge": (0, 3, 6), "speculators-ids": (1, 3), "converted": (1, 3, 4), "nested-inputs": (1, 3, 7)}
+READS = {
+    "specforge": (0, 3, 6),
+    "deepspec": (0, 2, 4, 6),
+    "speculators-ids": (1, 3),
+    "converted": (1, 3, 4),
+    "nested-inputs": (1, 3, 7),
+}
 
 
 def write_head(
@@ -69,8 +77,8 @@ def write_head(
     head has."""
     text = target.config
     width, vocab, head_dim = text.hidden_size, text.vocab_size, text.hidden_size // 4
-    reads = len(config.get("eagle_aux_hidden_state_layer_ids") or range(3))
-    layer = "layers.0" if layout == "speculators" else "midlayer"
+    reads = len(config.get("eagle_aux_hidden_state_layer_ids") or config.get("target_layer_ids") or range(3))
+    layer = "midlayer" if layout == "flat" else "layers.0"
     shapes = {
         "fc": (width, reads * width),
         f"{layer}.self_attn.q_proj": (width, 2 * width),
@@ -89,11 +97,14 @@ def write_head(
     shapes |= {"input_norm": (reads * width,)} if "input_norm" in parts else {}
     shapes |= {f"fc_norm.{i}": (width,) for i in range(reads)} if "fc_norm" in parts else {}
     shapes |= {"embed_tokens": (vocab, width)} if "embed_tokens" in parts else {}
+    if "mask_hidden" in parts:
+        shapes["mask_hidden"] = (1, 1, reads * width)
     if model_type == "qwen3":
         shapes |= {f"{layer}.self_attn.{name}_norm": (head_dim,) for name in "qk"}
     generator = torch.Generator().manual_seed(seed)
     state = {
-        f"{key}.weight": torch.randn(shape, generator=generator) * 0.4 + (len(shape) == 1)
+        key if key == "mask_hidden" else f"{key}.weight": torch.randn(shape, generator=generator) * 0.4
+        + (len(shape) == 1)
         for key, shape in shapes.items()
     }
     state["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
@@ -111,7 +122,7 @@ def write_head(
         }
     else:
         raw = {
-            "architectures": ["LlamaForCausalLMEagle3"],
+            "architectures": ["Qwen3Eagle3Model" if layout == "deepspec" else "LlamaForCausalLMEagle3"],
             "torch_dtype": "float16",
             "pad_token_id": 0,
             **one,
@@ -132,7 +143,8 @@ class Reference:
         self.w = {key.replace("midlayer", "layers.0").removesuffix(".weight"): value for key, value in state.items()}
         self.embedding = self.w.get("embed_tokens", target.get_input_embeddings().weight)
         self.target, self.layers = target, layers
-        self.before, self.output = raw.get("norm_before_residual", False), raw.get("norm_output", False)
+        default = raw.get("speculators_model_type") == "eagle3"  # where it does not say, as in vLLM
+        self.before, self.output = raw.get("norm_before_residual", default), raw.get("norm_output", False)
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x * (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * self.w[name] if name in self.w else x
@@ -316,6 +328,18 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
         (
             lambda folder: change_config(folder, lambda raw: raw.update(speculators_model_type="eagle")),
             "not a complete EAGLE-3 head: its config calls it eagle",
+        ),
+        (
+            lambda folder: change_config(folder, lambda raw: raw.update(fc_norm=True)),
+            "its config says fc_norm, and it has no fc_norm.0.weight",
+        ),
+        (
+            lambda folder: change_config(folder, lambda raw: raw.update(norm_before_fc=True)),
+            "its config says norm_before_fc, and it has no input_norm.weight",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.update(mask_hidden=torch.zeros(1, 1, 96))),
+            "made to draft as peagle",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(model_type="deepseek_v3")),

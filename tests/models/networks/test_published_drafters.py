@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
@@ -21,6 +22,7 @@ from playground.models.networks.dflash import load_dflash
 from playground.models.networks.medusa import load_medusa
 from playground.models.store import ModelStore
 from playground.presets import custom_pair, kind_of
+from tests.models.networks.blocks import write_block
 from tests.published import BLOCK, dflash_base, medusa_folder, medusa_heads, zlab_folder
 from tests.tiny import small_llama
 
@@ -165,17 +167,19 @@ def test_weights_that_are_cut_short_are_refused(tmp_path, target):
             load(folder, target)
 
 
-@pytest.mark.parametrize("way", ["dflash", "medusa"])
+@pytest.mark.parametrize("way", ["dflash", "medusa", "dspark", "dflash2"])
 def test_a_typed_folder_is_known_by_its_config_and_drafts_in_a_chain_or_a_tree(tmp_path, tiny_folder, target, way):
     if way == "dflash":
         folder = zlab_folder(tmp_path / "x", target.model, dflash_base(target.model))
-    else:
+    elif way == "medusa":
         folder = medusa_folder(tmp_path / "x", medusa_heads(target.model))
+    else:
+        folder = write_block(tmp_path / "x", target.model, kind=way, markov="vanilla" if way == "dspark" else None)
     assert kind_of(folder) == way
     pair = custom_pair(str(tiny_folder), folder)
     assert pair.drafter == way and {"tree", "composite"} <= set(pair.drafters)
     models, sampler = ModelStore(), Sampler(Request("x"), torch.device("cpu"))
-    for drafter, kind in ((way, ChainDrafter), ("tree", TreeDrafter)):
+    for drafter, kind in ((way, ChainDrafter), ("tree", TreeDrafter), ("composite", CompositeDrafter)):
         loaded = models.get(pair, drafter=drafter, dtype="float32", device="cpu", progress=lambda step: None)
         lane = Lane("assisted", "tiny", drafter)
         assert type(build_drafter(loaded, lane, EagerRunner(loaded.target.model), sampler)) is kind

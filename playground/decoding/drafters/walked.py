@@ -1,7 +1,7 @@
-"""DSpark drafts a block of slots at once, then walks them: a slot's logits depend on the token chosen before it.
+"""DSpark and DFlash 2 draft a block of slots at once, then walk them: a slot's logits depend on the token before it.
 
-DeepSeek-AI 2026, "DSpark"; the network: models/networks/dspark.py. The walk costs a small product a token. What the
-confidence head says of a token is known before that token is chosen.
+DeepSeek-AI 2026, "DSpark"; z-lab 2026, "DFlash 2"; the networks: models/networks/dspark.py, dflash2.py. The walk costs
+a small product a token. What DSpark's confidence head says of a token is known before that token is chosen.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
-from playground.models.networks.dspark import DSpark
+from playground.models.networks.walked import Walked
 
 
-class DSparkBranches:
+class WalkedBranches:
     """Grows `Branches` as deep as the block has slots. Keeps the cache entries of the sequence across rounds, and drops
     those of a block when its draft is done."""
 
-    def __init__(self, network: DSpark, target: Runner) -> None:
+    def __init__(self, network: Walked, target: Runner) -> None:
         self.draft_ids = network.draft_ids
         self.deepest = network.drafts
         self.confidence: torch.Tensor | None = None
@@ -29,7 +29,7 @@ class DSparkBranches:
         self._block = target.block(network)
         self._states: torch.Tensor  # (slots, width)
         self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
-        self._memory: torch.Tensor  # (rows, rank), of the rows of the last logits
+        self._memory: torch.Tensor  # (rows, values), of the rows of the last logits
         self._slot = 0  # the next one
 
     @property
