@@ -6,14 +6,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 
-def small_llama(tokenizer: PreTrainedTokenizerBase, room: int = 256, **others: object) -> LlamaForCausalLM:
-    """Two layers of random weights in float32, in eval mode. `others`: what else its config shall say."""
+def small_llama(
+    tokenizer: PreTrainedTokenizerBase, room: int = 256, layers: int = 2, **others: object
+) -> LlamaForCausalLM:
+    """Layers of random weights in float32, in eval mode. `others`: what else its config shall say."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=room,

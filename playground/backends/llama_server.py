@@ -61,7 +61,8 @@ def start_llama(
         lookup: one of LOOKUPS, or "none" for standard decoding.
         slots: requests that it decodes at the same time, each with room for `context` tokens.
         threads: None takes half of the cores, as busy cores make llama.cpp spin.
-        extra: more of llama-server's options, such as --rpc; the wheel's server has none of them.
+        extra: more of llama-server's options, such as --rpc; the wheel's server has those of a drafter: --spec-type,
+            --model-draft and --spec-draft-n-max.
         port: None takes a free one.
 
     Raises:

@@ -12,15 +12,21 @@ QUIET = -1  # of llama.cpp's verbosity
 def main() -> None:
     import xllamacpp
 
-    options = _parser(_lookups(xllamacpp)).parse_args()
+    lookups, models = _lookups(xllamacpp), _models(xllamacpp)
+    options = _parser(lookups, models).parse_args()
     params = xllamacpp.CommonParams()
     params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
     params.n_ctx, params.n_parallel = options.ctx_size, options.parallel
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
     params.endpoint_metrics, params.verbosity = options.metrics, QUIET
-    if options.spec_type:
+    if options.spec_type in models:
+        params.speculative.types = [models[options.spec_type]]
+        draft = params.speculative.draft
+        draft.mparams.path, draft.n_max, draft.p_min = options.model_draft, options.spec_draft_n_max, 0.0
+        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = options.threads
+    elif options.spec_type:
         name = options.spec_type.replace("-", "_")
-        params.speculative.types = [_lookups(xllamacpp)[options.spec_type]]
+        params.speculative.types = [lookups[options.spec_type]]
         sizes = getattr(params.speculative, name)
         sizes.size_n, sizes.size_m = (getattr(options, f"spec_{name}_{size}") for size in ("size_n", "size_m"))
     server = xllamacpp.Server(params)
@@ -28,25 +34,36 @@ def main() -> None:
     threading.Event().wait()
 
 
-def _lookups(xllamacpp: Any) -> dict[str, Any]:
-    """The lookups of this build that have the sizes n and m, by llama-server's names."""
-    params = xllamacpp.CommonParams().speculative
-    kinds = {
+def _kinds(xllamacpp: Any) -> dict[str, Any]:
+    return {
         kind.name.removeprefix("COMMON_SPECULATIVE_TYPE_").lower(): kind for kind in xllamacpp.common_speculative_type
     }
+
+
+def _models(xllamacpp: Any) -> dict[str, Any]:
+    """What this build drafts with a model or a network, by llama-server's names."""
+    kinds = _kinds(xllamacpp)
+    return {name.replace("_", "-"): kind for name, kind in kinds.items() if name.startswith("draft_")}
+
+
+def _lookups(xllamacpp: Any) -> dict[str, Any]:
+    """The lookups of this build that have the sizes n and m, by llama-server's names."""
+    params, kinds = xllamacpp.CommonParams().speculative, _kinds(xllamacpp)
     return {
         name.replace("_", "-"): kind for name, kind in kinds.items() if hasattr(getattr(params, name, None), "size_n")
     }
 
 
-def _parser(lookups: dict[str, Any]) -> argparse.ArgumentParser:
+def _parser(lookups: dict[str, Any], models: dict[str, Any]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--host", default="127.0.0.1")
     for name in ("--port", "--ctx-size", "--parallel", "--threads"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--metrics", action="store_true")
-    parser.add_argument("--spec-type", choices=lookups)
+    parser.add_argument("--spec-type", choices=[*lookups, *models])
+    parser.add_argument("--model-draft", "-md", default="")
+    parser.add_argument("--spec-draft-n-max", type=int, default=3)
     for lookup in lookups:
         for size in ("size-n", "size-m"):
             parser.add_argument(f"--spec-{lookup}-{size}", type=int, default=3)

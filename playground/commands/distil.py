@@ -19,7 +19,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     distil.set_defaults(command=_distil)
     distil.add_argument(
-        "kind", choices=["answers", "mtp", "heads", "assistant"], help="drafter to train; answers: only write answers"
+        "kind",
+        choices=["answers", "mtp", "heads", "assistant", "eagle3", "dflash", "dspark"],
+        help="drafter to train; answers: only write answers",
     )
     distil.add_argument("--target", default="starter", metavar="MODEL", help=f"a Hugging Face id or a folder {DEFAULT}")
     distil.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for answers and checkpoints")
@@ -63,8 +65,13 @@ def _distil(options: argparse.Namespace) -> None:
     from playground.distil.train import Plan
     from playground.models.device import resolve_device, resolve_dtype
     from playground.models.load import load
+    from playground.views import engines
 
     check_start(options.kind, options.start_from)
+    if options.kind in engines.ONLY_HERE:
+        print(
+            f"{engines.ONLY_HERE[options.kind]} For engines train eagle3, dflash, dspark or an assistant.", flush=True
+        )
     texts = read(options.texts) if options.texts else ""
     device = resolve_device(options.device)
     with progress_bar(0) as emit:

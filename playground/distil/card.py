@@ -18,6 +18,13 @@ WHAT = {
     "hidden state and the last token's embedding. Embedding and head are the target's.",
     "heads": "Parallel heads: several future tokens from one pass over the target's last hidden state and the last\n"
     "token's embedding. Embedding and head are the target's.",
+    "eagle3": "An EAGLE-3 head: one transformer layer that reads three layers of the target and drafts recursively.\n"
+    "Embedding and head are the target's; of the head the rows of a reduced vocabulary lie here. Layout: speculators.",
+    "dflash": "DFlash: two transformer layers that read three layers of the target and draft a block of tokens in one\n"
+    "pass. Embedding and head are the target's; of the head the rows of a reduced vocabulary lie here. Layout:\n"
+    "speculators.",
+    "dspark": "DSpark: two layers of DFlash, a Markov head and a confidence head. Embedding and head are\n"
+    "the target's; of the head the rows of a reduced vocabulary lie here. Layout: speculators.",
     "assistant": "A small Llama with the target's tokenizer, for `generate(assistant_model=…)` too.",
 }
 
@@ -56,6 +63,7 @@ tags: [speculative-decoding, {config.kind}]
 - Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; Muon and AdamW, learning
   rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
-- Held out: greedy drafts that are accepted up to each position ahead, by the target's own choices: {accepted}.
+- Held out: greedy drafts that are accepted up to each position ahead, by the target's own choices: {accepted};
+  {last["mean_accepted_length"]:.2f} tokens per pass of the target.
 - Licence: Apache-2.0, as the target's.
 """

@@ -1,22 +1,28 @@
 """The whole recipe: the target writes answers, a drafter learns from them, its folder is written.
 
 work/answers-*.safetensors -> work/mtp-*.checkpoint -> out/config.json, model.safetensors, README.md
+EAGLE-3 heads, DFlash and DSpark are written in the layout of speculators, the other kinds in the playground's own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
+from playground.distil import blocks
+from playground.distil.answers import Answer
+from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.card import card
-from playground.distil.collect import collect
+from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
+from playground.distil.eagle3 import Eagle3Student, new_head, start_from_mtp
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
@@ -24,11 +30,16 @@ from playground.models.compatibility import check_same_tokenizer
 from playground.models.decoder import decoder_of
 from playground.models.load import LoadedModel, load
 from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 
-LAYERS = (-1,)  # hidden states that are kept: the last, after the final norm
-STEPS = {"mtp": 3, "heads": 4, "assistant": 1}  # positions ahead that are trained
+# Positions ahead that are trained.
+STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, "dspark": blocks.K}
+PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
+# Kinds to start from, where there are others than the same.
+STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "eagle3"), "dspark": ("dspark", "dflash", "eagle3")}
+FITTED = 64  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
 DRAFT_VOCABULARY = 8192
 ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
@@ -36,7 +47,15 @@ ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidd
 def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: str = "") -> None:
     """`texts`: passages, a blank line between them, for prompts that work on a text."""
     passages = [part for part in texts.split("\n\n") if part.strip()]
-    collect(target, work, tokens=tokens, layers=LAYERS, batch=batch, seed=seed, passages=passages)
+    layers = (*layers_read(target.model.config), -1)
+    collect(target, work, tokens=tokens, layers=layers, batch=batch, seed=seed, passages=passages)
+
+
+def layers_read(config: PretrainedConfig) -> tuple[int, ...]:
+    """Layers of the target whose inputs EAGLE-3 and DFlash read; none of a target of fewer than 7. vLLM, SGLang and
+    llama.cpp number them alike. The last is a later one than speculators' default, which is 2, n / 2 and n - 3."""
+    n = config.get_text_config(decoder=True).num_hidden_layers
+    return (2, n // 2, n - 1) if n >= 7 else ()
 
 
 def train_drafter(
@@ -53,7 +72,8 @@ def train_drafter(
 
     `start_from`: drafters of the same kind that have learned already. The mean of their weights is learned on from,
     with the draft vocabulary of these answers: runs that began at one place and saw different answers are better
-    together than each (Wortsman et al. 2022, "Model soups").
+    together than each (Wortsman et al. 2022, "Model soups"). The kinds in PUBLISHED keep the first one's draft
+    vocabulary, and start from other kinds too (STARTS), as far as their weights are alike.
 
     Returns the held-out figures, one line an evaluation.
 
@@ -63,9 +83,13 @@ def train_drafter(
     """
     check_start(kind, start_from)
     target.model.requires_grad_(False)
-    answers, held_out = load_answers(work)
+    published = kind in PUBLISHED
+    answers, held_out = load_answers(work, slice(0, -1) if published else slice(-1, None))
+    _check_layers(kind, target, answers)
     text_config = target.model.config.get_text_config(decoder=True)
-    draft_ids = draft_vocabulary(answers, text_config.vocab_size, vocabulary)
+    begun = [published_state(name) for name in start_from] if published else []
+    chosen = drafted(begun[0]) if begun else draft_vocabulary(answers, text_config.vocab_size, vocabulary)
+    draft_ids = chosen.to(target.model.device)
     config = TrainedConfig(
         kind=kind,
         target=target.name,
@@ -75,11 +99,18 @@ def train_drafter(
         steps=STEPS[kind],
     )
     torch.manual_seed(plan.seed)
-    student = _student(kind, config, target, draft_ids, start_from)
-    log = train(student, answers, held_out, plan, _checkpoint(kind, work, plan, start_from))
+    if published:
+        student: Student = _published_student(kind, target, draft_ids, answers, begun, work)
+    else:
+        student = _student(kind, config, target, draft_ids, start_from)
+    checkpoint = _checkpoint(kind, work, plan, start_from)
+    print(f"Watch the training in {checkpoint.with_suffix('.html')}")
+    log = train(student, answers, held_out, plan, checkpoint)
     text = card(config, student.module, target, answers, plan, log, start_from)
     if isinstance(student, AssistantStudent):
         save_assistant(student.module, target, out, text)
+    elif isinstance(student, Eagle3Student | BlockStudent):
+        save_speculators(out, student.config_json(target), student.state(), text)
     else:
         save_trained(student.module, config, out, text)
     return log
@@ -91,9 +122,10 @@ def check_start(kind: str, start_from: Sequence[str]) -> None:
     Raises:
         PlaygroundError: one is of another kind.
     """
-    named = None if kind == "assistant" else kind  # an assistant's folder does not say what it is
+    # An assistant's folder does not say what it is.
+    named = (None,) if kind == "assistant" else STARTS.get(kind, (kind,))
     for name in start_from:
-        if kind_of(name) != named:
+        if kind_of(name) not in named:
             raise PlaygroundError(
                 f"{name} is no drafter of the kind {kind}. Name the folder of one, or leave --start-from out."
             )
@@ -131,6 +163,47 @@ def _student(
     elif isinstance(network, MtpLayer):
         network.start_from(target.model)
     return MtpStudent(network, config.steps) if isinstance(network, MtpLayer) else HeadsStudent(network)
+
+
+def _published_student(
+    kind: str,
+    target: LoadedModel,
+    draft_ids: Tensor,
+    answers: Sequence[Answer],
+    begun: Sequence[Mapping[str, Tensor]],
+    work: Path,
+) -> Eagle3Student | BlockStudent:
+    inputs = layers_read(target.model.config)
+    if kind == "eagle3":
+        student: Eagle3Student | BlockStudent = Eagle3Student(new_head(target, draft_ids, inputs), STEPS[kind])
+    else:
+        seen = torch.bincount(torch.cat([answer.ids for answer in answers]), minlength=len(target.tokenizer))
+        student = BlockStudent(BlockDrafter(kind, target, draft_ids, inputs, mask_token(target, seen)))
+    if begun:
+        mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
+        if isinstance(student, Eagle3Student) and "proj.weight" in mean:
+            start_from_mtp(student.module, mean, list(itertools.islice(read(shards(work)[1]), FITTED)))
+        else:
+            student.begin(mean)
+    return student
+
+
+def _check_layers(kind: str, target: LoadedModel, answers: Sequence[Answer]) -> None:
+    """Raises:
+    PlaygroundError: the kind reads layers that the target lacks, or that were not kept of these answers.
+    """
+    inputs = layers_read(target.model.config) if kind in PUBLISHED else (-1,)
+    if not inputs:
+        n = target.model.config.get_text_config(decoder=True).num_hidden_layers
+        raise PlaygroundError(
+            f"A drafter of the kind {kind} reads three layers of a target of at least 7; {target.name} has {n}. Train "
+            "mtp, heads or an assistant."
+        )
+    if answers[0].features.shape[1] != len(inputs):
+        raise PlaygroundError(
+            f"Of these answers too few of the target's layers were kept for {kind}: an earlier version wrote them. "
+            "Name another folder to work in."
+        )
 
 
 def _new_assistant(config: TrainedConfig, target: LoadedModel) -> LlamaForCausalLM:

@@ -7,7 +7,7 @@ positions ahead, because a drafter reads its own drafts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -57,18 +57,22 @@ class DraftVocabulary:
         Args:
             logits: [m, draft vocabulary]. choices, chances: [m, CHOICES].
         """
+        loss, agree, _ = self.compare(logits, choices, chances)
+        return loss, agree
+
+    def compare(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`score`, and the chance that a sampled draft token is accepted, as far as CHOICES say: the sum of min(p, q)
+        over them. Each [m]."""
         slots = self.slot[choices]
         there = slots >= 0
         log_q = logits.float().log_softmax(-1)
-        loss = -(log_q.gather(1, slots.clamp(min=0)) * chances * there).sum(-1)
-        return loss, log_q.max(-1).indices == slots[:, 0]
+        found = log_q.gather(1, slots.clamp(min=0))
+        overlap = (torch.minimum(found.exp(), chances) * there).sum(-1)
+        return -(found * chances * there).sum(-1), log_q.max(-1).indices == slots[:, 0], overlap
 
 
-class MtpStudent:
+class RecursiveStudent:
     """Drafts recursively: position s is drafted from the layer's own output at position s - 1.
-
-    What comes out shall be the target's hidden state one place on, too, as in EAGLE (Li et al. 2024): that has more to
-    say than a choice, and the next step reads it.
 
     In decoding an entry sees the real entries of the text and the drafted ones of its own draft. Here every place of
     the answer starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
@@ -76,16 +80,24 @@ class MtpStudent:
     step 0 alone.
     """
 
-    def __init__(self, layer: MtpLayer, steps: int) -> None:
-        self.module = layer.float()
-        self._vocabulary = DraftVocabulary(layer.draft_ids, layer.vocab_size)
+    def __init__(self, layer: nn.Module, draft_ids: Tensor, vocab_size: int, steps: int) -> None:
+        self.module: Any = layer.float()
+        self._vocabulary = DraftVocabulary(draft_ids, vocab_size)
         self._steps = steps
+
+    def start(self, batch: Batch, n: int) -> Tensor:
+        """[rows, n, …], what the layer reads of the target."""
+        raise NotImplementedError
+
+    def apart(self, hidden: Tensor, wanted: Tensor) -> Tensor:
+        """What the layer's states cost, beside its choices. Both: [entries, width]."""
+        return hidden.new_zeros(())
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
         steps = self._steps if progress >= RECURSIVE_FROM else 1
         rows, n = batch.ids.shape[0], batch.ids.shape[1] - steps
         cache = self.module.new_cache()
-        hidden = batch.features[:, :n, -1].float()
+        hidden = self.start(batch, n)
         sees = torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
         whole = _whole(batch, steps)
         first = int(whole.any(0).nonzero()[0])  # no draft that counts starts before
@@ -103,10 +115,23 @@ class MtpStudent:
             mask = torch.zeros(sees.shape, device=hidden.device).masked_fill(~sees, float("-inf"))
             hidden = self.module(ids, hidden, cache, places[None], mask.expand(rows, 1, *mask.shape))
             loss, agree = self._vocabulary.score(self.module.logits(hidden[whole]), choices[whole], chances[whole])
-            apart = F.smooth_l1_loss(hidden[there].float(), wanted[there].float())
-            losses.append(DECAY**s * (loss.mean() + FEATURES * apart))
+            losses.append(DECAY**s * (loss.mean() + self.apart(hidden[there].float(), wanted[there].float())))
             agreed.append(agree)
         return Lesson(torch.stack(losses).sum(), torch.stack(agreed, dim=1))
+
+
+class MtpStudent(RecursiveStudent):
+    """What comes out shall be the target's hidden state one place on, too, as in EAGLE (Li et al. 2024): that has more
+    to say than a choice, and the next step reads it."""
+
+    def __init__(self, layer: MtpLayer, steps: int) -> None:
+        super().__init__(layer, layer.draft_ids, layer.vocab_size, steps)
+
+    def start(self, batch: Batch, n: int) -> Tensor:
+        return batch.features[:, :n, -1].float()
+
+    def apart(self, hidden: Tensor, wanted: Tensor) -> Tensor:
+        return FEATURES * F.smooth_l1_loss(hidden, wanted)
 
 
 class HeadsStudent:

@@ -17,6 +17,7 @@ from playground import metrics
 from playground.distil.answers import Answer
 from playground.distil.data import batches
 from playground.distil.optimizer import MuonAndAdamW
+from playground.distil.report import TrainingReport
 from playground.distil.students import Student
 from playground.models.device import has_bfloat16
 
@@ -59,7 +60,8 @@ def train(
     plan: Plan,
     checkpoint: Path,
 ) -> list[Figures]:
-    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation.
+    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation. The
+    run can be watched in the page beside the checkpoint, of the same name with .html.
 
     A checkpoint has no draft vocabulary: a run goes on with that of the answers at hand.
     """
@@ -82,6 +84,7 @@ def train(
         print(describe(log[-1]))
     next_look = done + plan.tokens // plan.evaluations
     torch.manual_seed(plan.seed)
+    report = TrainingReport(checkpoint.with_suffix(".html"), checkpoint.stem, plan.tokens, done)
     with tqdm(total=plan.tokens, initial=done, unit="token", desc="Training", smoothing=0.05) as bar:
         while done < plan.tokens:
             for batch in batches(answers, plan.batch, random.Random(f"{plan.seed}-{done}")):
@@ -111,6 +114,7 @@ def train(
                     half = checkpoint.with_suffix(".part")  # a stop while it is written leaves the one before
                     torch.save(state, half)
                     half.replace(checkpoint)
+                report.step(done, lesson.loss.item(), log)
                 if done >= plan.tokens:
                     break
     return log

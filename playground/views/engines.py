@@ -22,6 +22,10 @@ from playground.presets import NATIVE, Pair, load_pairs
 from playground.trace import Comparison
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
+ONLY_HERE = {  # the playground's own formats, which have no counterpart in an engine
+    "heads": "Parallel heads are trained in a format that only this playground reads.",
+    "mtp": "This MTP layer is in a format of the playground's own; engines read those in checkpoints.",
+}
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,8 @@ def _check(asked: Asked) -> None:
     """What no engine takes."""
     if asked.lane.drafter in ("composite", "adaptive"):
         raise CannotError("No engine mixes lookup and a draft tree as this lane does. Deploy one of the two.")
-    if asked.method == "heads":
-        raise CannotError("Parallel heads are trained in a format that only this playground reads.")
-    if asked.method == "mtp" and asked.model != NATIVE:
-        raise CannotError("This MTP layer is in a format of the playground's own; engines read those in checkpoints.")
+    if asked.method in ONLY_HERE and asked.model != NATIVE:
+        raise CannotError(ONLY_HERE[asked.method])
     if not asked.method:
         raise CannotError("The trace does not say what kind of network drafted the tree.")
 
@@ -192,7 +194,7 @@ def _vllm(asked: Asked) -> tuple[str, str]:
         "gemma4": {"method": "mtp", "model": asked.model, "num_speculative_tokens": k},
         **{
             name: {"method": name, "model": asked.model, "num_speculative_tokens": k}
-            for name in ("eagle3", "dflash", "medusa")
+            for name in ("eagle3", "dflash", "dspark", "medusa")
         },
         **{
             name: {"method": method, "model": asked.model, "num_speculative_tokens": k, "parallel_drafting": True}

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from playground.format import UNKNOWN, bracketed, number, percent, ratio
 from playground.metrics.load import Answered, Gain, Limits, Percentiles, Point, crossing, pays
 from playground.results import LoadResult
-from playground.views import charts, compared, report, spreadsheet
+from playground.views import charts, compared, engines_load, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -31,6 +31,7 @@ def _(result: LoadResult) -> Report:
         findings(result),
         [speedup(result), pareto(result), latency(result)],
         [by_level(result.points), definitions(result.limits)],
+        deploy=engines_load.settings(engines_load.schedule(result)),
     )
 
 

@@ -138,6 +138,7 @@ class Eagle3Head(nn.Module):
 
         own = "embed_tokens.weight" in state
         self.embed_tokens = nn.Embedding(text.vocab_size, width, **like) if own else None
+        self.vocab_size: int = text.vocab_size
         object.__setattr__(self, "_shared", target.get_input_embeddings())  # no submodule: not loaded
         self.lm_head = nn.Linear(width, len(state["lm_head.weight"]), bias=False, **like)
         self.register_buffer("draft_ids", draft_ids(state).to(target.device), persistent=False)

@@ -1,0 +1,191 @@
+"""Block drafters in training: DFlash (Chen et al. 2026), and DSpark, which adds two small heads to it.
+
+A block is the last token of the text and mask tokens; all of it goes through the layers at once, and so do the blocks
+of many places of an answer: each sees the target's hidden states before its own place, and itself. DFlash drafts from
+the masks, DSpark from the last token too. DSpark's Markov head adds to a position's logits what the token before it
+says; its confidence head learns the chance that the position is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, Qwen3Config
+
+from playground.distil.data import Batch
+from playground.distil.eagle3 import layer_config
+from playground.distil.students import DraftVocabulary, Lesson
+from playground.models.decoder import decoder_of
+from playground.models.load import LoadedModel
+from playground.models.networks.speculators import speculators_config, vocabulary_maps
+
+LAYERS = 2
+K = 5  # drafted by one pass
+STRIDE = 2  # every such place of an answer starts a draft, from a random one on
+DECAY = 4.0  # positions after which a position's loss weighs 1 / e (DeepSpec)
+RANK = 32  # of the Markov head
+CHOICE, OVERLAP = 0.1, 0.9  # DSpark's weights of cross-entropy and acceptance (DeepSpec)
+NAMES = {  # the module's names to speculators'
+    "encoder.fc.": "fc.",
+    "encoder.output_norm_enc.": "hidden_norm.",
+    "markov_": "markov_head.markov_",
+    "confidence.": "confidence_head.proj.",
+}
+
+
+class BlockDrafter(nn.Module):
+    """`kind`: dflash or dspark. `block`: tokens that go through it for K drafts. Embedding and head are the target's.
+
+    Args:
+        inputs: the target layers whose inputs it reads.
+        mask_id: the token in the place of one to draft.
+    """
+
+    embedding: Tensor
+    head: Tensor
+
+    def __init__(self, kind: str, target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...], mask_id: int):
+        super().__init__()
+        self.kind, self.draft_ids, self.mask_id, self.inputs = kind, draft_ids, mask_id, inputs
+        self.block = K if kind == "dspark" else K + 1
+        shape = layer_config(target.model, LAYERS, num_key_value_heads=_groups(target))
+        config = MuseGlimmerAssistantConfig(
+            **shape,
+            block_size=self.block,
+            mask_token_id=mask_id,
+            target_layer_ids=[i - 1 for i in inputs],
+            layer_types=["full_attention"] * LAYERS,
+        )
+        base: Any = MuseGlimmerAssistantModel(config)
+        width, device = config.hidden_size, target.model.device
+        self.base = base.to(device)
+        model: Any = target.model
+        table, rows = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        self.register_buffer("embedding", table.detach().float(), persistent=False)
+        self.register_buffer("head", rows.detach()[draft_ids].float(), persistent=False)
+        with torch.no_grad():
+            fc = self.base.encoder.fc.weight
+            fc.normal_(std=0.01)
+            fc[:, -width:] += torch.eye(width, device=device)
+            self.base.norm.load_state_dict(decoder_of(target.model).get_submodule("norm").state_dict())
+        if kind == "dspark":
+            self.markov_w1 = nn.Embedding(len(table), RANK, device=device)
+            self.markov_w2 = nn.Linear(RANK, len(draft_ids), bias=False, device=device)
+            self.confidence = nn.Linear(width + RANK, 1, device=device)
+            nn.init.normal_(self.markov_w1.weight, std=0.01)
+
+    def forward(self, ids: Tensor, features: Tensor, places: Tensor) -> Tensor:
+        """Args:
+            ids: [rows, n]. features: [rows, n, layers x width]. places: [starts], where the blocks begin in each row.
+
+        Returns:
+            [rows, starts, K, width], the states to draft from: the first of a block drafts the token after its place.
+        """
+        rows, n = ids.shape
+        block = torch.arange(self.block, device=ids.device)
+        tokens = torch.full((rows, len(places), self.block), self.mask_id, device=ids.device)
+        tokens[:, :, 0] = ids[:, places]
+        positions = torch.cat([torch.arange(n, device=ids.device), (places[:, None] + block).flatten()])
+        starts = torch.arange(len(places), device=ids.device).repeat_interleave(self.block)
+        before = torch.arange(n, device=ids.device) < places[starts][:, None]
+        sees = torch.cat([before, starts[:, None] == starts], dim=1)
+        hidden = self.base(
+            noise_embeds=F.embedding(tokens.flatten(1), self.embedding),
+            context_hidden_states=features,
+            attention_mask={"full_attention": sees[None, None]},
+            position_ids=positions[None],
+        ).last_hidden_state
+        return hidden.unflatten(1, (len(places), self.block))[:, :, self.block - K :]
+
+
+class BlockStudent:
+    """Drafts K tokens from each place; DSpark's losses and DFlash's, whose is cross-entropy alone."""
+
+    def __init__(self, drafter: BlockDrafter) -> None:
+        self.module = drafter
+        self._vocabulary = DraftVocabulary(drafter.draft_ids, len(drafter.embedding))
+
+    def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
+        drafter = self.module
+        n = batch.ids.shape[1] - K
+        first = int(torch.randint(STRIDE, ())) if torch.is_grad_enabled() else 0
+        places = torch.arange(first, n, STRIDE, device=batch.ids.device)
+        ahead = places[:, None] + torch.arange(K, device=batch.ids.device)  # the target's choice there is to be drafted
+        whole = batch.counts[:, ahead].all(-1)
+        hidden = drafter(batch.ids, batch.features.flatten(-2).float(), places)[whole]
+        logits = hidden @ drafter.head.T
+        if drafter.kind == "dspark":
+            before = drafter.markov_w1(batch.ids[:, ahead][whole])
+            logits = logits + drafter.markov_w2(before)
+        choices, chances = batch.choices[:, ahead][whole], batch.chances[:, ahead][whole]
+        loss, agree, overlap = self._vocabulary.compare(*(x.flatten(0, 1) for x in (logits, choices, chances)))
+        if drafter.kind == "dspark":
+            sure = drafter.confidence(torch.cat([hidden, before], dim=-1)).flatten()
+            right = overlap.detach().clamp(0, 1)
+            told = F.binary_cross_entropy_with_logits(sure.float(), right, reduction="none")
+            loss = CHOICE * loss + OVERLAP * (1 - overlap) + told
+        weights = torch.exp(-torch.arange(K, device=loss.device) / DECAY)
+        return Lesson((loss.unflatten(0, (-1, K)) * weights).mean(), agree.unflatten(0, (-1, K)))
+
+    def config_json(self, target: LoadedModel) -> dict[str, Any]:
+        """As speculators writes it."""
+        drafter = self.module
+        groups = _groups(target)
+        layer = Qwen3Config(**layer_config(target.model, LAYERS, num_key_value_heads=groups, sliding_window=None))
+        heads = {
+            "markov_rank": RANK,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        }
+        return speculators_config(drafter.kind, target, layer, K) | {
+            "draft_vocab_size": len(drafter.draft_ids),
+            "block_size": drafter.block,
+            "aux_hidden_state_layer_ids": list(drafter.inputs),
+            "mask_token_id": drafter.mask_id,
+            "sample_from_anchor": drafter.kind == "dspark",
+            **(heads if drafter.kind == "dspark" else {}),
+        }
+
+    def begin(self, state: Mapping[str, Tensor]) -> None:
+        """From the tensors of a published drafter with the same draft vocabulary: those of its layers and heads; of an
+        EAGLE-3 head, whose layer is another, what makes one state of the target's, and the last norm."""
+        other = "layers.0.hidden_norm.weight" in state
+        names = {ours: theirs for theirs, ours in self._names().items() if theirs in state}
+        took = {ours: state[theirs] for ours, theirs in names.items() if not (other and theirs.startswith("layers."))}
+        self.module.load_state_dict(took, strict=False)
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors by the names of the speculators layout."""
+        own, vocab_size = self.module.state_dict(), len(self.module.embedding)
+        state = {theirs: own[ours] for theirs, ours in self._names().items()}
+        maps = vocabulary_maps(self.module.draft_ids, vocab_size)
+        return state | maps | ({"lm_head.weight": self.module.head} if maps else {})
+
+    def _names(self) -> dict[str, str]:
+        """The module's names by those of the layout."""
+        names = {}
+        for ours in self.module.state_dict():
+            theirs = ours.removeprefix("base.")
+            for old, new in NAMES.items():
+                theirs = theirs.replace(old, new)
+            names[theirs] = ours
+        return names
+
+
+def mask_token(target: LoadedModel, seen: Tensor) -> int:
+    """The special token that comes least often in a text; a token's name for a position to draft.
+
+    Args:
+        seen: [vocab_size], how often each token comes.
+    """
+    return min(target.tokenizer.all_special_ids, key=lambda i: (int(seen[i]), i))
+
+
+def _groups(target: LoadedModel) -> int:
+    text = target.model.config.get_text_config(decoder=True)
+    return getattr(text, "num_key_value_heads", None) or text.num_attention_heads

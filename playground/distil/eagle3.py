@@ -1,0 +1,143 @@
+"""An EAGLE-3 head in training (Li et al. 2025): recursive like an MTP layer, from three layers of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, PreTrainedModel
+
+from playground.distil.answers import Answer
+from playground.distil.data import Batch
+from playground.distil.students import RecursiveStudent
+from playground.models.decoder import decoder_of
+from playground.models.load import LoadedModel
+from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
+from playground.models.networks.speculators import speculators_config, vocabulary_maps
+
+K = 3  # drafted by default
+SELF = 2.0  # how sharply a token attends to itself at first
+
+
+def layer_config(target: PreTrainedModel, layers: int = 1, **others: Any) -> dict[str, Any]:
+    """The shape of a drafter's layers: the target's, with as many key heads as others."""
+    text = target.config.get_text_config(decoder=True)
+    heads = text.num_attention_heads
+    return {
+        "hidden_size": text.hidden_size,
+        "intermediate_size": text.intermediate_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": getattr(text, "head_dim", None) or text.hidden_size // heads,
+        "max_position_embeddings": text.max_position_embeddings,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        "vocab_size": text.vocab_size,
+        "tie_word_embeddings": False,
+        **others,
+    }
+
+
+def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) -> Eagle3Head:
+    """Its head is the target's, of the draft vocabulary, and stays as it is. It begins as the sum of the highest hidden
+    state that it reads and of the token's embedding: each token attends to tokens like itself, so mostly to itself.
+
+    Args:
+        inputs: the target layers whose inputs it reads.
+    """
+    shape = LlamaConfig(**layer_config(target.model))
+    outputs = tuple(i - 1 for i in inputs)
+    rows = target.model.get_output_embeddings().weight.detach()[draft_ids]
+    maps = vocabulary_maps(draft_ids, len(target.model.get_output_embeddings().weight))
+    config = Eagle3Config(shape, outputs, norm_before_residual=True, norm_output=False)
+    head = Eagle3Head(target.model, config, {"lm_head.weight": rows, **maps}).float()
+    width = head.fc.out_features
+    layers: Any = head.base.layers
+    attention = layers[0].self_attn
+    with torch.no_grad():
+        head.lm_head.weight.copy_(rows)
+        head.fc.weight.normal_(std=0.01)
+        head.fc.weight[:, -width:] += _eye(width)
+        for part in (attention.q_proj, attention.k_proj):
+            part.weight[:, :width] += SELF * _eye(*part.weight[:, :width].shape)
+        attention.v_proj.weight[:, :width] += _eye(*attention.v_proj.weight[:, :width].shape)
+        attention.o_proj.weight += _eye(*attention.o_proj.weight.shape)
+        head.norm.load_state_dict(decoder_of(target.model).get_submodule("norm").state_dict())
+    head.lm_head.requires_grad_(False)
+    return head
+
+
+@torch.no_grad()
+def start_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Sequence[Answer]) -> None:
+    """Makes an EAGLE-3 head that drafts about what an MTP layer does without its attention to other places.
+
+    With ĥ the head's normed state, and P, u, w the MTP layer's projection and the weights of its norms of the hidden
+    state and of its end, an MTP layer's residual is P_e norm(e) + P_h (u w ĥ) up to a factor. Here ĥ is the residual,
+    and attention adds the rest. The target's last state is made from those that the head reads by least squares.
+
+    Args:
+        answers: with the last state after those that the head reads.
+    """
+    layers: Any = head.base.layers
+    layer = layers[0]
+    width = head.fc.out_features
+    end = mtp["base.norm.weight"].float()
+    features = torch.cat([answer.features for answer in answers]).to(head.fc.weight.device).float()
+    reads, last = features[:, :-1].flatten(1), features[:, -1] / end
+    head.fc.weight.copy_(torch.linalg.lstsq(reads, last).solution.T)
+    scale = (end * last * last.pow(2).mean(-1, keepdim=True).rsqrt()).pow(2).mean(-1).sqrt().mean()
+    project = mtp["proj.weight"].float()
+    attention = layer.self_attn
+    attention.v_proj.weight[:, :width] = project[:, :width]
+    attention.v_proj.weight[:, width:] = project[:, width:] * (mtp["norm_hidden.weight"].float() * end / scale)
+    attention.v_proj.weight[:, width:] -= _eye(width)
+    attention.o_proj.weight.copy_(_eye(width))
+    layer.input_layernorm.weight.copy_(mtp["norm_embedding.weight"])
+    for part in (
+        "post_attention_layernorm.weight",
+        "mlp.gate_proj.weight",
+        "mlp.up_proj.weight",
+        "mlp.down_proj.weight",
+    ):
+        layer.get_parameter(part).copy_(mtp[f"base.layers.0.{part}"])
+    head.norm.weight.copy_(end)
+
+
+def _eye(rows: int, columns: int | None = None) -> Tensor:
+    return torch.eye(rows, columns or rows)
+
+
+class Eagle3Student(RecursiveStudent):
+    """Learns the target's choices alone, as in the paper: its states need not become the target's."""
+
+    def __init__(self, head: Eagle3Head, steps: int) -> None:
+        super().__init__(head, head.draft_ids, head.vocab_size, steps)
+
+    def start(self, batch: Batch, n: int) -> Tensor:
+        return batch.features[:, :n].flatten(-2).float()
+
+    def begin(self, state: Mapping[str, Tensor]) -> None:
+        """From the tensors of a published head with the same draft vocabulary."""
+        parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
+        self.module.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors by the names of the speculators layout."""
+        head = self.module
+        own = {key.removeprefix("base."): tensor for key, tensor in head.state_dict().items()}
+        return own | vocabulary_maps(head.draft_ids, head.vocab_size)
+
+    def config_json(self, target: LoadedModel) -> dict[str, Any]:
+        """As speculators writes it."""
+        layer = LlamaConfig(**layer_config(target.model))
+        return speculators_config("eagle3", target, layer, K) | {
+            "draft_vocab_size": len(self.module.draft_ids),
+            "norm_before_residual": True,
+            "norm_before_fc": False,
+            "fc_norm": False,
+            "norm_output": False,
+            "eagle_aux_hidden_state_layer_ids": [i + 1 for i in self.module.layers],
+        }

@@ -1,0 +1,113 @@
+"""Drafters as the speculators library writes them, which vLLM serves and this project's loaders read.
+
+Layout of speculators 0.9.0: config.json names the method, the target and the layer's config; the draft vocabulary is
+numbered from 0, and adding `d2t` to a draft id gives the target's id. Embedding and full head are the target's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+from playground.models.load import LoadedModel
+from playground.models.networks.made_for import draft_ids
+from playground.presets import folder_of
+
+STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # the starter's name on the hub
+SHARD = "9900KB"  # so that no file is over 10 MB
+ARCHITECTURES = {"eagle3": "Eagle3Speculator", "dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}
+
+
+def speculators_config(kind: str, target: LoadedModel, layer: PretrainedConfig, k: int) -> dict[str, Any]:
+    """What all kinds say. `k`: tokens drafted by default."""
+    text = target.model.config.get_text_config(decoder=True)
+    return {
+        "architectures": [ARCHITECTURES[kind]],
+        "speculators_model_type": kind,
+        "speculators_version": "0.9.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": k}],
+            "default_proposal_method": "greedy",
+            "verifier": {
+                "name_or_path": STARTER if target.name == STARTER.split("/")[-1] else target.model.name_or_path,
+                "architectures": target.model.config.architectures or [type(target.model).__name__],
+            },
+        },
+        "transformer_layer_config": layer.to_diff_dict() | {"vocab_size": text.vocab_size},
+        "target_hidden_size": text.hidden_size,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+    }
+
+
+def vocabulary_maps(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
+    """`d2t` [draft vocabulary] and `t2d` [vocab_size] of token ids in rising order; none of a full vocabulary."""
+    if len(ids) == vocab_size:
+        return {}
+    t2d = torch.zeros(vocab_size, dtype=torch.bool)
+    t2d[ids.cpu()] = True
+    return {"d2t": ids.cpu() - torch.arange(len(ids)), "t2d": t2d}
+
+
+def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor], card: str) -> None:
+    """Writes the drafter in bf16. `state`: by the names of its layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("model*.safetensors*"):
+        old.unlink()
+    stored = {
+        key: (tensor.detach().to(torch.bfloat16) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for key, tensor in state.items()
+    }
+    save_torch_state_dict(stored, folder, max_shard_size=SHARD)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def published_state(name: str) -> dict[str, Tensor]:
+    """The tensors of a folder in this layout, or in the playground's own."""
+    state: dict[str, Tensor] = {}
+    for path in sorted(folder_of(name).glob("*.safetensors")):
+        state |= load_file(path)
+    return state
+
+
+def drafted(state: Mapping[str, Tensor]) -> Tensor:
+    """(draft vocabulary,), the target's token ids."""
+    return state["draft_ids"].long() if "draft_ids" in state else draft_ids(state)
+
+
+def as_zlab(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A DFlash drafter in z-lab's layout, which llama.cpp's converter, SGLang and transformers read. It has no reduced
+    vocabulary: there the same network drafts from the whole one, with the target's head."""
+    layer = config["transformer_layer_config"]
+    zlab = {
+        **layer,
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "block_size": config["block_size"],
+        "num_target_layers": config["num_target_layers"],
+        "dflash_config": {
+            "mask_token_id": config["mask_token_id"],
+            "target_layer_ids": [i - 1 for i in config["aux_hidden_state_layer_ids"]],
+        },
+        "dtype": "bfloat16",
+    }
+    return zlab, {key: tensor for key, tensor in state.items() if key not in ("lm_head.weight", "d2t", "t2d")}
+
+
+def shares_head(state: Mapping[str, Tensor], target: PreTrainedModel) -> bool:
+    """Whether the head of a reduced vocabulary is that part of the target's."""
+    if "lm_head.weight" not in state:
+        return True
+    head: Any = target.get_output_embeddings()
+    rows = head.weight.detach()[draft_ids(state).to(target.device)].to(torch.bfloat16).cpu()
+    return torch.equal(rows, state["lm_head.weight"].to(torch.bfloat16))
