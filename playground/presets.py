@@ -21,12 +21,13 @@ SHIPPED = ROOT / "assets" / "drafters"
 HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
+BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not mean
 T = TypeVar("T")
 
 
 def drafters() -> list[str]:
-    """All drafting methods, in the order of their registration."""
-    return [name for name in METHODS if name != "none"]
+    """The drafting methods that a pair can name, in the order of their registration."""
+    return [name for name in METHODS if name not in BESIDE]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from playground import __version__
 from playground.decoding import proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.energy import EnergyMeter
+from playground.decoding.grammar import grammar_for
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.lossy import rule_of
@@ -69,7 +71,7 @@ class LocalBackend:
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Raises:
         PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
-            for this target, the target is not run right by transformers.
+            for this target, the target is not run right by transformers, the grammar is broken.
         """
         models = self.models(lane)
         return LocalRun(models, lane, request, self.runners(models))
@@ -168,7 +170,9 @@ class LocalRun:
         self._target = runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
-        self._drafter = build_drafter(models, lane, self._target, sampler, runners)
+        self._grammar = grammar_for(request, models.target)
+        drafter = build_drafter(models, lane, self._target, sampler, runners, self._grammar)
+        self._drafter = after_forced(self._grammar, drafter)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self._energy = EnergyMeter(self._target.device)
@@ -211,6 +215,7 @@ class LocalRun:
             self._models.target.eos_ids,
             rule_of(self._lane),
             seam(self._models.target.model.config),
+            self._grammar,
         )
         try:
             for round_ in rounds:

@@ -73,8 +73,8 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         shown = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
         accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
         how: dict[str, Any] = {
-            "type": _reader(setting),
-            "metavar": {int: "N", float: "X", str: "NAME" if setting.choices else "TEXT"}.get(kind),
+            "type": reader(setting),
+            "metavar": metavar(setting, kind),
         }
         if kind is bool:
             how = {"action": argparse.BooleanOptionalAction}
@@ -87,16 +87,22 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         )
 
 
-def _reader(setting: Setting) -> Callable[[str], Any]:
+def metavar(setting: Setting, kind: type) -> str:
+    """What the help calls the option's value."""
+    text = "FILE" if setting.file else "NAME" if setting.choices else "TEXT"
+    return {int: "N", float: "X"}.get(kind, text)
+
+
+def reader(setting: Setting) -> Callable[[str], Any]:
     """What argparse reads an option with."""
 
-    def read(text: str) -> Any:
+    def value(text: str) -> Any:
         try:
-            return setting.read(text)
+            return setting.read(read(Path(text)) if setting.file else text)
         except PlaygroundError as refusal:
             raise argparse.ArgumentTypeError(str(refusal)) from None
 
-    return read
+    return value
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.commands import experiment, server_option
-from playground.commands.arguments import PRESETS_OWN, add_models, check_writable, chosen_pair, write
+from playground.commands.arguments import (
+    PRESETS_OWN,
+    add_models,
+    check_writable,
+    chosen_pair,
+    metavar,
+    reader,
+    write,
+)
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
@@ -50,7 +58,7 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
     """One option. Left out, it gives None; the options' own default is what the help says."""
     of, several = type_of(kind.options, name)
     setting, default = option.setting, default_of(kind.options, name)
-    how: dict[str, Any] = {"type": of, "metavar": {int: "N", float: "X"}.get(of, "NAME" if setting.choices else "TEXT")}
+    how: dict[str, Any] = {"type": reader(setting) if setting.file else of, "metavar": metavar(setting, of)}
     if of is bool:
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):  # a Literal

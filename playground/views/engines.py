@@ -127,6 +127,8 @@ def _check(asked: Asked) -> None:
     """What no engine takes."""
     if asked.lane.drafter in ("composite", "adaptive"):
         raise CannotError("No engine mixes lookup and a draft tree as this lane does. Deploy one of the two.")
+    if asked.method == "grammar":
+        raise CannotError("The engines have no drafter for what a grammar forces.")
     if asked.method == "heads":
         raise CannotError("Parallel heads are trained in a format that only this playground reads.")
     if asked.method == "mtp" and asked.model != NATIVE:

@@ -1,0 +1,169 @@
+"""Structured output: the answer follows the masked target's distribution, whatever drafts; and what broke elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from playground.decoding.drafters.base import Draft, Drafter
+from playground.decoding.grammar import Constraint, grammar_for
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.sampling import Sampler
+from playground.errors import PlaygroundError
+from playground.lane import Request
+from playground.models.load import LoadedModel
+from playground.trace import Round
+from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
+from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
+from tests.decoding.test_law import METHODS, V, assistant, llama
+
+A, B, C, END = range(V)
+TEXTS = ((A, B), (A, B, C), (B,), (C, A), (C, C, A), (B, A, A))
+CPU = torch.device("cpu")
+
+
+@cache
+def letters() -> LoadedModel:
+    """A model of four tokens: a, b, c and the end of text."""
+    tokenizer = Tokenizer(models.BPE({"a": A, "b": B, "c": C, "<end>": END}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>"])
+    config = LlamaConfig(
+        vocab_size=V,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        bos_token_id=None,
+        eos_token_id=END,
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    return LoadedModel(LlamaForCausalLM(config).eval(), fast, "letters", "made here")
+
+
+def start(regex: str) -> Constraint:
+    found = grammar_for(Request("x", regex=regex), letters())
+    assert isinstance(found, Constraint)
+    return found
+
+
+def language() -> Language:
+    regex = "|".join("".join("abc"[id_] for id_ in text) for text in TEXTS)
+    return Language(TEXTS, END, lambda: start(regex))
+
+
+@pytest.mark.parametrize(("sampling", "draws"), cases())
+@pytest.mark.parametrize("way", METHODS)
+def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
+    new_drafter = METHODS[way](tmp_path)
+    assert follows_the_law(law_of(llama()), V, new_drafter, draws=draws, language=language(), **sampling)
+
+
+def test_cutting_a_sampled_token_that_is_refused_is_caught(monkeypatch):
+    """Engines cut every draft before it, which is right for chosen tokens alone."""
+    limited = Constraint.limited
+
+    def cut(self, draft):
+        return draft.only(range(len(limited(self, replace(draft, probabilities=None)).ids)))
+
+    monkeypatch.setattr(Constraint, "limited", cut)
+    assert not follows_the_law(law_of(llama()), V, assistant(), language=language(), temperature=1.0)
+
+
+def rounds_of(regex: str, drafter: Drafter, *, tokens: int = 12, lookahead: int = 4, **sampling: float) -> list[Round]:
+    target, sampler = FakeModel(random_law(5, V), V), Sampler(Request("x", **sampling), CPU)
+    return list(
+        decode(target, drafter, Constant(lookahead), sampler, NoText(), PROMPT, tokens, (END,), grammar=start(regex))
+    )
+
+
+def ids_of(rounds: list[Round]) -> list[int]:
+    return [token.id for round_ in rounds for token in round_.tokens]
+
+
+def test_the_bonus_row_is_masked():
+    """vLLM 44006: the row after the last draft token was left unmasked."""
+    right = ScriptedDrafter(lambda ids, k: ([A] * 4)[: max(0, len(PROMPT) + 4 - len(ids))])
+    rounds = rounds_of("a{4}c", right, lookahead=4)
+    assert ids_of(rounds) == [A, A, A, A, C, END]
+    assert rounds[0].target.reason == "bonus" and rounds[0].target.p == 1 and rounds[0].target.margin is None
+
+
+@pytest.mark.parametrize("drafted", [[END], [A, END, A], [A, A, END, END]])
+def test_a_special_token_in_a_draft_does_not_break_the_matcher(drafted):
+    """vLLM 46118. An end of text is special, and refused until the grammar ends."""
+    rounds = rounds_of("a{4}", ScriptedDrafter(lambda ids, k: drafted[:k]))
+    assert ids_of(rounds) == [A, A, A, A, END]
+
+
+def test_after_a_rejection_the_grammar_goes_on_from_the_accepted_tokens():
+    """A matcher that has read a rejected token allows what follows it: here it would be `bb`, after `a`."""
+    other = ScriptedDrafter(lambda ids, k: [A, B, B][:k])
+    standard = ids_of(rounds_of("(ab?c?){3}", ScriptedDrafter(lambda ids, k: [])))
+    rounds = rounds_of("(ab?c?){3}", other)
+    assert any(token.decision == "rejected" for round_ in rounds for token in round_.drafted)
+    assert ids_of(rounds) == standard
+
+
+def test_a_chosen_draft_ends_before_the_first_refused_token():
+    rounds = rounds_of("ab.*", ScriptedDrafter(lambda ids, k: [A, C, A, A][:k]))
+    assert [token.id for token in rounds[0].drafted] == [A]
+
+
+def test_of_a_tree_the_refused_branches_are_left_out():
+    draft = Draft([A, B, C, B, C, A], [0.5] * 6, tree=[-1, 0, 1, -1, 3, -1])  # a-b-c, b-c, a
+    limited = start("ab+|b").limited(draft)
+    assert (limited.ids, limited.tree) == ([A, B, B, A], [-1, 0, -1, -1])
+
+
+def test_each_row_of_a_tree_is_masked_after_its_own_branch():
+    """The branches are not in depth-first order, so the matcher has to go back and forth."""
+    constraint = start("ab|bc|c")
+    constraint.limited(Draft([A, B, B, C], [0.5] * 4, tree=[-1, -1, 0, 1]))
+    allowed = constraint.masked(torch.zeros(5, V)).isfinite()
+    assert [row.nonzero()[:, 0].tolist() for row in allowed] == [[A, B, C], [B], [C], [END], [END]]
+    constraint.commit([B, C])
+    constraint.limited(Draft([], []))
+    assert constraint.masked(torch.zeros(1, V)).isfinite()[0].tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (dict(regex="(a"), "Regular expression cannot be used: .*unclosed group"),
+        (dict(regex="[^\\s\\S]"), "Regular expression cannot be used: no text satisfies it"),
+        (dict(grammar="start: foo"), "Lark grammar cannot be used: .*unknown name"),
+        (dict(json_schema='{"type": "foo"}'), "JSON schema cannot be used: Invalid type: foo"),
+        (dict(json_schema='{"type": "integer", "minimum": 5, "maximum": 3}'), "JSON schema cannot be used: Unsat"),
+        (dict(json_schema="false"), "JSON schema cannot be used: Unsat"),
+    ],
+)
+def test_a_grammar_that_is_broken_or_that_no_text_satisfies_is_a_sentence(request_, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        grammar_for(Request("x", **request_), letters())
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (dict(json_schema='{"type"'), "The JSON schema is not JSON"),
+        (dict(json_schema="[1]"), "The JSON schema is not an object"),
+        (dict(json_schema="{}", regex="a"), "one of JSON schema and Regular expression"),
+    ],
+)
+def test_a_request_refuses_what_is_no_schema_and_more_than_one_grammar(request_, sentence):
+    with pytest.raises(PlaygroundError, match=sentence):
+        Request("x", **request_)
+
+
+def test_the_masks_take_a_part_of_the_rounds_time_that_the_trace_has():
+    rounds = rounds_of("a{4}c", ScriptedDrafter(lambda ids, k: [A] * k))
+    assert all(0 < round_.mask_s <= round_.verify_s for round_ in rounds)
+    assert rounds_of("a", ScriptedDrafter(lambda ids, k: []))[0].mask_s > 0
