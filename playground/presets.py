@@ -116,7 +116,7 @@ class Pair(PairSettings):
 @dataclass(frozen=True)
 class Prompt:
     """One example. `kind` says what it exercises; `system` is the system prompt, or "". `hint`: a few words on how much
-    drafting helps here, shown beside the title, or ""."""
+    drafting helps here, shown beside the title, or "". `json_schema`: what the answer satisfies, or nothing."""
 
     name: str
     title: str
@@ -124,6 +124,7 @@ class Prompt:
     text: str
     system: str = ""
     hint: str = ""
+    json_schema: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _expect(self.text.strip(), "text", "the prompt")

@@ -62,6 +62,14 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
                 "tokens − target passes: standard decoding needs one pass a token",
             ),
         ]
+    if m.mask_s and m.tokens:
+        each = 1000 * m.mask_s / m.tokens
+        line.append(
+            Figure("Masks", number(each, 2), "ms/token", "making the grammar's masks ÷ tokens; part of the passes")
+        )
+        if drafting:
+            forced = "drafted tokens that the grammar forced, which cost nothing to draft"
+            line.append(Figure("Forced", f"{m.forced:,}", f"of {m.drafted:,}", forced))
     return line
 
 

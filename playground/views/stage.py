@@ -32,6 +32,7 @@ LEGEND = """
   <ul class="marks" aria-label="Legend of the details">
     <li><span class="tok correction">correction</span> the model's replacement</li>
     <li><span class="tok bonus">bonus</span> the model's next token after a fully accepted branch</li>
+    <li><span class="tok accepted forced">forced</span> drafted because the grammar leaves no choice</li>
   </ul>
   <ul class="dropped" aria-label="Legend of the rejected drafts">
     <li><del class="tok rejected">rejected</del> draft token discarded</li>

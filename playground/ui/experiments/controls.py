@@ -120,7 +120,7 @@ def _control(kind: Kind, name: str, option: Option, models: Models) -> dict[str,
 
 def _suite(option: Option, models: Models) -> dict[str, Any]:
     suites, _ = load_suites()
-    choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
+    choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
         [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label=option.setting.label,
         info="every lane answers all",
