@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from playground.drafting_methods import METHODS
@@ -102,7 +103,7 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output.
+    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Lane(DraftSettings):
     assistant: str | None = None
     backend: str = LOCAL
     rule: Rule = "exact"
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -153,6 +155,11 @@ def at_lookahead(lane: Lane, lookahead: int) -> Lane:
     """The lane with another lookahead. A server's lane has it in its name, by which such lanes differ."""
     name = lane.name if lane.backend == LOCAL else f"{lane.name} {lookahead}"
     return replace(lane, name=name, lookahead=lookahead)
+
+
+def adapted(lane: Lane, adapter: str) -> Lane:
+    """The lane on the target with an adapter, which its name tells."""
+    return replace(lane, name=f"{lane.name}, adapter {Path(adapter).name}", adapter=adapter)
 
 
 def lossy(lane: Lane, rule: Rule) -> Lane:

@@ -43,6 +43,7 @@ class Pair(PairSettings):
             default `drafter`.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
         note: one line for the user, or "".
+        adapter: a folder with a LoRA adapter for the target, which is merged into it; "" for none.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Pair(PairSettings):
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         _expect(self.title.strip(), "title", "some text")

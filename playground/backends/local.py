@@ -8,6 +8,7 @@ import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ class LocalBackend:
         self._warmed: list[Lane] = []  # since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
-        self._store.get(self._pair, drafter=lane.drafter, progress=progress, **self._format)
+        self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=progress, **self._format)
 
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Raises:
@@ -150,7 +151,10 @@ class LocalBackend:
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
-        return self._store.get(self._pair, drafter=lane.drafter, progress=lambda step: None, **self._format)
+        return self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=lambda step: None, **self._format)
+
+    def _pair_of(self, lane: Lane) -> Pair:
+        return replace(self._pair, adapter=lane.adapter or "")
 
     def close(self) -> None:
         """The store keeps the models for the next run."""
