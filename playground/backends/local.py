@@ -138,8 +138,9 @@ class LocalBackend:
         drafted: Sequence[Sequence[int]],
     ) -> list[Placed]:
         """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
-        model = self.models(lane).target.model
-        return scoring.placed(EagerRunner(model), Sampler(request, model.device), prompt_ids, answer, drafted)
+        target = self.models(lane).target
+        runner, sampler = EagerRunner(target.model), Sampler(request, target.model.device)
+        return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
 
     def near_tie(
         self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int

@@ -73,7 +73,7 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         shown = default or {"True": "on", "": "none"}.get(str(value), f"{value:g}" if kind is float else str(value))
         accepted = f"{setting.range}; " if setting.slider or setting.choices else ""
         how: dict[str, Any] = {
-            "type": reader(setting),
+            "type": _reader(setting),
             "metavar": metavar(setting, kind),
         }
         if kind is bool:
@@ -93,16 +93,26 @@ def metavar(setting: Setting, kind: type) -> str:
     return {int: "N", float: "X"}.get(kind, text)
 
 
-def reader(setting: Setting) -> Callable[[str], Any]:
+def value_of(options: argparse.Namespace, name: str) -> Any:
+    """What was given for a setting; of one that is a file, its text.
+
+    Raises:
+        PlaygroundError: the file cannot be read.
+    """
+    given = getattr(options, name)
+    return read(Path(given)) if given and name in SETTINGS and SETTINGS[name].file else given
+
+
+def _reader(setting: Setting) -> Callable[[str], Any]:
     """What argparse reads an option with."""
 
-    def value(text: str) -> Any:
+    def read(text: str) -> Any:
         try:
-            return setting.read(read(Path(text)) if setting.file else text)
+            return setting.read(text)
         except PlaygroundError as refusal:
             raise argparse.ArgumentTypeError(str(refusal)) from None
 
-    return value
+    return read
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:

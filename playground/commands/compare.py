@@ -20,6 +20,7 @@ from playground.commands.arguments import (
     chosen_pair,
     count,
     read,
+    value_of,
     write,
 )
 from playground.commands.progress_bar import progress_bar
@@ -89,7 +90,7 @@ def _compare(options: argparse.Namespace) -> None:
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
-    request = Request(text, **{name: getattr(options, name) for name in ANSWER})
+    request = Request(text, **{name: value_of(options, name) for name in ANSWER})
     check_writable(options.json)
     check_writable(options.html)
     store = ModelStore()

@@ -16,7 +16,7 @@ from playground.commands.arguments import (
     check_writable,
     chosen_pair,
     metavar,
-    reader,
+    value_of,
     write,
 )
 from playground.experiments.kinds import KINDS
@@ -58,7 +58,7 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
     """One option. Left out, it gives None; the options' own default is what the help says."""
     of, several = type_of(kind.options, name)
     setting, default = option.setting, default_of(kind.options, name)
-    how: dict[str, Any] = {"type": reader(setting) if setting.file else of, "metavar": metavar(setting, of)}
+    how: dict[str, Any] = {"type": of, "metavar": metavar(setting, of)}
     if of is bool:
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):  # a Literal
@@ -81,7 +81,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 
     check_writable(arguments.json)
     check_writable(arguments.html)
-    given = {name: getattr(arguments, name) for name in options_of(kind.options, "terminal")}
+    given = {name: value_of(arguments, name) for name in options_of(kind.options, "terminal")}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
     for problem in options.broken_lines() if options.on_error == "skip" else ():

@@ -84,8 +84,8 @@ def fine_tuning(comparison: Comparison, other: Trace) -> str:
     if adapted is None or without is None:
         return ""
     return (
-        f"{percent(adapted)} of its draft tokens were accepted, {percent(without)} without the adapter: the drafter was "
-        "made for the target as it was."
+        f"{percent(adapted)} of its draft tokens were accepted, {percent(without)} without the adapter: the drafter "
+        "was made for the target as it was."
     )
 
 
