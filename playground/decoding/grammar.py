@@ -29,7 +29,8 @@ from playground.lane import Request
 from playground.models.load import LoadedModel
 from playground.settings import SETTINGS
 
-EVERYTHING = b""  # a mask that refuses nothing
+NO_TEXT = "NoExtension"  # how llguidance begins to say that nothing can follow
+EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
 
 
 class Grammar(Protocol):
@@ -98,12 +99,15 @@ class Constraint(Grammar):
             if not _allows(self._masks[rows[parent]], id_):
                 if draft.probabilities is not None:
                     kept.append(i)
-                    self._masks.append(EVERYTHING)  # nothing is sampled after a token of probability 0
+                    self._masks.append(EVERYTHING)
+                continue
+            kept.append(i)
+            if id_ in self._eos_ids:
+                self._masks.append(EVERYTHING)
                 continue
             self._move(draft, path, draft.path(parent))
             self._read([id_])
             path.append(i)
-            kept.append(i)
             rows[i] = len(self._masks)
             self._masks.append(self._mask())
         self._move(draft, path, [])
@@ -122,7 +126,7 @@ class Constraint(Grammar):
         return scores
 
     def commit(self, ids: Sequence[int]) -> None:
-        self._read(ids)
+        self._read([id_ for id_ in ids if id_ not in self._eos_ids])
 
     def _mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()
@@ -165,9 +169,8 @@ def grammar_for(request: Request, target: LoadedModel) -> Grammar:
         matcher = LLMatcher(_tokenizer(target), source)
         matcher.compute_bitmask()  # only then is it known that nothing can be written
         if error := matcher.get_error():
-            raise PlaygroundError(f"{name} cannot be used: {_brief(error)} Correct it and run again.")
-        if matcher.is_stopped() and not matcher.is_accepting():
-            raise PlaygroundError(f"{name} cannot be used: no text satisfies it. Allow something and run again.")
+            reason = "No text satisfies it." if error.startswith(NO_TEXT) else _brief(error)
+            raise PlaygroundError(f"{name} cannot be used: {reason} Correct it and run again.")
         target.grammars[source] = matcher
     return Constraint(target.grammars[source].deep_copy(), sorted(target.eos_ids))
 

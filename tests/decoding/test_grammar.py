@@ -10,11 +10,15 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from playground.decoding.drafters.base import Draft, Drafter
+from playground.decoding.drafters.adaptive import AdaptiveDrafter
+from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
+from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
 from playground.decoding.grammar import Constraint, grammar_for
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
+from playground.decoding.scoring import placed
 from playground.errors import PlaygroundError
 from playground.lane import Request
 from playground.models.load import LoadedModel
@@ -77,10 +81,13 @@ def test_cutting_a_sampled_token_that_is_refused_is_caught(monkeypatch):
     assert not follows_the_law(law_of(llama()), V, assistant(), language=language(), temperature=1.0)
 
 
-def rounds_of(regex: str, drafter: Drafter, *, tokens: int = 12, lookahead: int = 4, **sampling: float) -> list[Round]:
-    target, sampler = FakeModel(random_law(5, V), V), Sampler(Request("x", **sampling), CPU)
+def rounds_of(
+    regex: str, drafter: Drafter, *, tokens: int = 12, lookahead: int = 4, grammar: Constraint | None = None
+) -> list[Round]:
+    target, sampler = FakeModel(random_law(5, V), V), Sampler(Request("x"), CPU)
+    grammar = grammar or start(regex)
     return list(
-        decode(target, drafter, Constant(lookahead), sampler, NoText(), PROMPT, tokens, (END,), grammar=start(regex))
+        decode(target, drafter, Constant(lookahead), sampler, NoText(), PROMPT, tokens, (END,), grammar=grammar)
     )
 
 
@@ -138,7 +145,7 @@ def test_each_row_of_a_tree_is_masked_after_its_own_branch():
     ("request_", "sentence"),
     [
         (dict(regex="(a"), "Regular expression cannot be used: .*unclosed group"),
-        (dict(regex="[^\\s\\S]"), "Regular expression cannot be used: no text satisfies it"),
+        (dict(regex="[^\\s\\S]"), "Regular expression cannot be used: No text satisfies it"),
         (dict(grammar="start: foo"), "Lark grammar cannot be used: .*unknown name"),
         (dict(json_schema='{"type": "foo"}'), "JSON schema cannot be used: Invalid type: foo"),
         (dict(json_schema='{"type": "integer", "minimum": 5, "maximum": 3}'), "JSON schema cannot be used: Unsat"),
@@ -167,3 +174,36 @@ def test_the_masks_take_a_part_of_the_rounds_time_that_the_trace_has():
     rounds = rounds_of("a{4}c", ScriptedDrafter(lambda ids, k: [A] * k))
     assert all(0 < round_.mask_s <= round_.verify_s for round_ in rounds)
     assert rounds_of("a", ScriptedDrafter(lambda ids, k: []))[0].mask_s > 0
+
+
+def test_what_the_grammar_forces_is_drafted_for_nothing_and_marked():
+    shared = start("aab(c|a)")
+    rounds = rounds_of("", GrammarDrafter(shared), grammar=shared, lookahead=2)
+    assert [[token.id for token in round_.drafted] for round_ in rounds] == [[A, A], [], [END]]
+    assert all(token.forced and token.decision == "accepted" for round_ in rounds for token in round_.drafted)
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_under_another_drafter_forced_tokens_come_first_and_it_drafts_where_there_is_a_choice(drafts):
+    shared = start("aab(c|a)(c|a)")
+    other = ScriptedDrafter(lambda ids, k: [C] if drafts else [])
+    rounds = rounds_of("", after_forced(shared, other), grammar=shared, lookahead=3)
+    forced = [[token.forced for token in round_.drafted] for round_ in rounds]
+    assert forced[0] == [True] * 3 and other.committed, "it rolls back with every round"
+    assert any(marks == [False] for marks in forced) == drafts
+    assert isinstance(after_forced(shared, NoDrafter()), NoDrafter), "standard decoding stays as it is"
+
+
+def test_an_adaptive_drafter_does_not_count_rounds_that_the_grammar_drafted():
+    shared, arm = start("a{6}(b|c){6}"), ScriptedDrafter(lambda ids, k: [B])
+    adaptive = AdaptiveDrafter(arm)
+    rounds = rounds_of("", after_forced(shared, adaptive), grammar=shared, lookahead=2, tokens=20)
+    drafted = sum(bool(round_.drafted) and not round_.drafted[0].forced for round_ in rounds)
+    assert 0 < drafted == adaptive._arms[1].tries
+
+
+def test_the_lossless_check_reads_the_masked_distribution():
+    """Of an answer that is the grammar's alone, each token has rank 1 and probability 1."""
+    model, sampler = letters().model, Sampler(Request("x", temperature=1.0), CPU)
+    found = placed(EagerRunner(model), sampler, PROMPT, [C, A, B, END], [()] * 4, start("cab"))
+    assert [(at.rank, at.chances[0]) for at in found] == [(0, 1.0)] * 4
