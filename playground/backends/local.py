@@ -146,9 +146,10 @@ class LocalBackend:
         self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int
     ) -> NearTie:
         """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
-        model = self.models(lane).target.model
-        runners = EagerRunner(model), EagerRunner(model)
-        return scoring.near_tie(runners, model.dtype, Sampler(request, model.device), prompt_ids, answer, other)
+        target = self.models(lane).target
+        model, grammar = target.model, grammar_for(request, target)
+        runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device)
+        return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""

@@ -30,6 +30,7 @@ from playground.models.load import LoadedModel
 from playground.settings import SETTINGS
 
 NO_TEXT = "NoExtension"  # how llguidance begins to say that nothing can follow
+KEPT = 32  # grammars of a target, with its tokenizer
 EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
 
 
@@ -172,6 +173,8 @@ def grammar_for(request: Request, target: LoadedModel) -> Grammar:
             reason = "No text satisfies it." if error.startswith(NO_TEXT) else _brief(error)
             raise PlaygroundError(f"{name} cannot be used: {reason} Correct it and run again.")
         target.grammars[source] = matcher
+        if len(target.grammars) > KEPT:
+            del target.grammars[list(target.grammars)[1]]  # the oldest; the tokenizer comes first
     return Constraint(target.grammars[source].deep_copy(), sorted(target.eos_ids))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -10,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from playground.backends.local import LocalRun
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
 from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
@@ -17,11 +20,14 @@ from playground.decoding.grammar import Constraint, grammar_for
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.runners.factory import Runners
 from playground.decoding.sampling import Sampler
 from playground.decoding.scoring import placed
 from playground.errors import PlaygroundError
-from playground.lane import Request
+from playground.experiments.questions import questions
+from playground.lane import Lane, Request
 from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
@@ -207,3 +213,21 @@ def test_the_lossless_check_reads_the_masked_distribution():
     model, sampler = letters().model, Sampler(Request("x", temperature=1.0), CPU)
     found = placed(EagerRunner(model), sampler, PROMPT, [C, A, B, END], [()] * 4, start("cab"))
     assert [(at.rank, at.chances[0]) for at in found] == [(0, 1.0)] * 4
+
+
+def test_every_schema_of_the_json_suite_can_be_followed(tiny_llama, tiny_tokenizer):
+    target = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here")
+    asked = [question.request for question in questions("json", None, {})]
+    assert len(asked) == 12 and all(isinstance(grammar_for(it, target), Constraint) for it in asked)
+
+
+def test_a_constrained_answer_is_the_same_on_every_runner_and_satisfies_its_schema(tiny_llama, tiny_tokenizer):
+    target = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here")
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "yy"]}, "b": {"type": "boolean"}}}
+    request = Request("x", json_schema=json.dumps({**schema, "required": ["a", "b"], "additionalProperties": False}))
+    texts = []
+    for compiled, lane in itertools.product((False, True), (Lane("s", "t"), Lane("n", "t", "ngram", lookahead=3))):
+        rounds = list(LocalRun(LoadedPair(None, target), lane, request, Runners(compiled)).rounds)
+        texts.append("".join(token.text for round_ in rounds for token in round_.tokens if not token.special))
+    answer = json.loads(texts[0])
+    assert answer["a"] in ("x", "yy") and isinstance(answer["b"], bool) and set(texts) == {texts[0]}
