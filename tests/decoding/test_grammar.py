@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from playground.backends.local import LocalRun
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
 from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
 from playground.decoding.grammar import Constraint, grammar_for
@@ -31,7 +32,7 @@ from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
-from tests.decoding.test_law import METHODS, V, assistant, llama
+from tests.decoding.test_law import METHODS, V, llama
 
 A, B, C, END = range(V)
 TEXTS = ((A, B), (A, B, C), (B,), (C, A), (C, C, A), (B, A, A))
@@ -76,15 +77,22 @@ def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, new_drafter, draws=draws, language=language(), **sampling)
 
 
-def test_cutting_a_sampled_token_that_is_refused_is_caught(monkeypatch):
-    """Engines cut every draft before it, which is right for chosen tokens alone."""
+@pytest.mark.parametrize("rule", ["the last token stays", "it is cut"])
+def test_cutting_a_sampled_token_that_is_refused_is_caught(rule, monkeypatch):
+    """Engines cut every draft before it, which is right for chosen tokens alone. Here the drafter likes c, which the
+    grammar refuses, and next to nothing drafts b, which is as likely as a."""
     limited = Constraint.limited
 
     def cut(self, draft):
         return draft.only(range(len(limited(self, replace(draft, probabilities=None)).ids)))
 
-    monkeypatch.setattr(Constraint, "limited", cut)
-    assert not follows_the_law(law_of(llama()), V, assistant(), language=language(), temperature=1.0)
+    if rule == "it is cut":
+        monkeypatch.setattr(Constraint, "limited", cut)
+    p, q = torch.tensor([0.0, 0.0, 1.0, -3.0]), torch.tensor([0.39, 0.01, 0.59, 0.01]).log()
+    ab = Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
+    drafter = lambda target, sampler: AssistantDrafter(FakeModel(lambda ids: q, V), V, sampler, ())  # noqa: E731
+    exact = follows_the_law(lambda ids: p, V, drafter, language=ab, draws=300, temperature=1.0)
+    assert exact == (rule == "the last token stays")
 
 
 def rounds_of(
@@ -224,7 +232,8 @@ def test_every_schema_of_the_json_suite_can_be_followed(tiny_llama, tiny_tokeniz
 def test_a_constrained_answer_is_the_same_on_every_runner_and_satisfies_its_schema(tiny_llama, tiny_tokenizer):
     target = LoadedModel(tiny_llama, tiny_tokenizer, "tiny", "made here")
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "yy"]}, "b": {"type": "boolean"}}}
-    request = Request("x", json_schema=json.dumps({**schema, "required": ["a", "b"], "additionalProperties": False}))
+    schema |= {"required": ["a", "b"], "additionalProperties": False, "x-guidance": {"whitespace_flexible": False}}
+    request = Request("x", json_schema=json.dumps(schema))
     texts = []
     for compiled, lane in itertools.product((False, True), (Lane("s", "t"), Lane("n", "t", "ngram", lookahead=3))):
         rounds = list(LocalRun(LoadedPair(None, target), lane, request, Runners(compiled)).rounds)
