@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
@@ -118,11 +119,9 @@ class Constraint(Grammar):
     def masked(self, scores: torch.Tensor) -> torch.Tensor:
         start = time.perf_counter()
         size = max(map(len, self._masks))
-        packed = b"".join(mask or b"\xff" * size for mask in self._masks)
-        rows = to_device(torch.frombuffer(bytearray(packed), dtype=torch.uint8), scores.device).view(len(scores), size)
-        bits = (rows[..., None] >> torch.arange(8, device=rows.device)) & 1
-        allowed = bits.flatten(1)[:, : scores.shape[1]].bool()
-        scores = scores.masked_fill(~allowed, float("-inf"))
+        packed = np.frombuffer(b"".join(mask or b"\xff" * size for mask in self._masks), np.uint8)
+        refused = np.unpackbits(~packed.reshape(-1, size), axis=1, count=scores.shape[1], bitorder="little")
+        scores = scores.masked_fill(to_device(torch.from_numpy(refused).view(torch.bool), scores.device), -torch.inf)
         self.seconds += time.perf_counter() - start
         return scores
 
