@@ -143,6 +143,8 @@ export interface Token {
   margin?: number;
   rank?: number;
   draw?: number;
+  /** A grammar forced it. */
+  forced?: true;
   /** In the draft, from 1: the depth in a tree. */
   position?: number;
   /** The index in `drafted` of the token that it follows, -1 for none; left out where that is the one before. */

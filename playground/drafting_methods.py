@@ -85,6 +85,13 @@ ALL = (
         builder=f"{DRAFTERS}.suffix:build",
     ),
     DraftingMethod(
+        "grammar",
+        label="Grammar",
+        needs="a request with a JSON schema, a regular expression or a grammar",
+        paper="Beurer-Kellner et al. 2024, Guiding LLMs the Right Way (DOMINO); here by llguidance",
+        builder=f"{DRAFTERS}.grammar:build",
+    ),
+    DraftingMethod(
         "assistant",
         label="Assistant model",
         needs="a smaller model with the target's tokenizer",

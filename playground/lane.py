@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.presets import Pair
-from playground.settings import PRESET, SETTINGS, SWEPT, AnswerSettings, DraftSettings, check_fields
+from playground.presets import BESIDE, Pair
+from playground.settings import CONSTRAINTS, PRESET, SETTINGS, SWEPT, AnswerSettings, DraftSettings, check_fields
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
@@ -54,6 +56,12 @@ class Request(AnswerSettings):
         check_text("prompt", self.prompt)
         check_text("system prompt", self.system)
         check_fields(self)
+        _check_constraint(self)
+
+    @property
+    def constraint(self) -> str:
+        """The name of the setting that the answer keeps to; "" for none."""
+        return next((name for name in CONSTRAINTS if getattr(self, name)), "")
 
     @property
     def greedy(self) -> bool:
@@ -72,6 +80,22 @@ class Request(AnswerSettings):
         return "\n\n".join(filter(None, [self.system, *self.history, self.prompt]))
 
 
+def _check_constraint(request: Request) -> None:
+    """Raises:
+    PlaygroundError: more than one, or a schema that is not JSON. Whether a text can satisfy it shows when it is used.
+    """
+    given = [SETTINGS[name].label for name in CONSTRAINTS if getattr(request, name)]
+    check(len(given) < 2, f"An answer keeps to one of {' and '.join(given)}. Leave the others out.")
+    for name in CONSTRAINTS:
+        check_text(SETTINGS[name].label, getattr(request, name))
+    if request.json_schema:
+        try:
+            schema = json.loads(request.json_schema)
+        except (ValueError, RecursionError) as error:
+            raise PlaygroundError(f"The JSON schema is not JSON ({error}). Correct it and run again.") from None
+        check(isinstance(schema, dict | bool), 'The JSON schema is not an object. Write one, as in {"type": "object"}.')
+
+
 @dataclass(frozen=True)
 class Lane(DraftSettings):
     """A target, a way of drafting for it, and the settings of the drafts.
@@ -79,7 +103,7 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output.
+    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target.
     """
 
     name: str
@@ -88,6 +112,7 @@ class Lane(DraftSettings):
     assistant: str | None = None
     backend: str = LOCAL
     rule: Rule = "exact"
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -132,6 +157,11 @@ def at_lookahead(lane: Lane, lookahead: int) -> Lane:
     return replace(lane, name=name, lookahead=lookahead)
 
 
+def adapted(lane: Lane, adapter: str) -> Lane:
+    """The lane on the target with an adapter, which its name tells."""
+    return replace(lane, name=f"{lane.name}, adapter {Path(adapter).name}", adapter=adapter)
+
+
 def lossy(lane: Lane, rule: Rule) -> Lane:
     """The lane with another rule, which its name tells."""
     return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule)
@@ -148,7 +178,7 @@ def preset_of(lane: Lane, pairs: Iterable[Pair]) -> Pair | None:
 
 
 def _runs(pair: Pair, lane: Lane) -> bool:
-    known = lane.drafter in (*pair.drafters, "none")
+    known = lane.drafter in (*pair.drafters, *BESIDE)
     return known and pair.target == lane.target and pair.weights_of(lane.drafter) == lane.assistant
 
 

@@ -22,12 +22,13 @@ SHIPPED = ROOT / "assets" / "drafters"
 HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
+BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not mean
 T = TypeVar("T")
 
 
 def drafters() -> list[str]:
-    """All drafting methods, in the order of their registration."""
-    return [name for name in METHODS if name != "none"]
+    """The drafting methods that a pair can name, in the order of their registration."""
+    return [name for name in METHODS if name not in BESIDE]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Pair(PairSettings):
             default `drafter`.
         size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
         note: one line for the user, or "".
+        adapter: a folder with a LoRA adapter for the target, which is merged into it; "" for none.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Pair(PairSettings):
     dtype: str = "auto"
     gated: bool = False
     note: str = ""
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         _expect(self.title.strip(), "title", "some text")
@@ -116,7 +119,7 @@ class Pair(PairSettings):
 @dataclass(frozen=True)
 class Prompt:
     """One example. `kind` says what it exercises; `system` is the system prompt, or "". `hint`: a few words on how much
-    drafting helps here, shown beside the title, or ""."""
+    drafting helps here, shown beside the title, or "". `json_schema`: what the answer satisfies, or nothing."""
 
     name: str
     title: str
@@ -124,6 +127,7 @@ class Prompt:
     text: str
     system: str = ""
     hint: str = ""
+    json_schema: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _expect(self.text.strip(), "text", "the prompt")

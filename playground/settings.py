@@ -31,7 +31,8 @@ class Setting:
 
     `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
     accepted as well. `choices` maps each accepted name to its label. `advanced`: whether its control is under Advanced.
-    `sweep`: the values that a sweep takes unless it is given others; () if it is not swept.
+    `sweep`: the values that a sweep takes unless it is given others; () if it is not swept. `file`: whether it is a
+    longer text, for which the page has an area and the terminal reads a file.
 
     Of a sampling setting, for which a checkpoint may have a default, `neutral` is the value that changes nothing, `off`
     what a run's details say then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
@@ -48,6 +49,7 @@ class Setting:
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     advanced: bool = True
     sweep: tuple[float, ...] = ()
+    file: bool = False
     neutral: float | None = None
     off: str | None = None
     greedy: bool = False
@@ -213,6 +215,9 @@ class AnswerSettings:
     chat_template: bool = setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
     )
+    json_schema: str = setting("JSON schema", "the answer is JSON that satisfies it", "", file=True)
+    regex: str = setting("Regular expression", "the whole answer matches this expression", "")
+    grammar: str = setting("Lark grammar", "the answer is what the rule `start` of this grammar derives", "", file=True)
 
 
 # All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.
@@ -229,6 +234,7 @@ SETTINGS: dict[str, Setting] = {
     **settings_of(PairSettings),
 }
 PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
+CONSTRAINTS = ("json_schema", "regex", "grammar")  # of which a request has one at most
 SAMPLING = tuple(name for name in ANSWER if SETTINGS[name].neutral is not None)
 SWEPT = {name: it.sweep for name, it in SETTINGS.items() if it.sweep}
 POLICIES = tuple(SETTINGS["policy"].choices)

@@ -29,7 +29,7 @@ class DraftToken:
 
     `q`: the drafter's probability of the token (1 for a lookup). `p`: the target's probability of it given all tokens
     before it, from the distribution that was sampled or, in greedy decoding, the softmax of the logits. `margin`: the
-    gap between the target's two highest logits at this position.
+    gap between the target's two highest logits at this position; None where a grammar allows only one.
 
     `text`: what the token adds to the visible text, in whole characters. A token that ends inside a character has the
     text ""; the token that completes the character carries it. `id` is None, and `text` "", where a server does not
@@ -43,6 +43,7 @@ class DraftToken:
 
     `confidence`: what a head trained for that said of the chance that the token is accepted, before it was chosen. None
     where the drafter has no such head.
+    `forced`: it was drafted because the request's grammar forces it.
     """
 
     id: int | None
@@ -55,6 +56,7 @@ class DraftToken:
     parent: int | None = None
     draw: float | None = None
     confidence: float | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Round:
       None where a server decodes, whose times are those at which its answer arrived.
 
     `lookahead`: the draft length that the policy asked for; the drafter may propose fewer. `target` is None if an
-    accepted draft token ended the text. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
+    accepted draft token ended the text. `mask_s`: the part of `verify_s` that following the grammar took and masking by
+    it; None without a grammar. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
     the target: one, unless a recurrent target had to be fed again after a rejection.
     """
 
@@ -107,6 +110,7 @@ class Round:
     passes: int = 1
     commit_s: float | None = None
     annotate_s: float | None = None
+    mask_s: float | None = None
 
     @property
     def is_tree(self) -> bool:

@@ -23,7 +23,8 @@ from playground.experiments.events import PromptDone
 from playground.experiments.history import open_history
 from playground.models import fit
 from playground.models.device import resolve_dtype
-from playground.presets import load_pairs
+from playground.presets import BESIDE, load_pairs
+from tests.models.test_adapter import write_adapter
 
 
 def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, capsys):
@@ -42,6 +43,30 @@ def test_compare_prints_a_table_and_writes_the_trace(tiny_folder, tmp_path, caps
     assert data["lanes"][0]["environment"]["dtype"] == "float32"
 
 
+def test_compare_holds_all_lanes_to_a_grammar_and_says_what_it_cost(tiny_folder, tmp_path, capsys):
+    schema, out = tmp_path / "schema.json", tmp_path / "out.json"
+    schema.write_text('{"enum": ["up", "down"]}')
+    main(["compare", "--target", str(tiny_folder), "--drafter", "grammar", "--prompt", "x", "--json-schema",
+          str(schema), "--max-new-tokens", "20", "--dtype", "float32", "--json", str(out)])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "Masks" in printed and "Forced" in printed and "Identical output" in printed
+    standard, drafted = json.loads(out.read_text())["lanes"]
+    assert json.loads(drafted["text"]) in ("up", "down") and drafted["text"] == standard["text"]
+    assert drafted["finish"] == "eos" and drafted["metrics"]["forced"] > 0
+    assert drafted["request"]["json_schema"] == schema.read_text()
+
+
+def test_compare_adds_a_lane_on_the_target_with_an_adapter(tiny_folder, tmp_path, capsys):
+    folder, out = write_adapter(tmp_path / "lora"), tmp_path / "out.json"
+    main(["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--prompt", "waves and waves and",
+          "--adapter", str(folder), "--max-new-tokens", "20", "--dtype", "float32", "--json", str(out)])  # fmt: skip
+    lanes = json.loads(out.read_text())["lanes"]
+    assert [lane["lane"]["name"] for lane in lanes] == ["Standard", "Prompt lookup", "Prompt lookup, adapter lora"]
+    assert "adapter lora merged" in lanes[2]["environment"]["weights"][0]
+    assert lanes[1]["token_ids"] == lanes[0]["token_ids"] != lanes[2]["token_ids"]
+    assert "Its target has the adapter lora" in capsys.readouterr().out
+
+
 def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_path, capsys):
     out = tmp_path / "out.json"
     main(["compare", "--target", str(tiny_folder), "--early-exit", "9", "--all-drafters", "--repeat", "1", "--prompt",
@@ -50,7 +75,7 @@ def test_compare_runs_all_drafters_leaves_one_out_and_repeats(tiny_folder, tmp_p
     assert "Tokens per pass" in printed.out and "4 runs" in printed.out and "Suffix lookup" in printed.out
     assert "left out Early exit" in printed.err
     data = json.loads(out.read_text())
-    drafters = [name for name, method in METHODS.items() if not method.drafts_with and name != "none"]
+    drafters = [name for name, method in METHODS.items() if not method.drafts_with and name not in BESIDE]
     assert [lane["lane"]["drafter"] for lane in data["lanes"]] == ["none", *drafters]
     assert [len(lanes) for lanes in data["repeats"]] == [1 + len(drafters)] * 3
 
@@ -96,6 +121,8 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
         (["--prompt", "x", "--pair", "starter", "--lookahead", "0"], "Lookahead must be"),
         (["--prompt", "x", "--drafter", "ngram", "--all-drafters"], "either --drafter or --all-drafters"),
         (["--prompt-file", "no/such/file"], "cannot be read"),
+        (["--prompt", "x", "--json-schema", "no/such/file"], "cannot be read"),
+        (["--prompt", "x", "--regex", "a", "--json-schema", "README.md"], "one of JSON schema and Regular expression"),
         (["--prompt", "x", "--pair", "starter", "--device", "abacus"], "not a device"),
         (["--prompt", "x", "--pair", "starter", "--json", "no/such/folder/f.json"], "no folder"),
         (["--prompt", "x", "--pair", "starter", "--html", "no/such/folder/f.html"], "no folder"),

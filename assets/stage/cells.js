@@ -8,10 +8,11 @@
  * @param {Token} token
  * @param {boolean} dropped whether it is shown as rejected
  */
-export function cellOf({ text, kind, special }, dropped) {
+export function cellOf({ text, kind, special, forced }, dropped) {
   const space = special || dropped ? 0 : text.length - text.trimStart().length;
   const blank = space > 0 && space === text.length;
-  const classes = ["tok", kind, ...(blank ? ["blank"] : []), ...(special ? ["special"] : []), ...(text ? [] : ["part"])];
+  const also = { blank, special, forced, part: !text };
+  const classes = ["tok", kind, ...Object.entries(also).flatMap(([name, holds]) => (holds ? [name] : []))];
   return { classes: classes.join(" "), spaces: blank ? 0 : space };
 }
 

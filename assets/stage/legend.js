@@ -14,7 +14,7 @@ export function legendPart() {
     "div",
     "legend",
     list("the token marks", "", [mark("accepted", "accepted", "guessed right"), mark("plain", "plain", "the model's own"), cell(), caret()]),
-    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted")]),
+    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted"), mark("accepted forced", "forced", "the grammar leaves no choice")]),
     list("the rejected drafts", "dropped", [dropped("rejected", "rejected", "discarded"), dropped("unverified", "unverified", "after a rejection, not checked")]),
     make("div", "switches", details, rejected, space),
   );

@@ -92,7 +92,8 @@ export function rowsOf(token) {
   const rows = [["round", String(token.round)]];
   if (token.place) rows.push(["position", token.place]);
   rows.push(["p (target)", probability(token.p, token.kind)]);
-  if (token.place) rows.push(["q (drafter)", probability(token.q)]);
+  if (token.forced) rows.push(["drafted by", "the grammar, which forces it"]);
+  else if (token.place) rows.push(["q (drafter)", probability(token.q)]);
   if (isDecided(token)) rows.push(["decided by", drawn(token)]);
   if (token.margin !== undefined) rows.push(["margin", `${token.margin.toFixed(2)} logits`]);
   if (token.rank !== undefined) rows.push(["target's choice", choice(token.rank)]);

@@ -8,6 +8,7 @@ https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -15,6 +16,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
+
+from llguidance import regex_to_lark
 
 from playground.backends.counters import CounterNames
 from playground.backends.http import Event, Http
@@ -184,7 +187,16 @@ def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
         "stream": True,
         "return_tokens": True,
         "timings_per_token": True,
+        **_structured(request),
     }
+
+
+def _structured(request: Request) -> dict[str, Any]:
+    """A JSON schema it follows itself; Lark, if it was built with llguidance (docs/llguidance.md of llama.cpp)."""
+    if request.json_schema:
+        return {"json_schema": json.loads(request.json_schema)}
+    lark = f"start: /{regex_to_lark(request.regex, '')}/" if request.regex else request.grammar
+    return {"grammar": f"%llguidance {{}}\n{lark}"} if lark else {}
 
 
 def rounds(events: Iterable[Event], end: dict[str, Any], lookahead: int | None = None) -> Generator[Round, None, None]:

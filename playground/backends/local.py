@@ -8,6 +8,7 @@ import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ from playground import __version__
 from playground.decoding import proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
+from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.energy import EnergyMeter
+from playground.decoding.grammar import grammar_for
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.lossy import rule_of
@@ -64,12 +67,12 @@ class LocalBackend:
         self._warmed: list[Lane] = []  # since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
-        self._store.get(self._pair, drafter=lane.drafter, progress=progress, **self._format)
+        self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=progress, **self._format)
 
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Raises:
         PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
-            for this target, the target is not run right by transformers.
+            for this target, the target is not run right by transformers, the grammar is broken.
         """
         models = self.models(lane)
         return LocalRun(models, lane, request, self.runners(models))
@@ -135,20 +138,25 @@ class LocalBackend:
         drafted: Sequence[Sequence[int]],
     ) -> list[Placed]:
         """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
-        model = self.models(lane).target.model
-        return scoring.placed(EagerRunner(model), Sampler(request, model.device), prompt_ids, answer, drafted)
+        target = self.models(lane).target
+        runner, sampler = EagerRunner(target.model), Sampler(request, target.model.device)
+        return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
 
     def near_tie(
         self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int
     ) -> NearTie:
         """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
-        model = self.models(lane).target.model
-        runners = EagerRunner(model), EagerRunner(model)
-        return scoring.near_tie(runners, model.dtype, Sampler(request, model.device), prompt_ids, answer, other)
+        target = self.models(lane).target
+        model, grammar = target.model, grammar_for(request, target)
+        runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device)
+        return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
-        return self._store.get(self._pair, drafter=lane.drafter, progress=lambda step: None, **self._format)
+        return self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=lambda step: None, **self._format)
+
+    def _pair_of(self, lane: Lane) -> Pair:
+        return replace(self._pair, adapter=lane.adapter or "")
 
     def close(self) -> None:
         """The store keeps the models for the next run."""
@@ -168,7 +176,9 @@ class LocalRun:
         self._target = runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
-        self._drafter = build_drafter(models, lane, self._target, sampler, runners)
+        self._grammar = grammar_for(request, models.target)
+        drafter = build_drafter(models, lane, self._target, sampler, runners, self._grammar)
+        self._drafter = after_forced(self._grammar, drafter)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self._energy = EnergyMeter(self._target.device)
@@ -211,6 +221,7 @@ class LocalRun:
             self._models.target.eos_ids,
             rule_of(self._lane),
             seam(self._models.target.model.config),
+            self._grammar,
         )
         try:
             for round_ in rounds:

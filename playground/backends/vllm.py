@@ -41,6 +41,7 @@ OTHERS = "Other requests ran meanwhile, and the counters include theirs: accepta
 
 # The settings that it has by the same name.
 NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
+STRUCTURED = {"json_schema": "json", "regex": "regex", "grammar": "grammar"}  # its names, since 0.12
 
 
 def start_vllm(
@@ -188,7 +189,9 @@ class VllmServer(ServerBackend):
         with suppress(PlaygroundError, KeyError, TypeError):
             choice = self.http.post("/v1/completions", body | {"prompt_logprobs": 2})["choices"][0]
             known = choice["prompt_logprobs"][len(run.prompt_ids) :]
-        return annotated(rounds, known, plain=run.request.greedy and run.request.repetition_penalty == 1)
+        request = run.request
+        plain = request.greedy and request.repetition_penalty == 1 and not request.constraint
+        return annotated(rounds, known, plain=plain)
 
     def software(self) -> tuple[dict[str, str], str | None]:
         return {"vllm": self._version}, None
@@ -210,7 +213,13 @@ class VllmServer(ServerBackend):
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
+            **_structured(request),
         }
+
+
+def _structured(request: Request) -> dict[str, Any]:
+    name = request.constraint
+    return {"structured_outputs": {STRUCTURED[name]: getattr(request, name)}} if name else {}
 
 
 def _pieces(choice: dict[str, Any]) -> list[Piece]:

@@ -86,13 +86,12 @@ def add_setting(
         read: what argparse reads a value with; None for `of`.
         more: as `add_argument` takes it; what is None is left out.
     """
-    how: dict[str, Any] = {"type": read or of, "metavar": {int: "N", float: "X"}.get(of) or "TEXT"}
+    text = "FILE" if setting.file else "NAME" if setting.choices else "TEXT"
+    how: dict[str, Any] = {"type": read or of, "metavar": {int: "N", float: "X"}.get(of, text)}
     if of is bool:
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):
         how = {"choices": [*setting.choices]}
-    elif of is str and setting.choices:
-        how["metavar"] = "NAME"
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     words = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}
     shown = f"{unset:g}" if isinstance(unset, float) else str(unset)
@@ -100,6 +99,16 @@ def add_setting(
     explained = f"{setting.help} ({accepted}default: {shown})".replace("%", "%%")
     how |= {key: value for key, value in more.items() if value is not None}
     parser.add_argument(option, dest=name, help=explained, **how)
+
+
+def value_of(options: argparse.Namespace, name: str) -> Any:
+    """What was given for a setting; of one that is a file, its text.
+
+    Raises:
+        PlaygroundError: the file cannot be read.
+    """
+    given = getattr(options, name)
+    return read(Path(given)) if given and name in SETTINGS and SETTINGS[name].file else given
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

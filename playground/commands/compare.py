@@ -19,6 +19,7 @@ from playground.commands.arguments import (
     chosen_pair,
     count,
     read,
+    value_of,
     write,
 )
 from playground.commands.progress_bar import progress_bar
@@ -67,6 +68,11 @@ def add(commands: argparse._SubParsersAction) -> None:
     drafting.add_argument(
         "--all-drafters", action="store_true", help="run every drafter of the pair, and say which one is fastest here"
     )
+    drafting.add_argument(
+        "--adapter",
+        metavar="FOLDER",
+        help="a LoRA adapter for the target: add a lane on the target with it, the drafter unchanged",
+    )
     drafting.add_argument("--drafter", metavar="NAME", help=f"{', '.join(METHODS)} (default: {PRESETS_OWN})")
     add_settings(drafting, *PRESET, default=PRESETS_OWN)
     add_settings(drafting, "keep_free_gb")
@@ -83,7 +89,7 @@ def _compare(options: argparse.Namespace) -> None:
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
-    request = Request(text, **{name: getattr(options, name) for name in ANSWER})
+    request = Request(text, **{name: value_of(options, name) for name in ANSWER})
     check_writable(options.json)
     check_writable(options.html)
     store = ModelStore()
@@ -118,7 +124,8 @@ def _compare(options: argparse.Namespace) -> None:
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
     """The lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
-    from playground.lane import all_drafters, assisted_lane, standard_lane
+    from playground.lane import adapted, all_drafters, assisted_lane, standard_lane
+    from playground.models.device import keeps_blocks, resolve_device
 
     lanes: list[Lane] = []
     backends: dict[str, Backend] = {}
@@ -129,7 +136,13 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
             lanes = all_drafters(pair, **settings)
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
-        backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
+        dtype = options.dtype
+        if options.adapter:
+            lanes.append(adapted(assisted_lane(pair, options.drafter, **settings), options.adapter))
+            # A file's blocks of four bits take no adapter, and the lanes shall differ by the adapter alone.
+            asked = pair.dtype if dtype == "auto" else dtype
+            dtype = "float16" if asked == "auto" and keeps_blocks(asked, resolve_device(options.device)) else dtype
+        backends[LOCAL] = LocalBackend(store, pair, dtype, options.device)
     if options.serve:
         check(not (options.server or options.baseline_server), "Give either --serve, or the addresses of servers.")
         standard, assisted, server = served(options)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.commands import servers
-from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, write
+from playground.commands.arguments import add_models, add_setting, check_writable, chosen_pair, value_of, write
 from playground.commands.progress_bar import progress_bar
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
@@ -60,7 +60,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 
     check_writable(arguments.json)
     check_writable(arguments.html)
-    given = {name: getattr(arguments, name) for name in options_of(kind.options, "terminal")}
+    given = {name: value_of(arguments, name) for name in options_of(kind.options, "terminal")}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
     for problem in options.broken_lines() if options.on_error == "skip" else ():

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from playground.decoding.clock import Clock
 from playground.decoding.drafters.base import Draft, Drafter
+from playground.decoding.grammar import Free, Grammar
 from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
@@ -41,6 +41,7 @@ def decode(
     eos_ids: Collection[int],
     rule: Rule = decide,
     seam: int = sys.maxsize,
+    grammar: Grammar | None = None,
 ) -> Iterator[Round]:
     """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
 
@@ -48,10 +49,12 @@ def decode(
 
     Args:
         seam: a length in tokens that no pass with a draft may cross; see `runners.eager.seam`.
+        grammar: what the answer keeps to, at its start; everything is allowed without one.
 
     Raises:
-        PlaygroundError: the target's logits are not numbers.
+        PlaygroundError: the target's logits are not numbers, or the grammar cannot be followed.
     """
+    grammar = grammar or Free()
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
     target.prepare()
@@ -68,28 +71,33 @@ def decode(
         draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below), eos_ids)
         drafted_s = clock()
 
-        # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft.
+        # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft, as far
+        # as the grammar allows it. What the grammar refuses has p = 0.
+        draft = grammar.limited(draft)
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
-        scores = sampler.scores(logits, partial(_context, ids, draft))
+        scores = grammar.masked(sampler.scores(logits, partial(_context, ids, draft)))
         try:
             verdict = rule(draft, scores, sampler, len(ids))
         except FloatingPointError:
             raise target.not_numbers() from None
         end_s = clock()
 
-        # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round.
+        # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round. An accepted end of
+        # text is the last of its branch, and the target's own token is dropped then.
+        accepted = [draft.ids[i] for i in verdict.path]
+        ended = any(id_ in eos_ids for id_ in accepted)
+        new = accepted if ended else [*accepted, verdict.token]
         target.commit(len(ids), verdict.path)
         drafter.commit(len(ids) + len(verdict.path))
+        grammar.commit(new)
         committed_s = clock()
         lookahead.update(draft.depth, len(verdict.path), drafted_s - start_s, committed_s - drafted_s)
 
-        # 4. Annotate. An accepted end of text is the last of its branch, and the target's own token is dropped then.
+        # 4. Annotate.
         decoded_s = clock()
-        accepted = [draft.ids[i] for i in verdict.path]
-        ended = any(id_ in eos_ids for id_ in accepted)
         finished = ended or verdict.token in eos_ids
         drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
-        ids += accepted if ended else [*accepted, verdict.token]
+        ids += new
         target.prepare()
 
         yield Round(
@@ -104,6 +112,7 @@ def decode(
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
             annotate_s=clock.back_to(decoded_s),
+            mask_s=grammar.seconds,
         )
 
 
@@ -112,8 +121,7 @@ def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
     at = next((i for i, id_ in enumerate(draft.ids) if id_ in eos_ids), len(draft.ids) - 1)
     if draft.tree is not None or at == len(draft.ids) - 1:
         return draft
-    probabilities = None if draft.probabilities is None else draft.probabilities[: at + 1]
-    return replace(draft, ids=draft.ids[: at + 1], q=draft.q[: at + 1], probabilities=probabilities)
+    return draft.only(range(at + 1))
 
 
 def _context(ids: list[int], draft: Draft, row: int) -> list[int]:

@@ -45,7 +45,7 @@ def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -
 def top_2(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
     """Accepts a draft token that is one of the target's two likeliest."""
     best = scores.topk(2, dim=-1).indices.tolist()
-    path = _walk(draft, lambda row, i: draft.ids[i] in best[row])
+    path = _walk(draft, lambda row, i: draft.ids[i] in best[row] and not scores[row, draft.ids[i]].isneginf())
     return _ended(draft, path, scores, sampler)
 
 

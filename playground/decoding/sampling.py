@@ -119,10 +119,10 @@ class Sampler:
             scores = warper(None, scores)
         best, ids = _ordered(*scores.topk(min(vocab_size, max(CANDIDATES, 2 * self._top_k)), dim=-1))
         last = best[:, -1]
-        kept = torch.ones_like(best, dtype=torch.bool)
+        kept = ~best.isneginf()
         everything = scores
         if 0 < self._top_k < vocab_size:  # whatever equals the last of them is kept as well
-            kept = best >= best[:, self._top_k - 1 : self._top_k]
+            kept = kept & (best >= best[:, self._top_k - 1 : self._top_k])
             everything = best.masked_fill(~kept, float("-inf"))
         if self._top_p < 1:
             p = (best - everything.logsumexp(dim=-1, keepdim=True)).exp()

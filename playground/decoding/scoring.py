@@ -9,6 +9,8 @@ from functools import partial
 
 import torch
 
+from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.grammar import Free, Grammar
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.metrics.lossless import RANKS, NearTie, Placed
@@ -22,17 +24,22 @@ def placed(
     prompt: Sequence[int],
     answer: Sequence[int],
     drafted: Sequence[Sequence[int]],
+    grammar: Grammar | None = None,
 ) -> list[Placed]:
     """Each token of the answer against the distribution that it should have been sampled from. `drafted`: for each, the
-    ids that were drafted in its place."""
+    ids that were drafted in its place. `grammar`: what the answer keeps to, at its start."""
+    grammar = grammar or Free()
     found = []
     most = RANKS[-1]
     for at, scores in _rows(target, sampler, prompt, answer):
-        p = sampler.probabilities(scores)
+        ids = [*answer[at : at + len(scores)]]
+        grammar.limited(Draft(ids[:-1], [1.0] * (len(ids) - 1)))  # which allows them all
+        p = sampler.probabilities(grammar.masked(scores))
+        grammar.commit(ids)
         best = p.topk(min(most, p.shape[1]), dim=-1)
-        for row, (chances, ids) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+        for row, (chances, likeliest) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
             id_ = answer[at + row]
-            index = ids.index(id_) if id_ in ids else most
+            index = likeliest.index(id_) if id_ in likeliest else most
             found.append(Placed.of(chances, index, p[row, list(drafted[at + row])].tolist()))
     return found
 
@@ -44,6 +51,7 @@ def near_tie(
     prompt: Sequence[int],
     answer: Sequence[int],
     other: int,
+    grammar: Grammar | None = None,
 ) -> NearTie:
     """The choice between the last token of the answer, which standard decoding chose, and another one.
 
@@ -51,7 +59,9 @@ def near_tie(
         runners: of the same target, with empty caches. The first reads the answer as standard decoding does, the
             second in one pass: they differ by rounding alone.
         dtype: of the model.
+        grammar: what the answer keeps to, at its start.
     """
+    grammar = grammar or Free()
     one_by_one, at_once = runners
     for end in range(len(answer)):
         ids = [*prompt, *answer[:end]]
@@ -60,11 +70,14 @@ def near_tie(
     wide = at_once.forward(ids, keep=1)
     narrow, wide = (sampler.scores(each, lambda row: ids)[0].double() for each in (logits, wide))
     apart = narrow - wide
+    grammar.commit(answer[:-1])
+    grammar.limited(NOTHING)
+    allowed = grammar.masked(narrow[None])[0]
     ulp = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(float(narrow[answer[-1]])) or 1))
     return NearTie(
         chosen=float(narrow[answer[-1]]),
         other=float(narrow[other]),
-        rank=int((narrow > narrow[other]).sum()) + 1,
+        rank=int((allowed > narrow[other]).sum()) + 1,
         rounding=max(float((apart - apart.mean()).square().mean().sqrt()), ulp / 12**0.5),
     )
 

@@ -14,6 +14,7 @@ alternatives are rejected one after the other (Miao et al. 2024, SpecInfer), it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -183,6 +184,7 @@ def annotate(
             parent=None if draft.tree is None else draft.parents[i],
             draw=verdict.draws[i] if i < len(verdict.draws) else None,
             confidence=None if draft.confidences is None else draft.confidences[i],
+            forced=i < draft.forced,
         )
         for i, id_ in enumerate(draft.ids)
     )
@@ -202,9 +204,9 @@ def annotate(
 
 def _shown(
     scores: torch.Tensor, rows: Sequence[int], ids: Sequence[int], rank: torch.Tensor | None, sampler: Sampler
-) -> tuple[list[float], list[float], int | None]:
-    """The probability of each of `ids` in its row, the gap between the two highest scores of every row, and the rank;
-    read in one transfer."""
+) -> tuple[list[float], list[float | None], int | None]:
+    """The probability of each of `ids` in its row, the gap between the two highest scores of every row (None where only
+    one is allowed), and the rank; read in one transfer."""
     p = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
     best = scores.topk(2, dim=-1).values
     row, id_ = to_device([list(rows), list(ids)], scores.device)
@@ -217,4 +219,4 @@ def _shown(
     complete = p.complete is None or shown.pop()
     ranked = None if rank is None else int(shown.pop())
     chances = shown[: len(ids)] if complete else sampler.completed(p, scores)[row, id_].tolist()
-    return chances, shown[len(ids) :], ranked
+    return chances, [gap if gap < math.inf else None for gap in shown[len(ids) :]], ranked

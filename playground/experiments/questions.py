@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from playground.errors import PlaygroundError, check
 from playground.lane import Request, check_text
-from playground.presets import Suite, load_suite, load_suites
+from playground.presets import Prompt, Suite, load_suite, load_suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 # What SPEED-Bench has in place of a text that it may not ship.
@@ -77,7 +77,11 @@ def load(
 
 
 def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
-    return [Question(p.kind, Request(p.text, system=p.system, **settings)) for p in suite.prompts]
+    return [Question(p.kind, Request(p.text, system=p.system, **{**settings, **_schema(p)})) for p in suite.prompts]
+
+
+def _schema(prompt: Prompt) -> dict[str, str]:
+    return {"json_schema": json.dumps(prompt.json_schema)} if prompt.json_schema else {}
 
 
 def _file(

@@ -101,7 +101,8 @@ class Access:
         PlaygroundError: it asks for more than a run may take here.
         """
         limits = self.limits
-        length = sum(map(len, (request.prompt, request.system, *request.history)))
+        grammar = getattr(request, request.constraint) if request.constraint else ""
+        length = sum(map(len, (request.prompt, request.system, *request.history, grammar)))
         check(
             length <= limits.prompt,
             f"The prompt has {length:,} characters in all; this server takes {limits.prompt:,}. "

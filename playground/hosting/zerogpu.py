@@ -33,7 +33,7 @@ from playground.experiments.work import Work
 from playground.lane import LOCAL
 from playground.models.fit import Fit
 from playground.models.store import LoadedPair, ModelStore
-from playground.presets import Pair
+from playground.presets import BESIDE, Pair
 from playground.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def _in_words(error: gr.Error) -> Exception:
 
 
 def _drafters(pair: Pair) -> list[str]:
-    return [*pair.drafters, "none"]
+    return [*pair.drafters, *BESIDE]
 
 
 def _log(step: Progress) -> None:

@@ -29,6 +29,8 @@ class Metrics:
             branches, count as drafted. None if nothing was drafted.
         mean_accepted_length: tokens / verify_passes, the target's own token included, as in Spec-Bench.
         draft_s, verify_s, commit_s, annotate_s: the rounds' durations, summed; None if a round does not report it.
+        mask_s: of verify_s, what the request's grammar took; None without one.
+        forced: drafted tokens that the grammar forced.
     """
 
     tokens: int
@@ -46,6 +48,8 @@ class Metrics:
     verify_s: float | None
     commit_s: float | None
     annotate_s: float | None
+    mask_s: float | None
+    forced: int
 
 
 def measure(trace: Trace) -> Metrics:
@@ -75,6 +79,8 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
         verify_s=_sum(round_.verify_s for round_ in rounds),
         commit_s=_sum(round_.commit_s for round_ in rounds),
         annotate_s=_sum(round_.annotate_s for round_ in rounds),
+        mask_s=_sum(round_.mask_s for round_ in rounds),
+        forced=sum(token.forced for round_ in rounds for token in round_.drafted),
     )
 
 

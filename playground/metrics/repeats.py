@@ -84,8 +84,11 @@ def headline(comparison: Comparison, other: Trace) -> float | None:
 
 
 def ranked(comparison: Comparison) -> list[Trace]:
-    """The lanes beside the baseline, the fastest first; those that have no speed-up come last, as they ran."""
-    return sorted(comparison.others, key=lambda trace: -(headline(comparison, trace) or 0.0))
+    """The lanes beside the baseline, the fastest first; those that have no speed-up come last, as they ran. After them
+    come lanes whose target is another one, by its adapter."""
+    return sorted(
+        comparison.others, key=lambda trace: (bool(trace.lane.adapter), -(headline(comparison, trace) or 0.0))
+    )
 
 
 def noise(comparison: Comparison) -> float | None:

@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
 from playground.format import gigabytes
+from playground.models.adapter import merge
 from playground.models.attention import attend_by_groups
 from playground.models.cpu.apart import tensors_apart
 from playground.models.cpu.blocks import has_blocks, put_blocks
@@ -43,7 +44,8 @@ NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by the
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
     bytes came from; `pass_times` are the times of its passes by the runner that was timed, `proofs` what a trial
-    of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use.
+    of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use;
+    `grammars` what `decoding.grammar` compiled for its tokenizer.
     """
 
     model: PreTrainedModel
@@ -53,6 +55,7 @@ class LoadedModel:
     pass_times: dict[str, tuple[PassTime, ...]] = field(default_factory=dict)
     proofs: dict[str, Any] = field(default_factory=dict)
     static: dict[str, Any] = field(default_factory=dict)
+    grammars: dict[str, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:
@@ -113,6 +116,7 @@ def load(
     progress: Callable[[Progress], None],
     bits: int | None = None,
     own: bool = False,
+    adapter: str = "",
 ) -> LoadedModel:
     """Fetches the model if need be and loads it.
 
@@ -121,6 +125,7 @@ def load(
         bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
             quantised already, or that packing would not shrink, is not packed.
         own: compute with the checkpoint's own blocks of four bits instead, if it has any.
+        adapter: a folder with a LoRA adapter to merge into the weights; "" for none.
 
     Raises:
         PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own or a library
@@ -130,7 +135,7 @@ def load(
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
-        model = read(weights, dtype, device, bits, own)
+        model = read(weights, dtype, device, bits, own, adapter)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
             f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "
@@ -139,11 +144,18 @@ def load(
     origin = weights.origin
     if has_int4(model):
         origin = f"{origin.removesuffix(starter.DEQUANTISED)}, linear layers in its blocks of 4 bits"
+    if adapter:
+        origin = f"{origin}, with the adapter {Path(adapter).name} merged"
     return LoadedModel(model, tokenizer, weights.name, origin)
 
 
 def read(
-    weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None, own: bool = False
+    weights: ModelFiles,
+    dtype: torch.dtype,
+    device: torch.device,
+    bits: int | None = None,
+    own: bool = False,
+    adapter: str = "",
 ) -> PreTrainedModel:
     """The network alone, in eval mode. To be called where errors are `explained`. Arguments as for `load`.
 
@@ -180,6 +192,8 @@ def read(
                 f"The weights of {weights.name} are incomplete: {len(missing)} are missing, such as {missing[0]}, and "
                 "would be random. Fetch or save the model again."
             )
+        if adapter:
+            merge(model, adapter)
         if packs:
             if worth_packing(model):
                 if own:

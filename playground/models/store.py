@@ -26,6 +26,7 @@ from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
+ADAPTED = " with the adapter "  # in the names of what belongs to a target that has one
 M = TypeVar("M", LoadedModel, LoadedDrafter)
 # Computed in; the bits of weights that are others; whether a checkpoint's own blocks of four bits stay; where.
 Format = tuple[torch.dtype, int | None, bool, torch.device]
@@ -103,7 +104,7 @@ class ModelStore:
             if (pair.target, format_) not in self._models:
                 check_before_fetching(pair, where)
             self.current = None
-            target = self._model(pair.target, format_, progress)
+            target = self._model(pair.target, format_, progress, pair.adapter)
             self.current = pair
             if kind is None:
                 return LoadedPair(pair, target)
@@ -112,7 +113,8 @@ class ModelStore:
                 return LoadedPair(pair, target, resolve_name(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":
                 network = partial(self._network, method.loader, named, target, progress)
-                return LoadedPair(pair, target, self._load(f"{named} for {pair.target}", format_, network))
+                key = _adapted(f"{named} for {pair.target}", pair.adapter)
+                return LoadedPair(pair, target, self._load(key, format_, network))
             assistant = self._model(named, format_, progress)
             if method.check and (pair.target, named) not in self._checked:
                 resolve_name(method.check)(target, assistant)
@@ -134,23 +136,26 @@ class ModelStore:
         return sampling_defaults(models[0].model.generation_config) if models else {}
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
-        if self._models.keys() <= wanted:
+        kept = {key: model for key, model in self._models.items() if (key[0].partition(ADAPTED)[0], key[1]) in wanted}
+        if len(kept) == len(self._models):
             return
-        self._models = {key: model for key, model in self._models.items() if key in wanted}
+        self._models = kept
         for model in self._models.values():
             model.static.clear()  # it may hold layers that drafted for the model
         self._checked.clear()
         _collect()
 
-    def _model(self, name: str, format_: Format, progress: Callable[[Progress], None]) -> LoadedModel:
+    def _model(
+        self, name: str, format_: Format, progress: Callable[[Progress], None], adapter: str = ""
+    ) -> LoadedModel:
         def load_it() -> LoadedModel:
             dtype, bits, own, device = format_
-            loaded = load(name, dtype, device, progress, bits, own)
+            loaded = load(name, dtype, device, progress, bits, own and not adapter, adapter)
             if not is_packed(loaded.model):
                 lay_out(loaded.model)
             return loaded
 
-        return self._load(name, format_, load_it)
+        return self._load(_adapted(name, adapter), format_, load_it)
 
     @staticmethod
     def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -173,6 +178,10 @@ class ModelStore:
                 _forget(error)
                 raise
         return cast(M, self._models[key])  # what `load_it` returned under this key
+
+
+def _adapted(name: str, adapter: str) -> str:
+    return f"{name}{ADAPTED}{adapter}" if adapter else name
 
 
 def _forget(error: BaseException | None) -> None:

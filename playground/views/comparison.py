@@ -95,7 +95,7 @@ def _beside(comparison: Comparison, other: Trace) -> str:
     shown = metrics.beside(comparison, other.lane.name)
     speedup = f"{headline.figure(shown)} ({headline.runs(shown)})"
     said = facts.sameness(comparison.standard, other), facts.passes(comparison.standard, other)
-    return " ".join((f"{other.lane.name}: {speedup}.", *said))
+    return " ".join(filter(None, (f"{other.lane.name}: {speedup}.", *said, facts.fine_tuning(comparison, other))))
 
 
 def _figures(trace: Trace) -> dict[str, str]:

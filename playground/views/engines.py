@@ -131,6 +131,8 @@ def _check(asked: Asked) -> None:
     """What no engine takes."""
     if asked.lane.drafter in ("composite", "adaptive"):
         raise CannotError("No engine mixes lookup and a draft tree as this lane does. Deploy one of the two.")
+    if asked.method == "grammar":
+        raise CannotError("The engines have no drafter for what a grammar forces.")
     if asked.method in ONLY_HERE and asked.model != NATIVE:
         raise CannotError(ONLY_HERE[asked.method])
     if not asked.method:

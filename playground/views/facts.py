@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
@@ -62,11 +63,36 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
                 "tokens − target passes: standard decoding needs one pass a token",
             ),
         ]
+    if m.mask_s and m.tokens:
+        each = 1000 * m.mask_s / m.tokens
+        line.append(
+            Figure("Masks", number(each, 2), "ms/token", "making the grammar's masks ÷ tokens; part of the passes")
+        )
+        if drafting:
+            forced = "drafted tokens that the grammar forced, which cost nothing to draft"
+            line.append(Figure("Forced", f"{m.forced:,}", f"of {m.drafted:,}", forced))
     return line
+
+
+def fine_tuning(comparison: Comparison, other: Trace) -> str:
+    """What the adapter of a lane's target costs in acceptance, beside the same drafter without it; "" without one."""
+    same = (it for it in comparison.others if it.lane.drafter == other.lane.drafter and not it.lane.adapter)
+    plain = next(same, None)
+    if not other.lane.adapter or not plain:
+        return ""
+    adapted, without = (metrics.measure(trace).acceptance_rate for trace in (other, plain))
+    if adapted is None or without is None:
+        return ""
+    return (
+        f"{percent(adapted)} of its draft tokens were accepted, {percent(without)} without the adapter: the drafter "
+        "was made for the target as it was."
+    )
 
 
 def sameness(baseline: Trace, other: Trace) -> str:
     """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
+    if other.lane.adapter:
+        return f"Its target has the adapter {Path(other.lane.adapter).name}, and writes another text."
     n = min(len(baseline.tokens), len(other.tokens))
     difference = metrics.first_difference(baseline, other)
     if difference is None:

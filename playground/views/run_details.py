@@ -7,7 +7,7 @@ from html import escape
 from playground import metrics
 from playground.format import count
 from playground.lane import LOCAL
-from playground.settings import SAMPLING, SETTINGS
+from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
 from playground.views import facts
 
@@ -29,6 +29,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         ("", request.prompt),
         ("System prompt", request.system or "none"),
+        *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS if getattr(request, name)),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),

@@ -63,6 +63,20 @@ def test_the_request_asks_for_its_distribution_and_nothing_else(server):
     assert asked["prompt"][:3] == [1, 9690, 198] and asked["cache_prompt"] is False
 
 
+@pytest.mark.parametrize(
+    ("grammar", "sent"),
+    [
+        (dict(json_schema='{"type": "object"}'), {"json_schema": {"type": "object"}}),
+        (dict(regex="a/b+"), {"grammar": "%llguidance {}\nstart: /a\\/b+/"}),
+        (dict(grammar='start: "a"'), {"grammar": '%llguidance {}\nstart: "a"'}),
+    ],
+)
+def test_a_grammar_is_sent_in_the_form_that_llama_server_takes(server, grammar, sent):
+    traced(server.url, Request("x", **grammar))
+    asked = server.asked[-1][1]
+    assert {name: asked[name] for name in ("json_schema", "grammar") if name in asked} == sent
+
+
 def test_an_end_of_text_inside_a_draft_leaves_the_rest_unverified(server):
     events = server.routes["/completion"].body
     ended = [*events[:12], {**events[-1], "stop_type": "eos", "timings": events[11]["timings"]}]

@@ -111,6 +111,21 @@ def test_the_request_asks_for_its_distribution_and_for_no_cached_prefix(server):
     assert body["seed"] == 3 and body["cache_salt"] and body["return_token_ids"]
 
 
+@pytest.mark.parametrize(
+    ("grammar", "sent"),
+    [
+        (dict(json_schema='{"type": "object"}'), {"json": '{"type": "object"}'}),
+        (dict(regex="a+"), {"regex": "a+"}),
+        (dict(grammar='start: "a"'), {"grammar": 'start: "a"'}),
+    ],
+)
+def test_a_grammar_is_sent_and_what_the_server_says_of_unmasked_tokens_is_not_taken_for_p(server, grammar, sent):
+    trace, _ = traced(server.url, Request(REQUEST.prompt, max_new_tokens=REQUEST.max_new_tokens, **grammar))
+    bodies = [body for path, body in server.asked if path == "/v1/completions" and "stream" in body]
+    assert bodies[-1]["structured_outputs"] == sent
+    assert {token.p for token in trace.tokens} == {None}
+
+
 def test_limits_in_another_order_are_noted(server):
     for limits, noted in ((dict(min_p=0.1), False), (dict(min_p=0.1, top_p=0.9), True)):
         trace, _ = traced(server.url, Request(REQUEST.prompt, temperature=0.7, **limits))

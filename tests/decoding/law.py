@@ -3,7 +3,7 @@ follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,10 @@ from transformers import PreTrainedModel
 
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
+from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.grammar import Grammar
 from playground.decoding.lookahead import Confidence
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
@@ -147,14 +149,37 @@ class RememberedDrafts(Drafter):
         pass
 
 
-def continuations(law: Law, sampler: Sampler, prompt: Sequence[int]) -> dict[tuple[int, ...], float]:
-    """All outputs of LENGTH tokens that can come after the prompt, and how likely each is."""
+class Language:
+    """Some texts, each a tuple of token ids, and the token that ends them. `start` gives the same as a grammar, as the
+    engine follows it."""
+
+    def __init__(self, texts: Collection[tuple[int, ...]], eos: int, start: Callable[[], Grammar]) -> None:
+        self._texts, self.eos, self.start = texts, eos, start
+
+    def allows(self, text: tuple[int, ...]) -> bool:
+        """Whether this is the beginning of one of them, or one with its end."""
+        if text[-1] == self.eos:
+            return text[:-1] in self._texts
+        return any(whole[: len(text)] == text for whole in self._texts)
+
+
+def continuations(
+    law: Law, sampler: Sampler, prompt: Sequence[int], language: Language | None = None
+) -> dict[tuple[int, ...], float]:
+    """All outputs of LENGTH tokens that can come after the prompt, and how likely each is. Those of a language may end
+    earlier, and a token that leaves it has the score -inf."""
     chances: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(LENGTH):
         longer = {}
         for text, chance in chances.items():
+            if language and text[-1:] == (language.eos,):
+                longer[text] = chance
+                continue
             before = [*prompt, *text]
-            p = sampler.probabilities(sampler.scores(law(before)[None], lambda row, before=before: before))[0]
+            scores = sampler.scores(law(before)[None], lambda row, before=before: before).clone()
+            if language:
+                scores[0, [id_ for id_ in range(scores.shape[1]) if not language.allows((*text, id_))]] = -torch.inf
+            p = sampler.probabilities(scores)[0]
             longer |= {(*text, id_): chance * float(p[id_]) for id_ in p.nonzero()[:, 0].tolist()}
         chances = longer
     return chances
@@ -168,17 +193,23 @@ def follows_the_law(
     draws: int = QUICK,
     seed: int = 3,
     stop_below: float = 0.0,
+    language: Language | None = None,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test. `stop_below`: the threshold of their lookahead."""
     cpu, detokenizer = torch.device("cpu"), NoText()
-    chances = continuations(law, Sampler(Request("x", **sampling), cpu), prompt)
+    chances = continuations(law, Sampler(Request("x", **sampling), cpu), prompt, language)
+    eos_ids = (language.eos,) if language else ()
     counts = dict.fromkeys(chances, 0)
     for run in range(draws):
         target, sampler = FakeModel(law, vocab_size), Sampler(Request("x", seed=seed * draws + run, **sampling), cpu)
-        drafter, lookahead = new_drafter(target, sampler), Confidence(2, stop_below)
-        rounds = decode(target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, ())
+        grammar = language.start() if language else None
+        drafter = new_drafter(target, sampler)
+        if grammar:
+            drafter = after_forced(grammar, drafter)
+        lookahead = Confidence(2, stop_below)
+        rounds = decode(target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, eos_ids, grammar=grammar)
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:
             return False

@@ -96,6 +96,15 @@ def test_rows_that_need_more_candidates_are_not_complete():
     torch.testing.assert_close(quick.p.sum(-1), torch.ones(6))
 
 
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_row_of_which_a_grammar_allows_few_tokens_is_complete_and_gives_no_other(limits):
+    drawn = scores("flat")
+    masked = drawn.masked_fill(torch.arange(V) % 700 != 3, float("-inf"))
+    of, whole_p = sampler(**limits).distributions(masked), sampler(**limits).probabilities(masked)
+    assert of.complete is None or of.complete.all()
+    assert torch.allclose(of.spread(V), whole_p, atol=1e-6) and not of.spread(V)[masked.isinf()].any()
+
+
 def test_of_equal_scores_the_highest_ids_are_kept():
     tied = torch.tensor([[1.0, 2.0, 1.0, 1.0, 1.0, -9.0]])
     assert (sampler(top_p=0.5).distributions(tied).spread(6) > 0).tolist() == [[False, True, False, False, True, False]]

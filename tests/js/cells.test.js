@@ -13,6 +13,7 @@ test("white space alone, special tokens and parts of a character are marked as s
   assert.deepEqual(cellOf({ text: "\n\n", kind: "plain" }, false), { classes: "tok plain blank", spaces: 0 });
   assert.deepEqual(cellOf({ text: " <eos>", kind: "bonus", special: true }, false), { classes: "tok bonus special", spaces: 0 });
   assert.deepEqual(cellOf({ text: "", kind: "plain" }, false), { classes: "tok plain part", spaces: 0 });
+  assert.equal(cellOf({ text: "name", kind: "accepted", forced: true }, false).classes, "tok accepted forced");
 });
 
 test("a caret stands where the draft left the output, and splits no cluster of letters", () => {

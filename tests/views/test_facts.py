@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from playground import metrics
-from playground.trace import Comparison, PassTime, Trace
+from playground.lane import adapted
+from playground.trace import Comparison, PassTime, Round, Trace
 from playground.views import facts, headline, report, run_details
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
@@ -23,6 +25,31 @@ def assisted(*rounds, **request) -> Trace:
 
 
 TWO_AT_ONCE = drafted_round([1], accepted=1, own=2)
+
+
+def forced(round_: Round) -> Round:
+    """The same under a grammar that forced its first draft token, and whose masks took 4 ms."""
+    first, *others = round_.drafted
+    return replace(round_, drafted=(replace(first, forced=True), *others), mask_s=0.004)
+
+
+def test_a_grammar_has_its_cost_and_its_forced_tokens_among_the_figures():
+    m = metrics.measure(assisted(*map(forced, (TWO_AT_ONCE, drafted_round([4, 5], accepted=2, own=6)))))
+    shown = {figure.label: figure.shown for figure in facts.figures(m, drafting=True)}
+    assert (shown["Masks"], shown["Forced"]) == ("1.60 ms/token", "2 of 3")
+    assert "Forced" not in {figure.label for figure in facts.figures(m, drafting=False)}
+    without = metrics.measure(assisted(TWO_AT_ONCE))
+    assert not {"Masks", "Forced"} & {figure.label for figure in facts.figures(without, drafting=True)}
+
+
+def test_what_an_adapter_costs_in_acceptance_is_said_beside_the_same_drafter_without_it():
+    base, plain = standard(1, 2, 3), assisted(drafted_round([1, 2], accepted=2, own=3))
+    tuned = assisted(drafted_round([1, 2], accepted=1, own=9))
+    tuned = replace(tuned, lane=adapted(tuned.lane, "some/where/lora"))
+    shown = report.of(Comparison((base, plain, tuned)))
+    assert "50% of its draft tokens were accepted, 100% without the adapter" in shown.findings[1]
+    assert "Its target has the adapter lora" in shown.findings[1] and "somewhere" not in shown.findings[1]
+    assert metrics.ranked(Comparison((base, tuned, plain)))[0] is plain, "another target is no faster drafter"
 
 
 def test_figures_carry_units_and_only_a_drafting_lane_has_those_of_drafts():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,13 @@ def test_a_line_holds_the_whole_round():
         {"id": 3, "text": "3 ", "kind": "unverified", "position": 3, "q": 0.8},
     ]
     assert data["own"] == {"id": 9, "text": "9 ", "kind": "correction", "p": 0.9, "margin": 0.5}
+
+
+def test_a_token_that_a_grammar_forced_is_marked():
+    round_ = drafted_round([1, 2], accepted=2, own=9)
+    first, second = round_.drafted
+    data = json.loads(tokens.line(replace(round_, drafted=(replace(first, forced=True), second))))
+    assert [token.get("forced") for token in data["drafted"]] == [True, None]
 
 
 def test_the_line_of_a_tree_has_depths_and_parents():

@@ -54,7 +54,7 @@ class AdaptiveDrafter(Drafter):
         self._plain = Arm(NoDrafter())
         self._arms = [self._plain, *map(Arm, drafters)]
         self._clock = clock
-        self._asked = self._plain
+        self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
         self._start, self._length = 0.0, 0
         self._elapsed = self._lost = 0.0  # seconds of all rounds; of the drafted ones, beyond those of plain decoding
         self._prefilled = False
@@ -83,11 +83,11 @@ class AdaptiveDrafter(Drafter):
             arm.tokens *= KEEP
             arm.seconds *= KEEP
             arm.idle += 1
-        if self._prefilled:  # the first round's time is that of the prefill
-            arm = self._asked
-            arm.tokens += tokens
-            arm.seconds += seconds
-            arm.tries, arm.idle = arm.tries + 1, 0
+        asked, self._asked = self._asked, None
+        if self._prefilled and asked:  # the first round's time is that of the prefill
+            asked.tokens += tokens
+            asked.seconds += seconds
+            asked.tries, asked.idle = asked.tries + 1, 0
             self._elapsed += seconds
             self._lost += seconds - tokens / self._plain.rate
         self._prefilled = True

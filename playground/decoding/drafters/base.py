@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -23,6 +23,7 @@ class Draft:
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
         confidences: for each token what a head trained for it said of its chance to be accepted; None without one.
+        forced: how many of its first tokens a grammar forces.
     """
 
     ids: list[int]
@@ -32,6 +33,7 @@ class Draft:
     candidates: Sequence[torch.Tensor] | None = None
     draft_ids: torch.Tensor | None = None
     confidences: Sequence[float] | None = None
+    forced: int = 0
 
     @property
     def parents(self) -> Sequence[int]:
@@ -58,6 +60,20 @@ class Draft:
             indices.append(i)
             i = self.parents[i]
         return indices[::-1]
+
+    def only(self, kept: Sequence[int]) -> Draft:
+        """The tokens at these indices, in order. The parent of each must be among them."""
+        if len(kept) == len(self.ids):
+            return self
+        index = {-1: -1} | {i: at for at, i in enumerate(kept)}
+        return replace(
+            self,
+            ids=[self.ids[i] for i in kept],
+            q=[self.q[i] for i in kept],
+            probabilities=None if self.probabilities is None else self.probabilities[: len(kept)],  # of a chain
+            tree=None if self.tree is None else [index[self.tree[i]] for i in kept],
+            candidates=None if self.candidates is None else [self.candidates[i] for i in kept],
+        )
 
     def rank(self, i: int, id_: int) -> torch.Tensor | None:
         """The rank of token `id_` among the candidates for the position of token i, 1 being the best; 0 if it is not

@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from torch import nn
 
 from playground.decoding.drafters.base import Drafter
+from playground.decoding.grammar import Free, Grammar
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.factory import Runners
 from playground.decoding.sampling import Sampler
@@ -28,6 +29,7 @@ class Setup:
         target: the target as the decode loop runs it, with its KV cache.
         sampler: that of the request.
         runners: makes the runners of models that draft.
+        grammar: that of the answer.
     """
 
     models: LoadedPair
@@ -35,6 +37,7 @@ class Setup:
     target: Runner
     sampler: Sampler
     runners: Runners = field(default_factory=Runners)
+    grammar: Grammar = field(default_factory=Free)
 
     @property
     def eos_ids(self) -> Set[int]:
@@ -55,14 +58,20 @@ class Setup:
 
 
 def build_drafter(
-    models: LoadedPair, lane: Lane, target: Runner, sampler: Sampler, runners: Runners | None = None
+    models: LoadedPair,
+    lane: Lane,
+    target: Runner,
+    sampler: Sampler,
+    runners: Runners | None = None,
+    grammar: Grammar | None = None,
 ) -> Drafter:
-    """The drafter of a lane, for one run. `runners`: eager ones by default.
+    """The drafter of a lane, for one run. `runners`: eager ones by default. `grammar`: none by default.
 
     Raises:
         PlaygroundError: this method cannot draft for the target.
     """
-    return resolve_name(METHODS[lane.drafter].builder)(Setup(models, lane, target, sampler, runners or Runners()))
+    setup = Setup(models, lane, target, sampler, runners or Runners(), grammar or Free())
+    return resolve_name(METHODS[lane.drafter].builder)(setup)
 
 
 def refuse_recurrent(model: Runner, name: str) -> None:

@@ -16,8 +16,8 @@ from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
-from playground.presets import Pair, Prompt, custom_pair, drafters, kind_of
-from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
+from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
+from playground.settings import ANSWER, CONSTRAINTS, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
 
 if TYPE_CHECKING:  # torch would double what the process that opens traces holds
@@ -92,10 +92,9 @@ def build(
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
     also = "" if access.public else ", servers"
+    inside = f"length, sampling, drafting, memory, system prompt, grammar{also}"
     with gr.Row(elem_id="folds"):
-        with gr.Accordion(
-            f"Advanced: length, sampling, drafting, memory, system prompt{also}", open=False, elem_id="more"
-        ):
+        with gr.Accordion(f"Advanced: {inside}", open=False, elem_id="more"):
             _advanced(made, default, access)
         with gr.Accordion("How this drafter works", open=False, elem_id="about"):
             about = gr.Markdown(_about(pairs, default.name, default.drafter))
@@ -141,11 +140,14 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
         for name in (*ANSWER, *DRAFTING, "compiled"):
-            if SETTINGS[name].advanced and name not in ("system", "chat_template"):
+            if SETTINGS[name].advanced and name not in ("system", "chat_template", *CONSTRAINTS):
                 value = getattr(default, name) if name in PRESET else None
                 made[name] = control(name, value, most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
+    with gr.Row(elem_classes="controls"):
+        for name in CONSTRAINTS:
+            made[name] = control(name)
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
         made["server"] = gr.Dropdown(
@@ -201,7 +203,7 @@ def pair_choices(fits: Fits) -> list[tuple[str, str]]:
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
     """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
-    names = (*(pair.drafters if pair else drafters()), "none")
+    names = (*(pair.drafters if pair else drafters()), *BESIDE)
     return [(METHODS[name].label, name) for name in names]
 
 
@@ -230,6 +232,8 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
         return slider(name, value, most)
     if isinstance(setting.default, bool):
         return gr.Checkbox(value, **words(name))
+    if isinstance(setting.default, str):
+        return gr.Textbox(value, lines=3 if setting.file else 1, max_lines=12, elem_id=name, **words(name))
     return gr.Number(value, precision=0 if isinstance(setting.default, int) else None, **words(name))
 
 

@@ -144,7 +144,7 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
 
 def _suite(option: Option, models: Models) -> dict[str, Any]:
     suites, _ = load_suites()
-    choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
+    choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
         [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label=option.setting.label,
         info="every lane answers all",

@@ -1,0 +1,205 @@
+"""A grammar that an answer keeps to: a JSON schema, a regular expression or a Lark grammar, followed by llguidance.
+
+The target's distribution p is its own, masked: tokens that cannot continue the text have probability 0, in every row of
+a pass. A matcher follows each branch of the draft and is rolled back. It is never given a token that the grammar
+refuses, from which it would not recover.
+
+So a draft ends before the first token that is refused. But where tokens were sampled from q, that token stays as the
+last one, to be rejected: the token in its place must then come from norm(max(0, p - q)), which makes up for what the
+drafter proposes. To cut it off and sample from p would change the distribution.
+
+When the grammar ends, the end of text is all that is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from llguidance import LLMatcher, LLTokenizer
+from llguidance.hf import from_tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from playground.decoding.drafters.base import Draft
+from playground.decoding.transfer import to_device
+from playground.errors import PlaygroundError
+from playground.lane import Request
+from playground.models.load import LoadedModel
+from playground.settings import SETTINGS
+
+NO_TEXT = "NoExtension"  # how llguidance begins to say that nothing can follow
+KEPT = 32  # grammars of a target, with its tokenizer
+EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
+
+
+class Grammar(Protocol):
+    """Follows one answer.
+
+    Attributes:
+        seconds: what making and applying masks took since `limited` was last called; None without a grammar.
+    """
+
+    seconds: float | None
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next, as the tokenizer writes them; empty where there is a choice."""
+
+    def limited(self, draft: Draft) -> Draft:
+        """The draft as far as the grammar allows it. `masked` is for its rows from then on."""
+
+    def masked(self, scores: torch.Tensor) -> torch.Tensor:
+        """(k + 1, vocabulary) scores after the text and each token of the draft, -inf where the grammar refuses."""
+
+    def commit(self, ids: Sequence[int]) -> None:
+        """Adds tokens to the text."""
+
+
+class Free(Grammar):
+    """Without a grammar everything is allowed."""
+
+    seconds = None
+
+    def forced(self) -> list[int]:
+        return []
+
+    def limited(self, draft: Draft) -> Draft:
+        return draft
+
+    def masked(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores
+
+    def commit(self, ids: Sequence[int]) -> None:
+        pass
+
+
+class Constraint(Grammar):
+    """Args:
+    matcher: at the start of the answer; nobody else uses it.
+    eos_ids: the tokens that may end the text.
+    """
+
+    def __init__(self, matcher: LLMatcher, eos_ids: Sequence[int]) -> None:
+        self._matcher, self._eos_ids = matcher, list(eos_ids)
+        self._masks: list[bytes] = []  # of the rows of the next pass: a bit for each token
+        self.seconds = 0.0
+
+    def forced(self) -> list[int]:
+        return self._eos_ids[:1] if self._matcher.is_stopped() else self._matcher.compute_ff_tokens()
+
+    def limited(self, draft: Draft) -> Draft:
+        start = time.perf_counter()
+        self._masks = [self._mask()]
+        rows = {-1: 0}  # of the masks, by the token that they follow
+        path: list[int] = []  # the tokens that the matcher has read
+        kept: list[int] = []
+        for i, (id_, parent) in enumerate(zip(draft.ids, draft.parents, strict=True)):
+            if parent not in rows:
+                continue
+            if not _allows(self._masks[rows[parent]], id_):
+                if draft.probabilities is not None:
+                    kept.append(i)
+                    self._masks.append(EVERYTHING)
+                continue
+            kept.append(i)
+            if id_ in self._eos_ids:
+                self._masks.append(EVERYTHING)
+                continue
+            self._move(draft, path, draft.path(parent))
+            self._read([id_])
+            path.append(i)
+            rows[i] = len(self._masks)
+            self._masks.append(self._mask())
+        self._move(draft, path, [])
+        self.seconds = time.perf_counter() - start
+        return draft.only(kept)
+
+    def masked(self, scores: torch.Tensor) -> torch.Tensor:
+        start = time.perf_counter()
+        size = max(map(len, self._masks))
+        packed = np.frombuffer(b"".join(mask or b"\xff" * size for mask in self._masks), np.uint8)
+        refused = np.unpackbits(~packed.reshape(-1, size), axis=1, count=scores.shape[1], bitorder="little")
+        scores = scores.masked_fill(to_device(torch.from_numpy(refused).view(torch.bool), scores.device), -torch.inf)
+        self.seconds += time.perf_counter() - start
+        return scores
+
+    def commit(self, ids: Sequence[int]) -> None:
+        self._read([id_ for id_ in ids if id_ not in self._eos_ids])
+
+    def _mask(self) -> bytes:
+        mask = self._matcher.compute_bitmask()
+        self._check()
+        return mask
+
+    def _move(self, draft: Draft, path: list[int], to: Sequence[int]) -> None:
+        """Rolls the matcher back to where the two branches part, then on along the other. `path` is changed to `to`."""
+        same = next((n for n, (a, b) in enumerate(zip(path, to, strict=False)) if a != b), min(len(path), len(to)))
+        self._matcher.rollback(len(path) - same)
+        self._read([draft.ids[i] for i in to[same:]])
+        path[same:] = to[same:]
+
+    def _read(self, ids: Sequence[int]) -> None:
+        self._matcher.consume_tokens(list(ids))
+        self._check()
+
+    def _check(self) -> None:
+        """Raises:
+        PlaygroundError: the matcher gave up, as on a text that can be read in too many ways.
+        """
+        if error := self._matcher.get_error():
+            raise PlaygroundError(f"The grammar could not be followed: {_brief(error)} Make it simpler.")
+
+
+def _allows(mask: bytes, id_: int) -> bool:
+    return id_ < 8 * len(mask) and bool(mask[id_ >> 3] >> (id_ & 7) & 1)
+
+
+def grammar_for(request: Request, target: LoadedModel) -> Grammar:
+    """The grammar of a request, at the start of its answer. It is compiled once, and kept with the target.
+
+    Raises:
+        PlaygroundError: it is broken, no text satisfies it, or the target's tokenizer cannot be followed.
+    """
+    if not request.constraint:
+        return Free()
+    source, name = compiled(request), SETTINGS[request.constraint].label
+    if source not in target.grammars:
+        matcher = LLMatcher(_tokenizer(target), source)
+        matcher.compute_bitmask()  # only then is it known that nothing can be written
+        if error := matcher.get_error():
+            reason = "No text satisfies it." if error.startswith(NO_TEXT) else _brief(error)
+            raise PlaygroundError(f"{name} cannot be used: {reason} Correct it and run again.")
+        target.grammars[source] = matcher
+        if len(target.grammars) > KEPT:
+            del target.grammars[list(target.grammars)[1]]  # the oldest; the tokenizer comes first
+    return Constraint(target.grammars[source].deep_copy(), sorted(target.eos_ids))
+
+
+def compiled(request: Request) -> str:
+    """The grammar as llguidance takes it. Whether it is one shows when it is read."""
+    if request.json_schema:
+        return LLMatcher.grammar_from_json_schema(request.json_schema)
+    if request.regex:
+        return LLMatcher.grammar_from_regex(request.regex)
+    return LLMatcher.grammar_from_lark(request.grammar)
+
+
+def _tokenizer(target: LoadedModel) -> LLTokenizer:
+    """The target's tokens as llguidance reads them, which takes seconds for a large vocabulary."""
+    if not isinstance(target.tokenizer, PreTrainedTokenizerFast) or not target.eos_ids:
+        raise PlaygroundError(
+            f"{target.name} cannot be held to a grammar: its tokenizer is of the slow kind, or it has no token that "
+            "ends a text. Choose another model, or leave the grammar out."
+        )
+    if "" not in target.grammars:
+        size = max(len(target.tokenizer), target.model.config.get_text_config(decoder=True).vocab_size)
+        target.grammars[""] = from_tokenizer(target.tokenizer, n_vocab=size, eos_token=sorted(target.eos_ids))
+    return target.grammars[""]
+
+
+def _brief(error: str) -> str:
+    """The first lines of llguidance's message, without the state of its parser, as a sentence."""
+    lines = " ".join(error.partition("<state>")[0].split())
+    return f"{lines[:300].rstrip('.')}."
