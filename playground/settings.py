@@ -35,7 +35,7 @@ class Setting:
 
     Of a sampling setting, for which a checkpoint may have a default, `neutral` is the value that changes nothing, `off`
     what a run's details say then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
-    decoding too.
+    decoding too. `json`: a text that is JSON, for which the terminal takes a file as well.
     """
 
     label: str
@@ -51,6 +51,7 @@ class Setting:
     neutral: float | None = None
     off: str | None = None
     greedy: bool = False
+    json: bool = False
 
     @property
     def range(self) -> str:
@@ -213,6 +214,10 @@ class AnswerSettings:
     chat_template: bool = setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
     )
+    tools: str = setting("Tools", "JSON list of the tools the model may call; for the chat template", "", json=True)
+    template: str = setting(
+        "Template arguments", "KEY=VALUE that the chat template names, such as enable_thinking=false", ""
+    )
 
 
 # All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.
@@ -227,6 +232,7 @@ SETTINGS: dict[str, Setting] = {
     **settings_of(DraftSettings),
     **settings_of(AnswerSettings),
     **settings_of(PairSettings),
+    "messages": Setting("Messages", "JSON list of the messages before the prompt, with roles", "", json=True),
 }
 PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
 SAMPLING = tuple(name for name in ANSWER if SETTINGS[name].neutral is not None)

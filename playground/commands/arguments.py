@@ -78,6 +78,10 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         }
         if kind is bool:
             how = {"action": argparse.BooleanOptionalAction}
+        if setting.json:
+            how = files(setting)
+        if name == "template":
+            how |= {"action": Joined, "metavar": "KEY=VALUE"}
         parser.add_argument(
             flag(name),
             dest=name,
@@ -85,6 +89,26 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
             help=f"{setting.help} ({accepted}default: {shown})",
             **how,
         )
+
+
+def files(setting: Setting) -> dict[str, Any]:
+    """How argparse reads a setting that is JSON: from a file, or as it stands. An empty text is none."""
+
+    def read_json(text: str) -> str:
+        try:
+            return text if not text.strip() or text.lstrip()[0] in "[{" else read(Path(text))
+        except PlaygroundError as refusal:
+            raise argparse.ArgumentTypeError(str(refusal)) from None
+
+    return {"type": read_json, "metavar": "FILE"}
+
+
+class Joined(argparse.Action):
+    """An option that may come several times, a line each."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest) or ""
+        setattr(namespace, self.dest, f"{before}\n{values}".strip())
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

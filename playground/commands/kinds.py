@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playground.commands import experiment, server_option
-from playground.commands.arguments import PRESETS_OWN, add_models, check_writable, chosen_pair, write
+from playground.commands.arguments import (
+    PRESETS_OWN,
+    Joined,
+    add_models,
+    check_writable,
+    chosen_pair,
+    files,
+    write,
+)
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, Option, default_of, options_of, type_of
@@ -57,6 +65,10 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
         how = {"choices": [*setting.choices]}
     if several:
         how["nargs"] = "+"
+    if setting.json:
+        how = files(setting)
+    if name == "template":
+        how |= {"action": Joined, "metavar": "KEY=VALUE"}
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     shown = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}.get(str(default))
     shown = shown or (" ".join(map(str, default)) if several else f"{default:g}" if of is float else str(default))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
+from playground.conversation import read_arguments, read_tools
 from playground.decoding import template
 from playground.errors import PlaygroundError
 from playground.lane import Request
@@ -26,19 +27,25 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
     else:
         if not tokenizer.chat_template:
             raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
-        ids = chat_ids(tokenizer, request.messages)
+        ids = chat_ids(
+            tokenizer,
+            request.as_messages(request.turns),
+            tools=read_tools(request.tools),
+            arguments=read_arguments(request.template),
+        )
     if not ids:
         raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
     return list(ids)
 
 
-def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer.
+def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
+    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. `more`:
+    further arguments of `template.render`.
 
     Raises:
         PlaygroundError: the template refuses the messages, or does not keep within its limits.
     """
-    return tokenizer(template.render(tokenizer, messages), add_special_tokens=False)["input_ids"]
+    return tokenizer(template.render(tokenizer, messages, **more), add_special_tokens=False)["input_ids"]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

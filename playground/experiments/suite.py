@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from playground import metrics
 from playground.backends.base import Backend
+from playground.conversation import Message
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import summaries
 from playground.experiments.compare import decode
@@ -121,7 +122,7 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
         summaries=tuple(summaries.summarise(rows)),
         traces=tuple(trace for result in results for trace in result.traces),
         failures=tuple(result.failure for result in results if result.failure),
-        prompts=tuple(question.request.prompt for question in header.questions),
+        prompts=tuple(question.request.asked for question in header.questions),
         seed=header.seed,
         counted="all",
     )
@@ -133,7 +134,7 @@ def _warm_up(
     """Every lane, with the first question that it takes."""
     requests: dict[str, Request] = {}
     for question in questions:  # some ask the same again, and sample another answer
-        requests.setdefault(question.request.prompt, question.request)
+        requests.setdefault(question.request.asked, question.request)
     for lane in lanes.values():
         for request in requests.values():
             if watch.stopped():
@@ -187,5 +188,5 @@ class _Question:
             for name, of_lane in done.items():
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
                 traces += of_lane
-            request = replace(request, history=(*request.history, prompt, done[STANDARD][0].text))
+            request = replace(request, history=(*request.turns, Message("assistant", done[STANDARD][0].text)))
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))

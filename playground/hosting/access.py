@@ -128,7 +128,7 @@ class Access:
         PlaygroundError: it asks for more than a run may take here.
         """
         limits = self.limits
-        length = sum(map(len, (request.prompt, request.system, *request.history)))
+        length = sum(map(len, (request.system, request.tools, *(turn.text for turn in request.turns))))
         check(
             length <= limits.prompt,
             f"The prompt has {length:,} characters in all; this server takes {limits.prompt:,}. "

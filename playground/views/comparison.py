@@ -30,7 +30,7 @@ def _(result: Comparison) -> Report:
 @compared.settings.register
 def _(result: Comparison) -> dict[str, Any]:
     base = result.standard
-    chosen = {"prompts": (base.request.prompt,), "target": base.lane.target, **compared.asked(base.request)}
+    chosen = {"prompts": (base.request.asked,), "target": base.lane.target, **compared.asked(base.request)}
     return chosen | compared.where(base.environment)
 
 

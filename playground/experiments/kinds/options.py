@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from playground import settings
 from playground.errors import check
-from playground.lane import Lane, Request, assisted_lane
+from playground.lane import Lane, Request, asked, assisted_lane
 from playground.presets import Pair
 from playground.settings import PRESET, SAMPLING, SETTINGS, Setting, Slider
 
@@ -150,6 +150,7 @@ class PromptOptions(Options):
         "examples", "Prompts", "a suite's name, or a .jsonl, .csv, .txt or .yaml file", group="prompts"
     )  # fmt: skip
     prompts: tuple[str, ...] = option((), "Texts", "your own prompts in place of the suite", places=("endpoint",))
+    messages: str = option_of("messages", places=("terminal", "endpoint"), group="prompts")
     per_category: int = option(
         0, "Prompts per category", "prompts of each category, at most; 0 for all", group="prompts", folded=True
     )
@@ -167,6 +168,8 @@ class PromptOptions(Options):
         """
         from playground.experiments.questions import Question
 
+        if self.messages.strip():
+            return "a conversation", (Question("own", asked("", self.messages, self._settings)),)
         if self.prompts:
             check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
             own = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
@@ -175,7 +178,7 @@ class PromptOptions(Options):
 
     def broken_lines(self) -> list[str]:
         """A sentence for each line that `read` skips."""
-        return [] if self.prompts else self._load()[1]
+        return [] if self.prompts or self.messages.strip() else self._load()[1]
 
     def _load(self, turns: int = 0) -> tuple[list[Question], list[str]]:
         from playground.experiments.questions import load

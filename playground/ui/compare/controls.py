@@ -15,6 +15,7 @@ from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.lane import asked as conversation
 from playground.presets import Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
@@ -61,7 +62,7 @@ class CompareOptions:
             raise PlaygroundError(f"There is no pair {asked['pair']!r}. Choose one of {', '.join([*pairs, OWN])}.")
         if asked["compiled"] != DEFAULTS["compiled"]:
             pair = replace(pair, compiled=asked["compiled"])
-        request = Request(**{name: asked[name] for name in ("prompt", *ANSWER)})
+        request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
         drafting = {name: asked[name] for name in DRAFTING}
         if every:
             return pair, all_drafters(pair, **drafting), request
@@ -143,11 +144,14 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
         for name in (*ANSWER, *DRAFTING, "compiled"):
-            if SETTINGS[name].advanced and name not in ("system", "chat_template"):
+            if SETTINGS[name].advanced and name not in ("system", "chat_template", "tools", "template"):
                 value = getattr(default, name) if name in PRESET else None
                 made[name] = control(name, value, most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
+    with gr.Row(elem_classes="controls"):
+        for name in ("messages", "tools", "template"):
+            made[name] = control(name)
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
         made["server"] = gr.Dropdown(
@@ -229,6 +233,8 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
         return slider(name, value, most)
     if isinstance(setting.default, bool):
         return gr.Checkbox(value, **words(name))
+    if isinstance(setting.default, str):
+        return gr.Textbox(value, lines=1, elem_id=name, **words(name))
     return gr.Number(value, precision=0 if isinstance(setting.default, int) else None, **words(name))
 
 
