@@ -130,7 +130,10 @@ class Request(AnswerSettings):
     @property
     def text(self) -> str:
         """What is continued without a chat template."""
-        return "\n\n".join(filter(None, [self.system, *(turn.text for turn in self.turns)]))
+        return self.as_text(self.turns)
+
+    def as_text(self, turns: Iterable[Message]) -> str:
+        return "\n\n".join(filter(None, [self.system, *(turn.text for turn in turns)]))
 
     @property
     def history_json(self) -> str:

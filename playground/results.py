@@ -11,7 +11,16 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Axis, Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, Over, PositionAcceptance, Timed, differs
+from playground.metrics import (
+    AcceptanceTest,
+    LawTest,
+    NearTie,
+    Over,
+    PositionAcceptance,
+    SegmentFigures,
+    Timed,
+    differs,
+)
 from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
 
@@ -49,6 +58,7 @@ class Row:
     runs_tokens: tuple[int, ...] = ()
     interval: Interval | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
 
     @property
     def timed(self) -> Timed:
@@ -110,6 +120,7 @@ class Summary:
     p50_s: float | None = None
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
 
     @property
     def gains(self) -> bool:

@@ -214,6 +214,9 @@ class AnswerSettings:
     chat_template: bool = setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
     )
+    prefix_cache: bool = setting(
+        "Prefix cache", "go on from the KV cache of a conversation's earlier turns; off = prefill them again", True
+    )
     tools: str = setting("Tools", "JSON list of the tools the model may call; for the chat template", "", json=True)
     template: str = setting(
         "Template arguments", "KEY=VALUE that the chat template names, such as enable_thinking=false", ""

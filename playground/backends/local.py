@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.decoding import proof, scoring
+from playground.decoding import kept, proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.energy import EnergyMeter
@@ -26,7 +26,7 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer, encode
+from playground.decoding.text import Detokenizer, encode, markers
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -39,7 +39,7 @@ from playground.models.quantised import precision
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.progress import Progress
-from playground.trace import Environment, Finish, Memory, Round
+from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
 
@@ -165,12 +165,18 @@ class LocalRun:
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
         proof.check(models.target, runners, lane.drafter)
-        self._target = runners(models.target)
+        self._key = kept.key_of(lane, request)
+        most = kept.reusable(models.target.tokenizer, request, prompt_ids)
+        self._drafting = models.drafting if lane.drafter != "none" else None
+        found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
+        self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
-        self._drafter = build_drafter(models, lane, self._target, sampler, runners)
+        self._drafter = found.drafter if found else build_drafter(models, lane, self._target, sampler, runners)
+        self.reused = Reused(held, found.bytes if found else 0)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
+        self.markers = markers(models.target.tokenizer)
         self._energy = EnergyMeter(self._target.device)
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
@@ -212,11 +218,18 @@ class LocalRun:
             rule_of(self._lane),
             seam(self._models.target.model.config),
         )
+        ids = list(self.prompt_ids)
         try:
             for round_ in rounds:
-                self._tokens += [token.id for token in round_.tokens]
+                new = [token.id for token in round_.tokens]
+                self._tokens += new
+                ids += [id_ for id_ in new if id_ is not None]
                 yield round_
+            self._keep(ids)
             return
+        except GeneratorExit:
+            self._keep(ids)
+            raise
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
@@ -225,6 +238,7 @@ class LocalRun:
         for model in (self._models.target, self._models.drafting):
             if model:
                 model.static.clear()
+        kept.forget(self._models.target)
         gc.collect()
         torch.cuda.empty_cache()
         raise PlaygroundError(
@@ -232,6 +246,12 @@ class LocalRun:
             f"{self._request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller "
             "pair."
         )
+
+    def _keep(self, ids: list[int]) -> None:
+        """For the conversation's next turn."""
+        if self._request.prefix_cache:
+            cached = kept.Kept(ids[: self._target.length], self._target, self._drafter, self._drafting)
+            kept.keep(self._models.target, self._key, cached)
 
 
 def _room(target: LoadedModel, runner: Runner, prompt_ids: Sequence[int]) -> int:

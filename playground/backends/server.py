@@ -21,7 +21,7 @@ from playground.errors import check
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.settings import default
-from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Round, TargetToken
+from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken
 
 WARM_UP_TOKENS = 16
 UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
@@ -155,7 +155,9 @@ class ServerRun:
     def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> None:
         self.lane, self.request = lane, request
         self.prompt_ids: tuple[int, ...] = tuple(prompt_ids)
+        self.markers: tuple[tuple[int, str], ...] = ()
         self.finish: Finish = "stopped"
+        self.reused: Reused | None = None
         self.amended: tuple[Round, ...] | None = None
         self.notes: list[str] = []
         self.rounds: Generator[Round, None, None] = self._decoded(backend)

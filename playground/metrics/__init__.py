@@ -29,6 +29,7 @@ from playground.metrics.lane import (
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.repeats import FLOOR, MANY, Repeated, beside, headline, leader, noise, ranked, repeated, tied
+from playground.metrics.segments import SEGMENTS, Segment, SegmentFigures, add_segments, by_segment, segments
 from playground.metrics.times import (
     UNSTEADY,
     Gaps,
@@ -43,6 +44,7 @@ from playground.metrics.times import (
 __all__ = [
     "FLOOR",
     "MANY",
+    "SEGMENTS",
     "UNSTEADY",
     "AcceptanceTest",
     "Difference",
@@ -58,6 +60,8 @@ __all__ = [
     "PositionAcceptance",
     "Ranks",
     "Repeated",
+    "Segment",
+    "SegmentFigures",
     "Spread",
     "Timed",
     "acceptance_by_position",
@@ -65,7 +69,9 @@ __all__ = [
     "acceptance_test",
     "accepted_up_to",
     "add_positions",
+    "add_segments",
     "beside",
+    "by_segment",
     "compare",
     "compared_rounds",
     "differences",
@@ -90,6 +96,7 @@ __all__ = [
     "ranked",
     "ranks",
     "repeated",
+    "segments",
     "speedup",
     "spread",
     "tied",

@@ -42,7 +42,8 @@ NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by the
 class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
     bytes came from; `pass_times` are the times of its passes by the runner that was timed, `proofs` what a trial
-    of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use.
+    of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use,
+    `kept` the caches of conversations; see `decoding.kept`.
     """
 
     model: PreTrainedModel
@@ -52,6 +53,7 @@ class LoadedModel:
     pass_times: dict[str, tuple[PassTime, ...]] = field(default_factory=dict)
     proofs: dict[str, Any] = field(default_factory=dict)
     static: dict[str, Any] = field(default_factory=dict)
+    kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:

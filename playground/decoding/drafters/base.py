@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -106,6 +106,20 @@ class Drafter(Protocol):
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""
 
+    def rewind(self, length: int) -> int:
+        """Rolls back to the first `length` tokens of the text, of which the first committed ones may go on otherwise: a
+        conversation's next turn. Returns how many of them the target may keep, since a drafter that reads its hidden
+        states needs those that it lacks; 0 if there is no way back."""
+        return 0
+
+
+def rewound(drafters: Iterable[Drafter], length: int) -> int:
+    """Rewinds all of them, until they agree on how many tokens the target may keep."""
+    drafters = list(drafters)
+    while length and (least := min(drafter.rewind(length) for drafter in drafters)) < length:
+        length = least
+    return length
+
 
 class NoDrafter(Drafter):
     """Standard decoding: nothing is ever drafted."""
@@ -115,6 +129,9 @@ class NoDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         pass
+
+    def rewind(self, length: int) -> int:
+        return length
 
 
 def build_none(setup: object) -> NoDrafter:

@@ -44,6 +44,9 @@ class Branches(Protocol):
     def commit(self) -> None:
         """Call once a round, after the target's own roll-back."""
 
+    def rewind(self, length: int) -> int:
+        """As `Drafter.rewind`."""
+
 
 class BranchesDrafter(Drafter, ABC):
     """Args:
@@ -74,6 +77,9 @@ class BranchesDrafter(Drafter, ABC):
 
     def commit(self, length: int) -> None:
         self._branches.commit()
+
+    def rewind(self, length: int) -> int:
+        return self._branches.rewind(length)
 
 
 class ChainDrafter(BranchesDrafter):

@@ -32,3 +32,7 @@ class DFlashBranches(ParallelBranches):
 
     def end(self) -> None:
         self._block.end()
+
+    def rewind(self, length: int) -> int:
+        super().rewind(length)
+        return self._block.rewind(length)
