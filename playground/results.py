@@ -22,6 +22,8 @@ from playground.metrics import (
     differs,
 )
 from playground.metrics import load as under_load
+from playground.metrics.depth import DepthFigures
+from playground.metrics.estimate import Counts
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
@@ -290,6 +292,69 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class LaneDepths:
+    """A lane's figures by depth. `lane`: its label."""
+
+    lane: str
+    figures: tuple[DepthFigures, ...]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """What a lane was expected to accept, from its drafts over logged answers. `decoded`: the mean accepted length of
+    the turns that were decoded; None where none was."""
+
+    lane: str
+    counts: Counts
+    tokens_per_pass: float
+    decoded: float | None
+
+
+@dataclass(frozen=True)
+class TrafficResult:
+    """A log of conversations. `suite`: the turns that were generated again, each a question whose category is its
+    number. `turns`: of the whole log. `best`: the label of the fastest lane, with its speed-up and an interval that
+    holds for all lanes together (None where there is too little to say). `skipped`: a sentence for each entry that was
+    left out."""
+
+    suite: SuiteResult
+    conversations: int
+    turns: int
+    best: str
+    speedup: float
+    interval: Interval | None
+    depths: tuple[LaneDepths, ...]
+    estimates: tuple[Estimated, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a turn could not be run, or an entry was left out."""
+        return self.suite.failed or bool(self.skipped)
+
+    @property
+    def pays(self) -> bool:
+        """Whether speculation was seen to pay, which takes an interval."""
+        return self.speedup > 1 and differs(self.interval)
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """A conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the baseline and of the
+    lane. `stops`: the depth from which on the lane is nowhere faster; None if it is, to the end."""
+
+    suite: SuiteResult
+    depths: tuple[LaneDepths, ...]
+    until: int
+    stops: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not get to its end."""
+        return self.suite.failed
+
+
+@dataclass(frozen=True)
 class LoadResult:
     """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
     share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
@@ -325,13 +390,17 @@ class BenchResult:
     failed = False
 
 
-Result = SuiteResult | SweepResult | LosslessResult | Recommendation | LoadResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, load or bench wrote."
+Result = (
+    SuiteResult | SweepResult | LosslessResult | Recommendation | TrafficResult | DepthResult | LoadResult | BenchResult
+)
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, load or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
     "lossless": LosslessResult,
     "recommend": Recommendation,
+    "traffic": TrafficResult,
+    "depth": DepthResult,
     "load": LoadResult,
     "bench": BenchResult,
 }

@@ -14,7 +14,8 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.decoding import kept, proof, scoring
+from playground.conversation import Message
+from playground.decoding import estimate, kept, proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.energy import EnergyMeter
@@ -26,10 +27,11 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer, encode, markers
+from playground.decoding.text import Detokenizer, encode, encode_answer, markers
 from playground.drafting_methods import METHODS
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request
+from playground.metrics.estimate import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name, ran_out_of_memory
@@ -145,6 +147,24 @@ class LocalBackend:
         model = self.models(lane).target.model
         runners = EagerRunner(model), EagerRunner(model)
         return scoring.near_tie(runners, model.dtype, Sampler(request, model.device), prompt_ids, answer, other)
+
+    def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
+        """The lane's drafts over a logged answer; None where they cannot be made at all positions at once. See
+        `decoding.estimate`.
+
+        Raises:
+            PlaygroundError: the conversation does not fit the context, or is refused by the chat template.
+        """
+        models = self.models(lane)
+        if not estimate.possible(models, lane):
+            return None
+        prompt_ids = encode(models.target.tokenizer, request)
+        answer_ids = encode_answer(models.target.tokenizer, request, prompt_ids, answer)
+        check(
+            len(prompt_ids) + len(answer_ids) <= EagerRunner(models.target.model).context_limit,
+            f"The conversation does not fit the context of {models.target.name}.",
+        )
+        return estimate.counts(models, lane, prompt_ids, answer_ids)
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""

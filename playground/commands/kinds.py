@@ -72,6 +72,9 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     shown = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}.get(str(default))
     shown = shown or (" ".join(map(str, default)) if several else f"{default:g}" if of is float else str(default))
+    if option.positional:
+        parser.add_argument(name, help=setting.help, metavar=name.upper())
+        return
     parser.add_argument(
         f"--{option.flag}" if option.flag else flag(name),
         dest=name,
@@ -88,7 +91,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, name) for name in options_of(kind.options, "terminal")}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
-    for problem in options.broken_lines() if options.on_error == "skip" else ():
+    for problem in options.broken_lines():
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
     device = arguments.device if kind.pair else "auto"

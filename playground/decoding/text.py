@@ -50,6 +50,18 @@ def encode_turns(
     )
 
 
+def encode_answer(
+    tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int], answer: Message
+) -> list[int]:
+    """An answer to a request as token ids: what the template makes of it, its end included, where it leaves the prompt
+    as it is."""
+    if request.chat_template:
+        whole = encode_turns(tokenizer, request, (*request.turns, answer), open_end=False)
+        if whole[: len(prompt_ids)] == list(prompt_ids):
+            return whole[len(prompt_ids) :]
+    return list(tokenizer(answer.content or answer.text, add_special_tokens=False)["input_ids"])
+
+
 def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
     """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. `more`:
     further arguments of `template.render`.

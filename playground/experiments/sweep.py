@@ -152,7 +152,7 @@ def _padded(question: Question, tokens: int, count: Callable[[Request], int]) ->
     Raises:
         PlaygroundError: there is not so much text.
     """
-    request, text = question.request, _documents()
+    request, text = question.request, documents()
 
     def asked(characters: int) -> Request:
         return replace(request, prompt=f"{text[:characters]}\n\n{request.prompt}")
@@ -173,6 +173,7 @@ def _padded(question: Question, tokens: int, count: Callable[[Request], int]) ->
     return replace(question, request=asked(high))
 
 
-def _documents() -> str:
+def documents() -> str:
+    """The project's own."""
     paths: list[Path] = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return "\n\n".join(path.read_text(encoding="utf-8") for path in paths)

@@ -16,6 +16,7 @@ from playground.metrics.comparison import (
     first_difference,
     speedup,
 )
+from playground.metrics.depth import DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
 from playground.metrics.lane import (
     Metrics,
@@ -47,6 +48,7 @@ __all__ = [
     "SEGMENTS",
     "UNSTEADY",
     "AcceptanceTest",
+    "DepthFigures",
     "Difference",
     "Equation",
     "FirstDifference",
@@ -71,6 +73,7 @@ __all__ = [
     "add_positions",
     "add_segments",
     "beside",
+    "by_depth",
     "by_segment",
     "compare",
     "compared_rounds",
@@ -98,7 +101,9 @@ __all__ = [
     "repeated",
     "segments",
     "speedup",
+    "speedups",
     "spread",
+    "stops_paying",
     "tied",
     "token_times",
     "unsteadiness",

@@ -36,6 +36,7 @@ class Option:
         group: its heading in the terminal's help.
         flag: the terminal's option; "" for the field's name.
         folded: under Advanced on the page.
+        positional: whether the terminal takes it without a name.
         by: another field, and the values that are meant for each of its choices where none are given.
     """
 
@@ -44,6 +45,7 @@ class Option:
     group: str = ""
     flag: str = ""
     folded: bool = False
+    positional: bool = False
     by: tuple[str, Mapping[Any, tuple[Any, ...]]] | None = None
 
 
@@ -100,6 +102,10 @@ class Options:
     """Raises:
     PlaygroundError: a value is not accepted, in words.
     """
+
+    def broken_lines(self) -> list[str]:
+        """A sentence for each line of a file that is skipped."""
+        return []
 
     def __post_init__(self) -> None:
         for it in fields(self):
@@ -177,8 +183,7 @@ class PromptOptions(Options):
         return Path(self.suite).stem, tuple(self._load(turns)[0])
 
     def broken_lines(self) -> list[str]:
-        """A sentence for each line that `read` skips."""
-        return [] if self.prompts or self.messages.strip() else self._load()[1]
+        return [] if self.on_error == "stop" or self.prompts or self.messages.strip() else self._load()[1]
 
     def _load(self, turns: int = 0) -> tuple[list[Question], list[str]]:
         from playground.experiments.questions import load

@@ -67,6 +67,12 @@ def asked_for(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) 
     elif "suite" in given:
         suites, _ = load_suites()
         check(given["suite"] in suites, f"There is no suite {given['suite']!r}. Choose one of {', '.join(suites)}.")
+    if "log" in given:
+        check(
+            bool(values.get("file")) or str(given["log"]).lstrip().startswith(("{", "[")),
+            "Choose a file with your conversations, or give them as JSON.",
+        )
+        given["log"] = str(values.get("file") or given["log"])
     options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
     if not kind.pair:
         return kind.work(options, None)
@@ -147,8 +153,15 @@ def _drafter(option: Option, models: Models) -> dict[str, Any]:
     return {"drafter": gr.Dropdown(choices, value=value, label=option.setting.label, info=option.setting.help)}
 
 
+def _log(option: Option, models: Models) -> dict[str, Any]:
+    words: dict[str, Any] = {"label": option.setting.label, "info": option.setting.help}
+    file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=90)
+    return {"log": gr.Textbox("", visible=False, **words), "file": file}
+
+
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
     "suite": _suite,
+    "log": _log,
     "drafters": _drafters,
     "drafter": _drafter,
 }
