@@ -1,7 +1,7 @@
 """How far does speculation pay into a long context? One conversation that grows turn by turn, and its rounds by depth.
 
-The cache of the earlier turns is kept, so that all depths together cost one conversation and not a prefill each. What it
-grows by are the project's own documents: text that is here for everyone and does not repeat.
+The cache of the earlier turns is kept, so that all depths together cost one conversation and not a prefill each. It
+grows by the project's own documents: text that is here for everyone and does not repeat.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.errors import check
+from playground.errors import Stopped, check
 from playground.experiments import suite
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
@@ -20,9 +20,7 @@ from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, label
 from playground.results import STANDARD, DepthResult, LaneDepths, SuiteResult
 
-ASKED = (
-    "Here is a part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
-)
+ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
 LEAST = 64  # tokens that a turn grows by
 
 
@@ -49,8 +47,10 @@ def run(
         PlaygroundError: there is not so much text, the turns are too many, the conversation does not fit the context,
             or as `suite.run`.
     """
-    watch.check()
-    backends[baseline.backend].load(baseline, watch.progress)
+    try:
+        backends[baseline.backend].load(baseline, watch.progress)
+    except Stopped:
+        return None
     asked = conversation(request, until, turns, backends[baseline.backend], baseline)
     found = suite.run(baseline, [lane], [asked], backends, watch, runs=runs, record=record)
     if found is None:
