@@ -390,9 +390,8 @@ class BenchResult:
     failed = False
 
 
-Result = (
-    SuiteResult | SweepResult | LosslessResult | Recommendation | TrafficResult | DepthResult | LoadResult | BenchResult
-)
+OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
+Result = OfSuites | LosslessResult | LoadResult | BenchResult
 CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, load or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,

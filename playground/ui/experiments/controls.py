@@ -128,7 +128,7 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
     suites, _ = load_suites()
     choices = [(f"{name.capitalize()}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
-        [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label=option.setting.label,
+        [*choices, ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
         info="every lane answers all",
     )  # fmt: skip
     file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
