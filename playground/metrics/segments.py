@@ -42,7 +42,6 @@ def segments(trace: Trace) -> list[Segment]:
     for id_ in trace.prompt_ids or ():
         state.read(id_, "")
     state.found.clear()
-    state.fence, state.line = "", ""
     for token in trace.tokens:
         state.read(token.id, token.text)
     return [segment or "answer" for segment in state.found]
@@ -116,6 +115,8 @@ class _State:
     header: str | None = None
     fence: str = ""  # what opened the code that has not ended
     line: str = ""
+    line_at: int = 0  # the first token of the line
+    opening: bool = False  # whether the line opens the code
 
     def read(self, id_: int | None, text: str) -> None:
         marker = self.names.get(id_, "") if id_ is not None else ""
@@ -135,7 +136,7 @@ class _State:
         if self.header is not None:
             self.found.append(None)
         elif self.kind == "answer":
-            self.found.append("code" if self._in_code(text) else "answer")
+            self._read_answer(text)
         else:
             self.found.append(self.kind)
 
@@ -148,17 +149,18 @@ class _State:
             self.found = [segment or self.kind for segment in self.found]
             self.header = None
 
-    def _in_code(self, text: str) -> bool:
-        """Whether a token of the answer is code, the fences included."""
-        code = bool(self.fence)
+    def _read_answer(self, text: str) -> None:
+        """A token of the answer, which is code between fences, these included."""
+        self.found.append("code" if self.fence else "answer")
         for part in text.splitlines(keepends=True):
+            self.line_at = self.line_at if self.line else len(self.found) - 1
             self.line += part
-            opened = FENCE.match(self.line)
-            if not self.fence and opened:
-                self.fence, code = opened[1], True
-                self.line = "…"  # this line closes nothing
-            if self.line.endswith(("\n", "\r")) or part.endswith(("\n", "\r")):
-                if self.fence and opened and opened[1].startswith(self.fence) and self.line.strip() == opened[1]:
+            marks = FENCE.match(self.line)
+            if marks and (not self.fence or self.opening):
+                self.fence, self.opening = marks[1], True
+                self.found[self.line_at :] = ["code"] * (len(self.found) - self.line_at)
+            if part.endswith(("\n", "\r")):
+                closes = marks and marks[1].startswith(self.fence) and self.line.strip() == marks[1]
+                if closes and not self.opening:
                     self.fence = ""
-                self.line = ""
-        return code
+                self.line, self.opening = "", False

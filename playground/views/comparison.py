@@ -76,6 +76,8 @@ def figures(comparison: Comparison) -> Table:
     lanes = comparison.lanes
     shown = [_figures(trace) for trace in lanes]
     rows = [(label, *(column.get(label, UNKNOWN) for column in shown)) for label in max(shown, key=len)]
+    if any(trace.reused and trace.reused.tokens for trace in lanes):
+        rows.append(("Prompt from cache", *map(facts.reused, lanes)))
     rows.append((f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)))
     return Table("Figures", ("", *(trace.lane.name for trace in lanes)), tuple(rows), numbers=len(lanes))
 
