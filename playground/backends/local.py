@@ -7,7 +7,7 @@ import gc
 import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import torch
@@ -83,9 +83,10 @@ class LocalBackend:
             self._choose_threads(self.models(lane))
         # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
         # static cache is made for the length of the answer.
-        for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
-            if stopped():
-                break
+        with closing(run.rounds):  # which keeps the conversation's caches for the timed run
+            for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
+                if stopped():
+                    break
         self._warmed.append(lane)
 
     def describe(self, lane: Lane) -> Environment:

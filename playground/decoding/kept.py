@@ -76,7 +76,7 @@ def take(
 ) -> tuple[Kept | None, int]:
     """What was kept under the key, rolled back to at most `most` tokens of the prompt, and how many it holds; None and
     0 where there is nothing to go on with."""
-    kept: Kept | None = model.kept.pop(key, None)
+    kept: Kept | None = model.kept.pop(key, None) if most else None
     if kept is None or kept.drafting is not drafting:
         return None, 0
     held = kept.rolled_back(min(most, shared(kept.ids, prompt_ids)))

@@ -15,12 +15,13 @@ from playground.errors import Stopped, check
 from playground.experiments import suite
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
-from playground.experiments.sweep import documents
+from playground.experiments.sweep import CHARACTERS, documents
 from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, label
 from playground.results import STANDARD, DepthResult, LaneDepths, SuiteResult
 
 ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
+SAMPLE = 400  # characters that say how many a token has
 LEAST = 64  # tokens that a turn grows by
 
 
@@ -72,8 +73,8 @@ def conversation(request: Request, until: int, turns: int, backend: Backend, lan
         "Ask for a deeper context, fewer turns or shorter answers.",
     )
     text = documents()
-    sample = backend.run(lane, replace(request, prompt=text[:2000])).prompt_ids
-    each = int(2000 / (len(sample) if sample else 500) * step) - len(ASKED)
+    sample = backend.run(lane, replace(request, prompt=text[:SAMPLE])).prompt_ids
+    each = int(SAMPLE / (len(sample) if sample else SAMPLE / CHARACTERS) * step) - len(ASKED)
     check(
         each * turns <= len(text),
         f"There is not enough text for {until:,} tokens: about {until * len(text) // (each * turns):,} are here.",

@@ -168,8 +168,7 @@ class _Question:
         request, category = self.question.request, self.question.category
         turns = (request.prompt, *self.question.more)
         rng = random.Random(f"{self.seed} {self.number}")
-        for turn, prompt in enumerate(turns, start=1):
-            request = replace(request, prompt=prompt)
+        for turn in range(1, len(turns) + 1):
             done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
             order = [name for _ in range(self.runs) for name in rng.sample(list(self.lanes), len(self.lanes))]
             name = order[0]
@@ -188,5 +187,7 @@ class _Question:
             for name, of_lane in done.items():
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
                 traces += of_lane
-            request = replace(request, history=(*request.turns, Message("assistant", done[STANDARD][0].text)))
+            if turn < len(turns):
+                answer = Message("assistant", done[STANDARD][0].text)
+                request = replace(request, prompt=turns[turn], history=(*request.turns, answer))
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))

@@ -261,7 +261,7 @@ def test_turns_are_asked_with_the_standard_lanes_answers_before_them(tiny_folder
     assert [(row.turn, row.lane) for row in result.rows] == [(t, x) for t in (1, 2) for x in (STANDARD, "ngram 2")]
     first, second = result.traces[0], result.traces[4]
     assert second.request.prompt == "And?"
-    assert second.request.history == ("Question 0", first.text)
+    assert [turn.content for turn in second.request.turns] == ["Question 0", first.text, "And?"]
     assert len(second.prompt_ids) > len(first.prompt_ids) + len(first.tokens)
     assert "1, turn 2" in by_prompt(result).rows[2][0]
 

@@ -114,11 +114,8 @@ class Drafter(Protocol):
 
 
 def rewound(drafters: Iterable[Drafter], length: int) -> int:
-    """Rewinds all of them, until they agree on how many tokens the target may keep."""
-    drafters = list(drafters)
-    while length and (least := min(drafter.rewind(length) for drafter in drafters)) < length:
-        length = least
-    return length
+    """Rewinds all of them, of which at most one reads hidden states; returns how many tokens the target may keep."""
+    return min(drafter.rewind(length) for drafter in drafters)
 
 
 class NoDrafter(Drafter):
