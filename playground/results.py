@@ -38,7 +38,8 @@ class Row:
 
     `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
     they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
-    the same tokens as every run of the standard lane. Files of earlier releases lack what is None or empty here.
+    the same tokens as every run of the standard lane. `reused`: tokens of the prompt that came from the cache of the
+    turns before. Files of earlier releases lack what is None or empty here.
     """
 
     question: int
@@ -61,6 +62,7 @@ class Row:
     interval: Interval | None = None
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
+    reused: int | None = None
 
     @property
     def timed(self) -> Timed:

@@ -40,6 +40,7 @@ def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace
         interval=None if lane == STANDARD else ratio.interval,
         positions=tuple(metrics.acceptance_by_position(median.rounds)),
         segments=tuple(metrics.by_segment(median)),
+        reused=median.reused.tokens if median.reused else None,
     )
 
 

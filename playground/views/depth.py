@@ -63,8 +63,12 @@ def findings(result: DepthResult) -> list[str]:
             f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per pass, "
             f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
         )
-    reused = [row for row in result.suite.rows if row.turn > 1 and row.lane == STANDARD]
-    said.append(f"{count(1 + len(reused), 'turn')} of one conversation; each span has the rounds of a few answers.")
+    rows = [row for row in result.suite.rows if row.lane == STANDARD]
+    reused = sum(row.reused or 0 for row in rows)
+    said.append(
+        f"{count(len(rows), 'turn')} of one conversation, in which {reused:,} tokens came from the cache of the turns "
+        "before; each span has the rounds of a few answers."
+    )
     return [*said, *left_out(result.suite.failures)]
 
 

@@ -115,10 +115,12 @@ class Options:
 
 
 def _answer(*names: str, **defaults: Any) -> Any:
-    """Options for settings of a `Request`. The page and the endpoint ask for the length and the temperature alone."""
+    """Options for settings of a `Request`. The page asks for the length and the temperature alone, the endpoint for
+    what belongs to a conversation too."""
     hints = get_type_hints(Request)
-    short = ("max_new_tokens", "temperature")
-    how = {name: EVERYWHERE if name in short else ("terminal",) for name in names}
+    places: dict[str, tuple[Place, ...]] = {"max_new_tokens": EVERYWHERE, "temperature": EVERYWHERE}
+    places |= dict.fromkeys(("tools", "template", "prefix_cache"), ("terminal", "endpoint"))
+    how = {name: places.get(name, ("terminal",)) for name in names}
     return make_dataclass(
         "AnswerOptions",
         [
