@@ -94,6 +94,10 @@ class Request(AnswerSettings):
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    def next_turn(self, answer: str, prompt: str) -> Request:
+        """The same conversation after this answer, with what the user says then."""
+        return replace(self, prompt=prompt, history=(*self.turns, Message("assistant", answer)))
+
     @property
     def turns(self) -> tuple[Message, ...]:
         """The conversation without its system prompt."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from playground import metrics
 from playground.backends.base import Backend
-from playground.conversation import Message
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import summaries
 from playground.experiments.compare import decode
@@ -188,6 +187,5 @@ class _Question:
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
                 traces += of_lane
             if turn < len(turns):
-                answer = Message("assistant", done[STANDARD][0].text)
-                request = replace(request, prompt=turns[turn], history=(*request.turns, answer))
+                request = request.next_turn(done[STANDARD][0].text, turns[turn])
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))
