@@ -79,7 +79,7 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         if kind is bool:
             how = {"action": argparse.BooleanOptionalAction}
         if setting.json:
-            how = files(setting)
+            how["metavar"] = "FILE"
         if name == "template":
             how |= {"action": Joined, "metavar": "KEY=VALUE"}
         parser.add_argument(
@@ -91,16 +91,13 @@ def add_settings(parser: argparse._ActionsContainer, *names: str, default: str =
         )
 
 
-def files(setting: Setting) -> dict[str, Any]:
-    """How argparse reads a setting that is JSON: from a file, or as it stands. An empty text is none."""
+def text_or_file(text: str) -> str:
+    """A setting that is JSON: as it stands, or what the file of this name holds. An empty text is none.
 
-    def read_json(text: str) -> str:
-        try:
-            return text if not text.strip() or text.lstrip()[0] in "[{" else read(Path(text))
-        except PlaygroundError as refusal:
-            raise argparse.ArgumentTypeError(str(refusal)) from None
-
-    return {"type": read_json, "metavar": "FILE"}
+    Raises:
+        PlaygroundError: the file cannot be read.
+    """
+    return text if not text.strip() or text.lstrip()[0] in "[{" else read(Path(text))
 
 
 class Joined(argparse.Action):

@@ -20,6 +20,7 @@ from playground.commands.arguments import (
     chosen_pair,
     count,
     read,
+    text_or_file,
     write,
 )
 from playground.commands.progress_bar import progress_bar
@@ -89,7 +90,8 @@ def _compare(options: argparse.Namespace) -> None:
         "Give a prompt with --prompt or --prompt-file, or a conversation with --messages.",
     )
     text = read(options.prompt_file) if options.prompt_file else options.prompt or ""
-    request = asked(text, options.messages, {name: getattr(options, name) for name in ANSWER})
+    answer = {name: getattr(options, name) for name in ANSWER} | {"tools": text_or_file(options.tools)}
+    request = asked(text, text_or_file(options.messages), answer)
     check_writable(options.json)
     check_writable(options.html)
     store = ModelStore()

@@ -16,7 +16,7 @@ from playground.commands.arguments import (
     add_models,
     check_writable,
     chosen_pair,
-    files,
+    text_or_file,
     write,
 )
 from playground.experiments.kinds import KINDS
@@ -66,7 +66,7 @@ def _add(parser: argparse._ActionsContainer, kind: Kind, name: str, option: Opti
     if several:
         how["nargs"] = "+"
     if setting.json:
-        how = files(setting)
+        how["metavar"] = "FILE"
     if name == "template":
         how |= {"action": Joined, "metavar": "KEY=VALUE"}
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
@@ -88,7 +88,9 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 
     check_writable(arguments.json)
     check_writable(arguments.html)
-    given = {name: getattr(arguments, name) for name in options_of(kind.options, "terminal")}
+    asked = options_of(kind.options, "terminal")
+    given = {name: getattr(arguments, name) for name in asked}
+    given |= {name: text_or_file(value) for name, value in given.items() if value and asked[name].setting.json}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
     for problem in options.broken_lines():

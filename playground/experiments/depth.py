@@ -66,15 +66,21 @@ def conversation(request: Request, until: int, turns: int, backend: Backend, lan
     Raises:
         PlaygroundError: as `run`.
     """
-    step = until // turns - request.max_new_tokens
+    text = documents()
+
+    def tokens(part: str) -> int:
+        prompt = ASKED.format(part)
+        ids = backend.run(lane, replace(request, prompt=prompt)).prompt_ids
+        return len(prompt) // CHARACTERS if ids is None else len(ids)
+
+    asked = tokens("")
+    step = until // turns - request.max_new_tokens - asked
     check(
         step >= LEAST,
         f"{turns} turns with answers of {request.max_new_tokens:,} tokens leave no room for text in {until:,} tokens. "
         "Ask for a deeper context, fewer turns or shorter answers.",
     )
-    text = documents()
-    sample = backend.run(lane, replace(request, prompt=text[:SAMPLE])).prompt_ids
-    each = int(SAMPLE / (len(sample) if sample else SAMPLE / CHARACTERS) * step) - len(ASKED)
+    each = step * SAMPLE // max(1, tokens(text[:SAMPLE]) - asked)
     check(
         each * turns <= len(text),
         f"There is not enough text for {until:,} tokens: about {until * len(text) // (each * turns):,} are here.",
