@@ -180,7 +180,7 @@ def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
         _prompt(row.question, row.turn, prompts),
         row.category,
         row.lane,
-        milliseconds(row.ttft_s),
+        milliseconds(row.ttft_s) + (f" ({row.reused:,} tokens from cache)" if row.reused else ""),
         seconds(row.seconds),
         number(row.tokens_per_s, 1),
         milliseconds(row.p50_s),
