@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from huggingface_hub import get_token
 
@@ -139,6 +139,11 @@ class Access:
             f"This server decodes up to {limits.new_tokens:,} new tokens, not {request.max_new_tokens:,}. "
             f"Ask for fewer, or {OWN_MACHINE}.",
         )
+
+    def alone(self, request: Request) -> Request:
+        """The request as it runs here. Strangers share no prefix cache: how much of a prompt came from it would tell one
+        what another has asked."""
+        return replace(request, prefix_cache=False) if self.public else request
 
     def check_servers(self) -> None:
         """Whether servers may be named, and started.
