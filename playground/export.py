@@ -40,6 +40,8 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "token_ids": list(trace.token_ids),
         "text": trace.text,
         "metrics": asdict(metrics.measure(trace)),
+        "segments": metrics.segments(trace),
+        "by_segment": [asdict(it) for it in metrics.by_segment(trace)],
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from playground import conversation
+from playground.conversation import Message
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.presets import BESIDE, Pair
@@ -45,16 +46,24 @@ def check_text(name: str, text: str) -> None:
 
 @dataclass(frozen=True)
 class Request(AnswerSettings):
-    """What every lane of a comparison is asked. `history`: the conversation before the prompt, a question and its
-    answer in turn."""
+    """What every lane of a comparison is asked. `prompt`: what the user says last; "" where the conversation goes on
+    from a tool's answer. `history`: the conversation before it, without the system prompt. A text in it is the user's
+    or, in turn, the assistant's, as older traces have it."""
 
     prompt: str
-    history: tuple[str, ...] = ()
+    history: tuple[Message | str, ...] = ()
 
     def __post_init__(self) -> None:
-        check(bool(self.prompt.strip()), "The prompt is empty. Write something for the models to continue.")
+        resumed = bool(self.history) and self.turns[-1].role == "tool"
+        check(
+            bool(self.prompt.strip()) or (resumed and not self.prompt),
+            "The prompt is empty. Write something for the models to continue.",
+        )
         check_text("prompt", self.prompt)
         check_text("system prompt", self.system)
+        conversation.check_turns(self.turns)
+        conversation.read_tools(self.tools)
+        conversation.read_arguments(self.template)
         check_fields(self)
         _check_constraint(self)
 
@@ -63,21 +72,98 @@ class Request(AnswerSettings):
         """The name of the setting that the answer keeps to; "" for none."""
         return next((name for name in CONSTRAINTS if getattr(self, name)), "")
 
+    @classmethod
+    def of(cls, messages: Iterable[Message], prompt: str = "", **answer: Any) -> Request:
+        """What asks for the next message of a conversation. `prompt`: what the user says after it, or "". `answer`: of
+        `AnswerSettings`.
+
+        Raises:
+            PlaygroundError: it ends with a message that nobody answers, or has a second system prompt.
+        """
+        turns = list(messages)
+        if turns and turns[0].role == "system":
+            check(
+                not answer.get("system"),
+                "There are two system prompts: the setting, and the conversation's own.",
+            )
+            answer["system"] = turns.pop(0).content
+        check(
+            not (prompt and turns and turns[-1].role != "assistant"),
+            "The conversation ends with a message that waits for an answer, and a prompt follows it. Leave one of them "
+            "out.",
+        )
+        if not prompt:
+            conversation.check_turns(turns)
+            prompt = turns.pop().content if turns[-1].role == "user" else ""
+        return cls(prompt, history=tuple(turns), **answer)
+
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    def next_turn(self, answer: str, prompt: str) -> Request:
+        """The same conversation after this answer, with what the user says then."""
+        return replace(self, prompt=prompt, history=(*self.turns, Message("assistant", answer)))
+
     @property
-    def messages(self) -> list[dict[str, str]]:
-        """What a chat template is given."""
+    def turns(self) -> tuple[Message, ...]:
+        """The conversation without its system prompt."""
+        prompt = [Message("user", self.prompt)] if self.prompt else []
+        history = [
+            Message("assistant" if i % 2 else "user", each) if isinstance(each, str) else each
+            for i, each in enumerate(self.history)
+        ]
+        return (*history, *prompt)
+
+    @property
+    def earlier(self) -> tuple[Message, ...]:
+        """The turns up to the last answer: what was in the cache when it ended."""
+        turns = self.turns
+        while turns and turns[-1].role != "assistant":
+            turns = turns[:-1]
+        return turns
+
+    @property
+    def asked(self) -> str:
+        """What is to be answered, to be shown: the prompt, or the tool's answer."""
+        return self.turns[-1].content
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What a server is given, in OpenAI's form."""
+        return self.as_messages(self.turns, text_arguments=True)
+
+    def as_messages(self, turns: Iterable[Message], *, text_arguments: bool = False) -> list[dict[str, Any]]:
+        """Some of its turns after the system prompt, in the form of `conversation.as_dict`."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        turns = zip(itertools.cycle(("user", "assistant")), [*self.history, self.prompt], strict=False)
-        return system + [{"role": role, "content": text} for role, text in turns]
+        return system + [conversation.as_dict(turn, text_arguments=text_arguments) for turn in turns]
 
     @property
     def text(self) -> str:
         """What is continued without a chat template."""
-        return "\n\n".join(filter(None, [self.system, *self.history, self.prompt]))
+        return self.as_text(self.turns)
+
+    def as_text(self, turns: Iterable[Message]) -> str:
+        return "\n\n".join(filter(None, [self.system, *(turn.text for turn in turns)]))
+
+    @property
+    def history_json(self) -> str:
+        """What comes before the prompt as JSON that `conversation.read_messages` reads; "" if there is nothing."""
+        turns = self.turns[:-1] if self.prompt else self.turns
+        return json.dumps([conversation.as_dict(turn) for turn in turns], ensure_ascii=False) if turns else ""
+
+
+def asked(prompt: str, messages: str, answer: Mapping[str, Any]) -> Request:
+    """A request from the settings' values. `messages`: a conversation as `conversation.read_messages` takes it, or "";
+    tools that it names count where `answer` names none.
+
+    Raises:
+        PlaygroundError: there is neither a prompt nor a conversation, or one of them is not accepted.
+    """
+    if not messages.strip():
+        return Request(prompt, **answer)
+    found, tools = conversation.read_messages(messages)
+    return Request.of(found, prompt, **{**answer, "tools": answer.get("tools") or tools})
 
 
 def _check_constraint(request: Request) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from playground.conversation import Message
 from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.settings import PairSettings, check_fields
@@ -116,10 +117,16 @@ class Pair(PairSettings):
         return tuple(dict.fromkeys(name for name in (self.target, *named) if name != NATIVE))
 
 
+DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+
+
 @dataclass(frozen=True)
 class Prompt:
     """One example. `kind` says what it exercises; `system` is the system prompt, or "". `hint`: a few words on how much
-    drafting helps here, shown beside the title, or "". `json_schema`: what the answer satisfies, or nothing."""
+    drafting helps here, shown beside the title, or "". `json_schema`: what the answer satisfies, or nothing. `before`:
+    the conversation before the text, which is "" where a tool's answer ends it; `more`: what the user says in later
+    turns; `tools`: as `conversation.read_tools` takes them. `document`: one of the project's own documents, which the
+    text follows."""
 
     name: str
     title: str
@@ -128,9 +135,21 @@ class Prompt:
     system: str = ""
     hint: str = ""
     json_schema: Mapping[str, Any] = field(default_factory=dict)
+    before: tuple[Message, ...] = ()
+    more: tuple[str, ...] = ()
+    tools: str = ""
+    document: str = ""
 
     def __post_init__(self) -> None:
-        _expect(self.text.strip(), "text", "the prompt")
+        _expect(self.text.strip() or (self.before and self.before[-1].role == "tool"), "text", "the prompt")
+        _expect(self.document in ("", *DOCUMENTS), "document", f"one of {', '.join(DOCUMENTS)}")
+
+    @property
+    def asked(self) -> str:
+        """The text, after the document."""
+        if not self.document:
+            return self.text
+        return f"{(ROOT / self.document).read_text(encoding='utf-8').strip()}\n\n{self.text}"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,19 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Axis, Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, Over, PositionAcceptance, Timed, differs
+from playground.metrics import (
+    AcceptanceTest,
+    LawTest,
+    NearTie,
+    Over,
+    PositionAcceptance,
+    SegmentFigures,
+    Timed,
+    differs,
+)
 from playground.metrics import load as under_load
+from playground.metrics.depth import DepthFigures
+from playground.metrics.estimate import Counts
 from playground.trace import Environment, Trace
 
 STANDARD = "standard"  # the label of the baseline's rows
@@ -27,7 +38,8 @@ class Row:
 
     `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
     they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
-    the same tokens as every run of the standard lane. Files of earlier releases lack what is None or empty here.
+    the same tokens as every run of the standard lane. `reused`: tokens of the prompt that came from the cache of the
+    turns before. Files of earlier releases lack what is None or empty here.
     """
 
     question: int
@@ -49,6 +61,8 @@ class Row:
     runs_tokens: tuple[int, ...] = ()
     interval: Interval | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
+    reused: int | None = None
 
     @property
     def timed(self) -> Timed:
@@ -110,6 +124,7 @@ class Summary:
     p50_s: float | None = None
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
 
     @property
     def gains(self) -> bool:
@@ -279,6 +294,69 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class LaneDepths:
+    """A lane's figures by depth. `lane`: its label."""
+
+    lane: str
+    figures: tuple[DepthFigures, ...]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """What a lane was expected to accept, from its drafts over logged answers. `decoded`: the mean accepted length of
+    the turns that were decoded; None where none was."""
+
+    lane: str
+    counts: Counts
+    tokens_per_pass: float
+    decoded: float | None
+
+
+@dataclass(frozen=True)
+class TrafficResult:
+    """A log of conversations. `suite`: the turns that were generated again, each a question whose category is its
+    number. `turns`: of the whole log. `best`: the label of the fastest lane, with its speed-up and an interval that
+    holds for all lanes together (None where there is too little to say). `skipped`: a sentence for each entry that was
+    left out."""
+
+    suite: SuiteResult
+    conversations: int
+    turns: int
+    best: str
+    speedup: float
+    interval: Interval | None
+    depths: tuple[LaneDepths, ...]
+    estimates: tuple[Estimated, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a turn could not be run, or an entry was left out."""
+        return self.suite.failed or bool(self.skipped)
+
+    @property
+    def pays(self) -> bool:
+        """Whether speculation was seen to pay, which takes an interval."""
+        return self.speedup > 1 and differs(self.interval)
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """A conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the baseline and of the
+    lane. `stops`: the depth from which on the lane is nowhere faster; None if it is, to the end."""
+
+    suite: SuiteResult
+    depths: tuple[LaneDepths, ...]
+    until: int
+    stops: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not get to its end."""
+        return self.suite.failed
+
+
+@dataclass(frozen=True)
 class LoadResult:
     """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
     share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
@@ -314,13 +392,16 @@ class BenchResult:
     failed = False
 
 
-Result = SuiteResult | SweepResult | LosslessResult | Recommendation | LoadResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, load or bench wrote."
+OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
+Result = OfSuites | LosslessResult | LoadResult | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, load or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
     "lossless": LosslessResult,
     "recommend": Recommendation,
+    "traffic": TrafficResult,
+    "depth": DepthResult,
     "load": LoadResult,
     "bench": BenchResult,
 }

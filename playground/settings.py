@@ -218,6 +218,13 @@ class AnswerSettings:
     json_schema: str = setting("JSON schema", "the answer is JSON that satisfies it", "", file=True)
     regex: str = setting("Regular expression", "the whole answer matches this expression", "")
     grammar: str = setting("Lark grammar", "the answer is what the rule `start` of this grammar derives", "", file=True)
+    prefix_cache: bool = setting(
+        "Prefix cache", "go on from the KV cache of a conversation's earlier turns; off = prefill them again", True
+    )
+    tools: str = setting("Tools", "JSON list of the tools the model may call; for the chat template", "", file=True)
+    template: str = setting(
+        "Template arguments", "KEY=VALUE that the chat template names, such as enable_thinking=false", ""
+    )
 
 
 # All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.
@@ -232,6 +239,7 @@ SETTINGS: dict[str, Setting] = {
     **settings_of(DraftSettings),
     **settings_of(AnswerSettings),
     **settings_of(PairSettings),
+    "messages": Setting("Messages", "JSON list of the messages before the prompt, with roles", "", file=True),
 }
 PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
 CONSTRAINTS = ("json_schema", "regex", "grammar")  # of which a request has one at most

@@ -189,10 +189,21 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Reused:
+    """What a later turn took from the cache of the earlier ones: tokens of its prompt that were not computed again, and
+    the bytes of the caches that held them, the drafter's included (None where a server does not say)."""
+
+    tokens: int
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Trace:
     """One lane on one request. `prompt_ids`: the token ids that the target was given; None if a server does not report
     them. `memory` is None where it was not measured. `joules`: the energy that the device used during the run,
-    other programs included; None where it has no counter."""
+    other programs included; None where it has no counter. `markers`: id and text of the target's special tokens that
+    begin and end segments of an output; see `metrics.segments`. `reused`: None where nothing is
+    known of it."""
 
     lane: Lane
     request: Request
@@ -202,6 +213,8 @@ class Trace:
     finish: Finish
     memory: Memory | None = None
     joules: float | None = None
+    markers: tuple[tuple[int, str], ...] = ()
+    reused: Reused | None = None
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

@@ -90,6 +90,10 @@ def test_a_request_has_limits(request_, sentence):
         PUBLIC.check_request(request_)
 
 
+def test_strangers_share_no_cache_of_what_was_asked():
+    assert not PUBLIC.alone(Request("x")).prefix_cache and Access().alone(Request("x")).prefix_cache
+
+
 def test_so_has_the_number_of_runs():
     PUBLIC.admit(FOR_VISITORS.runs_each - 1, FOR_VISITORS.runs - 1)
     with pytest.raises(PlaygroundError, match="4 of your runs"):

@@ -368,3 +368,34 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(PlaygroundError, match="No space left"):
         write(path, "second")
     assert path.read_text() == "first\n" and [*tmp_path.iterdir()] == [path]
+
+
+def test_a_conversation_is_compared_from_its_files(tiny_folder, tmp_path, capsys):
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    (tmp_path / "chat.json").write_text(json.dumps([*chat, {"role": "user", "content": "The waves?"}]))
+    (tmp_path / "tools.json").write_text('[{"name": "count"}]')
+    words = ["compare", "--target", str(tiny_folder), "--drafter", "ngram", "--dtype", "float32", "--max-new-tokens=4"]
+    words += ["--messages", str(tmp_path / "chat.json"), "--tools", str(tmp_path / "tools.json")]
+    main([*words, "--json", str(tmp_path / "out.json")])
+    asked = json.loads((tmp_path / "out.json").read_text())["lanes"][0]["request"]
+    assert (asked["prompt"], [turn["content"] for turn in asked["history"]]) == ("The waves?", ["Hi", "Hello."])
+    assert json.loads(asked["tools"]) == [{"name": "count"}]
+    with pytest.raises(SystemExit):
+        main([*words, "--template", "enable_thinking=true"])
+    assert "does not read enable_thinking. It reads none." in capsys.readouterr().err
+    (tmp_path / "chat.json").write_text(json.dumps(chat))
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "ends with a message of the role assistant" in capsys.readouterr().err
+
+
+def test_a_log_s_verdict_is_printed_and_its_broken_line_named(tiny_folder, tmp_path, capsys):
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
+    (tmp_path / "log.jsonl").write_text(f"{json.dumps(chat)}\n{{\n")
+    words = ["traffic", str(tmp_path / "log.jsonl"), "--target", str(tiny_folder), "--dtype", "float32"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--drafters", "ngram", "--max-new-tokens", "4", "--json", str(tmp_path / "out.json")])
+    said = capsys.readouterr()
+    assert ended.value.code == 1 and "log.jsonl, line 2: this is not JSON" in said.err
+    assert "Too few turns to say" in said.out
+    assert json.loads((tmp_path / "out.json").read_text())["kind"] == "traffic"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from playground.lane import Lane, Request
 from playground.progress import Progress
-from playground.trace import Environment, Finish, Memory, Round
+from playground.trace import Environment, Finish, Memory, Reused, Round
 
 
 class LaneRun(Protocol):
@@ -16,6 +16,10 @@ class LaneRun(Protocol):
     @property
     def prompt_ids(self) -> tuple[int, ...] | None:
         """The token ids that the target is given; None if the backend does not report them."""
+
+    @property
+    def markers(self) -> tuple[tuple[int, str], ...]:
+        """As `Trace.markers`; none where the tokenizer is not known."""
 
     @property
     def rounds(self) -> Generator[Round, None, None]:
@@ -28,6 +32,10 @@ class LaneRun(Protocol):
     @property
     def finish(self) -> Finish:
         """Why the run ended; "stopped" as long as it has not ended by itself."""
+
+    @property
+    def reused(self) -> Reused | None:
+        """What was taken from the cache of earlier turns; read after the run."""
 
     def memory(self) -> Memory | None:
         """What the lane holds now; None if the backend does not report it."""

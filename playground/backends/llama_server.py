@@ -22,7 +22,17 @@ from llguidance import regex_to_lark
 from playground.backends.counters import CounterNames
 from playground.backends.http import Event, Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
-from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room, round_of
+from playground.backends.server import (
+    UNREPORTED,
+    Piece,
+    ServerBackend,
+    ServerRun,
+    chat_of,
+    check_room,
+    conversation_of,
+    reused_of,
+    round_of,
+)
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.progress import Progress
@@ -138,7 +148,7 @@ class LlamaServer(ServerBackend):
     def encode(self, request: Request) -> list[int]:
         text = request.text
         if request.chat_template:
-            text = self.http.post("/apply-template", {"messages": request.messages})["prompt"]
+            text = self.http.post("/apply-template", chat_of(request))["prompt"]
         ids = self.http.post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"]
         check(bool(ids), "The server makes no tokens of this prompt. Write something else.")
         check_room(self.name, len(ids), self._props["default_generation_settings"].get("n_ctx"))
@@ -155,6 +165,7 @@ class LlamaServer(ServerBackend):
             raise PlaygroundError(
                 f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
             )
+        run.reused = reused_of(end.get("timings", {}).get("cache_n"))
         context = end.get("truncated") or (
             end["stop_type"] == "limit" and end["tokens_predicted"] < run.request.max_new_tokens
         )
@@ -176,14 +187,15 @@ class LlamaServer(ServerBackend):
 
 def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
     """What asks for the request's distribution, as transformers defines it: penalty, temperature, top-k, top-p,
-    min-p in this order, and nothing else. The prompt cache is off, so that every run has its prefill."""
+    min-p in this order, and nothing else. The prompt cache is off but for later turns of a conversation, so that every
+    run has its prefill."""
     return {
         "prompt": prompt,
         **{theirs: getattr(request, ours) for ours, theirs in NAMES.items()},
         "repeat_last_n": CONTEXT,
         "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
         "seed": request.seed % SEEDS,
-        "cache_prompt": False,
+        "cache_prompt": bool(conversation_of(request)),
         "stream": True,
         "return_tokens": True,
         "timings_per_token": True,

@@ -7,7 +7,7 @@ import gc
 import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ import torch
 import transformers
 
 from playground import __version__
-from playground.decoding import proof, scoring
+from playground.conversation import Message
+from playground.decoding import estimate, kept, proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.grammar import after_forced
@@ -29,10 +30,11 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer, encode
+from playground.decoding.text import Detokenizer, encode, encode_answer, markers
 from playground.drafting_methods import METHODS
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request
+from playground.metrics.estimate import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name, ran_out_of_memory
@@ -42,7 +44,7 @@ from playground.models.quantised import precision
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.progress import Progress
-from playground.trace import Environment, Finish, Memory, Round
+from playground.trace import Environment, Finish, Memory, Reused, Round
 
 WARM_UP_ROUNDS = 4
 
@@ -84,9 +86,10 @@ class LocalBackend:
             self._choose_threads(self.models(lane))
         # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
         # static cache is made for the length of the answer.
-        for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
-            if stopped():
-                break
+        with closing(run.rounds):  # which keeps the conversation's caches for the timed run
+            for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
+                if stopped():
+                    break
         self._warmed.append(lane)
 
     def describe(self, lane: Lane) -> Environment:
@@ -151,6 +154,24 @@ class LocalBackend:
         runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device)
         return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
+    def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
+        """The lane's drafts over a logged answer; None where they cannot be made at all positions at once. See
+        `decoding.estimate`.
+
+        Raises:
+            PlaygroundError: the conversation does not fit the context, or is refused by the chat template.
+        """
+        models = self.models(lane)
+        if not estimate.possible(models, lane):
+            return None
+        prompt_ids = encode(models.target.tokenizer, request)
+        answer_ids = encode_answer(models.target.tokenizer, request, prompt_ids, answer)
+        check(
+            len(prompt_ids) + len(answer_ids) <= EagerRunner(models.target.model).context_limit,
+            f"The conversation does not fit the context of {models.target.name}.",
+        )
+        return estimate.counts(models, lane, prompt_ids, answer_ids)
+
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
         return self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=lambda step: None, **self._format)
@@ -173,14 +194,22 @@ class LocalRun:
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
         proof.check(models.target, runners, lane.drafter)
-        self._target = runners(models.target)
+        self._key = kept.key_of(lane, request)
+        most = kept.reusable(models.target.tokenizer, request, prompt_ids)
+        self._drafting = models.drafting if lane.drafter != "none" else None
+        found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
+        self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
         self._grammar = grammar_for(request, models.target)
-        drafter = build_drafter(models, lane, self._target, sampler, runners, self._grammar)
-        self._drafter = after_forced(self._grammar, drafter)
+        self._unwrapped = (
+            found.drafter if found else build_drafter(models, lane, self._target, sampler, runners, self._grammar)
+        )
+        self._drafter = after_forced(self._grammar, self._unwrapped)
+        self.reused = Reused(held, found.bytes if found else 0)
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
+        self.markers = markers(models.target.tokenizer)
         self._energy = EnergyMeter(self._target.device)
         self.rounds: Generator[Round, None, None] = self._decoded(sampler)
 
@@ -223,11 +252,18 @@ class LocalRun:
             seam(self._models.target.model.config),
             self._grammar,
         )
+        ids = list(self.prompt_ids)
         try:
             for round_ in rounds:
-                self._tokens += [token.id for token in round_.tokens]
+                new = [token.id for token in round_.tokens]
+                self._tokens += new
+                ids += [id_ for id_ in new if id_ is not None]
                 yield round_
+            self._keep(ids)
             return
+        except GeneratorExit:
+            self._keep(ids)
+            raise
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
@@ -236,6 +272,7 @@ class LocalRun:
         for model in (self._models.target, self._models.drafting):
             if model:
                 model.static.clear()
+        kept.forget(self._models.target)
         gc.collect()
         torch.cuda.empty_cache()
         raise PlaygroundError(
@@ -243,6 +280,12 @@ class LocalRun:
             f"{self._request.max_new_tokens:,} new ones. Ask for fewer tokens, shorten the prompt or choose a smaller "
             "pair."
         )
+
+    def _keep(self, ids: list[int]) -> None:
+        """For the conversation's next turn."""
+        if self._request.prefix_cache and not self._grammar:  # a drafter would keep what this grammar allows
+            cached = kept.Kept(ids[: self._target.length], self._target, self._unwrapped, self._drafting)
+            kept.keep(self._models.target, self._key, cached)
 
 
 def _room(target: LoadedModel, runner: Runner, prompt_ids: Sequence[int]) -> int:

@@ -7,6 +7,7 @@ rejected tokens, p, q, margins, and the split of a round's time. Times are read 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,13 +18,15 @@ from playground import __version__
 from playground.backends.counters import CounterNames
 from playground.backends.http import Http
 from playground.backends.launch import Launch
+from playground.conversation import read_arguments, read_tools
 from playground.errors import check
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.settings import default
-from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Round, TargetToken
+from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken
 
 WARM_UP_TOKENS = 16
+WARM_UP_PROMPT = "…"
 UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
 
 
@@ -119,6 +122,8 @@ class ServerBackend(ABC):
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
+        if conversation_of(request):  # what its cache may hold when the turn itself comes: the turns before
+            short = replace(short, prompt=WARM_UP_PROMPT, history=request.earlier)
         for _ in self.run(lane, short).rounds:
             if stopped():
                 break
@@ -155,7 +160,9 @@ class ServerRun:
     def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> None:
         self.lane, self.request = lane, request
         self.prompt_ids: tuple[int, ...] = tuple(prompt_ids)
+        self.markers: tuple[tuple[int, str], ...] = ()
         self.finish: Finish = "stopped"
+        self.reused: Reused | None = None
         self.amended: tuple[Round, ...] | None = None
         self.notes: list[str] = []
         self.rounds: Generator[Round, None, None] = self._decoded(backend)
@@ -200,6 +207,30 @@ def round_of(
         verify_s=None,
         end_s=end_s,
     )
+
+
+def chat_of(request: Request) -> dict[str, Any]:
+    """What a server's chat template is given: messages, tools and the template's arguments."""
+    asked: dict[str, Any] = {"messages": request.messages}
+    if tools := read_tools(request.tools):
+        asked["tools"] = tools
+    if arguments := read_arguments(request.template):
+        asked["chat_template_kwargs"] = arguments
+    return asked
+
+
+def conversation_of(request: Request) -> str:
+    """What names the conversation whose earlier turns a server may take from its prefix cache; "" where it may take
+    none: the request has none, or wants its prefill."""
+    if not request.prefix_cache or not request.earlier:
+        return ""
+    begins = "\0".join((request.system, request.tools, request.template, request.turns[0].text))
+    return hashlib.sha256(begins.encode()).hexdigest()
+
+
+def reused_of(tokens: int | None) -> Reused | None:
+    """What a server reports of its prefix cache."""
+    return None if tokens is None else Reused(tokens)
 
 
 def check_room(name: str, prompt: int, context: int | None) -> None:

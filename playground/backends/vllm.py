@@ -21,7 +21,16 @@ from typing import Any
 from playground.backends.counters import CounterNames, counters
 from playground.backends.http import Http
 from playground.backends.launch import HOST, Launch, Option, Running, free_port, started
-from playground.backends.server import UNREPORTED, Piece, ServerBackend, ServerRun, check_room
+from playground.backends.server import (
+    UNREPORTED,
+    Piece,
+    ServerBackend,
+    ServerRun,
+    chat_of,
+    check_room,
+    conversation_of,
+    reused_of,
+)
 from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated, rounds_of
 from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
@@ -121,7 +130,7 @@ class VllmServer(ServerBackend):
         return super().lane(self._lookahead, taken)
 
     def encode(self, request: Request) -> list[int]:
-        asked = {"messages": request.messages} if request.chat_template else {"prompt": request.text}
+        asked = chat_of(request) if request.chat_template else {"prompt": request.text}
         answer = self.http.post("/tokenize", {"model": self.model, **asked})
         check_room(self.name, len(answer["tokens"]), answer["max_model_len"])
         self._context = answer["max_model_len"]
@@ -132,9 +141,10 @@ class VllmServer(ServerBackend):
             run.notes.append(MIN_P_FIRST)
         before = self._counters() if self.details else None
         chunks: list[Chunk] = []
-        reason, metrics = "", None
+        reason, metrics, usage = "", None, dict[str, Any]()
         for seconds, data in self.http.stream("/v1/completions", self._body(run.request, run.prompt_ids)):
             metrics = data.get("metrics") or metrics
+            usage = data.get("usage") or usage
             for choice in data["choices"]:
                 reason = choice["finish_reason"] or reason
                 if choice["token_ids"]:
@@ -144,6 +154,7 @@ class VllmServer(ServerBackend):
             raise PlaygroundError(
                 f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
             )
+        run.reused = reused_of((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         tokens = sum(len(chunk.pieces) for chunk in chunks)
         run.finish = "eos" if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
         steps = self._steps(run, chunks, metrics or {}, before)
@@ -201,7 +212,7 @@ class VllmServer(ServerBackend):
 
     def _body(self, request: Request, prompt_ids: Sequence[int]) -> dict[str, Any]:
         """The request's distribution, with nothing from the checkpoint's generation config. The salt keeps the prefix
-        cache out, so that every run has its prefill."""
+        cache to one conversation's own turns, or out, so that every run has its prefill."""
         return {
             "model": self.model,
             "prompt": list(prompt_ids),
@@ -209,7 +220,7 @@ class VllmServer(ServerBackend):
             **{name: getattr(request, name) for name in NAMES},
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            "cache_salt": uuid.uuid4().hex,
+            "cache_salt": conversation_of(request) or uuid.uuid4().hex,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_token_ids": True,

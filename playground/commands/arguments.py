@@ -92,6 +92,8 @@ def add_setting(
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):
         how = {"choices": [*setting.choices]}
+    if name == "template":
+        how |= {"action": Joined, "metavar": "KEY=VALUE"}
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     words = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}
     shown = f"{unset:g}" if isinstance(unset, float) else str(unset)
@@ -108,7 +110,24 @@ def value_of(options: argparse.Namespace, name: str) -> Any:
         PlaygroundError: the file cannot be read.
     """
     given = getattr(options, name)
-    return read(Path(given)) if given and name in SETTINGS and SETTINGS[name].file else given
+    return text_or_file(given) if given and name in SETTINGS and SETTINGS[name].file else given
+
+
+def text_or_file(text: str) -> str:
+    """A setting that is JSON: as it stands, or what the file of this name holds. An empty text is none.
+
+    Raises:
+        PlaygroundError: the file cannot be read.
+    """
+    return text if not text.strip() or text.lstrip()[0] in "[{" else read(Path(text))
+
+
+class Joined(argparse.Action):
+    """An option that may come several times, a line each."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest) or ""
+        setattr(namespace, self.dest, f"{before}\n{values}".strip())
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

@@ -19,6 +19,7 @@ from playground.commands.arguments import (
     chosen_pair,
     count,
     read,
+    text_or_file,
     value_of,
     write,
 )
@@ -42,9 +43,10 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Runs one prompt with standard and with speculative decoding, and prints both side by side.",
     )
     compare.set_defaults(command=_compare)
-    prompt = compare.add_mutually_exclusive_group(required=True)
+    prompt = compare.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 file with the prompt; - for stdin")
+    add_settings(compare, "messages")
     compare.add_argument("--json", type=Path, metavar="FILE", help="write the full trace to FILE; - for stdout")
     compare.add_argument(
         "--repeat",
@@ -83,13 +85,17 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.experiments.compare import repeat, run
     from playground.experiments.events import Event, Finished
     from playground.experiments.watch import Watch
-    from playground.lane import Request
+    from playground.lane import asked
     from playground.models.sampling_defaults import differing
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
-    text = options.prompt if options.prompt is not None else read(options.prompt_file)
-    request = Request(text, **{name: value_of(options, name) for name in ANSWER})
+    check(
+        options.prompt is not None or bool(options.prompt_file or options.messages),
+        "Give a prompt with --prompt or --prompt-file, or a conversation with --messages.",
+    )
+    text = read(options.prompt_file) if options.prompt_file else options.prompt or ""
+    request = asked(text, text_or_file(options.messages), {name: value_of(options, name) for name in ANSWER})
     check_writable(options.json)
     check_writable(options.html)
     store = ModelStore()

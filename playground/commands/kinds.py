@@ -51,6 +51,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         for name, option in options_of(kind.options, "terminal").items():
             group = option.group
             groups[group] = groups.get(group) or parser.add_argument_group(group)
+            if option.positional:
+                parser.add_argument(name, help=option.setting.help, metavar=name.upper())
+                continue
             named, nargs = f"--{option.flag}" if option.flag else flag(name), "+" if option.several else None
             add_setting(groups[group], name, named, option.setting, option.of, option.default, nargs=nargs)
 
@@ -63,7 +66,7 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
     given = {name: value_of(arguments, name) for name in options_of(kind.options, "terminal")}
     values: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in given.items()}
     options = kind.options(**{name: value for name, value in values.items() if value is not None})
-    for problem in options.broken_lines() if options.on_error == "skip" else ():
+    for problem in options.broken_lines():
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
     device = arguments.device if kind.pair else "auto"

@@ -43,7 +43,8 @@ def decode(
     seam: int = sys.maxsize,
     grammar: Grammar | None = None,
 ) -> Iterator[Round]:
-    """Decodes until an end-of-text token or `max_new_tokens`. The caches must be empty. Closing the generator stops it.
+    """Decodes until an end-of-text token or `max_new_tokens`. The caches are empty, or hold tokens that the
+    prompt begins with. Closing the generator stops it.
 
     The first pass is the prefill; it also verifies a draft if the drafter has one.
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -26,30 +27,80 @@ LIMIT = 10_000_000  # characters of JSON
 ELSE = "Switch the chat template off, or choose another model."
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str:
-    """A conversation in the tokenizer's chat template, up to the start of the next answer: the text that
-    `apply_chat_template` makes of it.
+def render(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    arguments: Mapping[str, Any] | None = None,
+    open_end: bool = True,
+) -> str:
+    """A conversation in the tokenizer's chat template: the text that `apply_chat_template` makes of it.
+
+    Args:
+        messages: as `conversation.as_dict` makes them. Templates that write a call's arguments as they are want them as
+            text, and are given them so where an object makes them fail.
+        arguments: what else the template reads, such as enable_thinking.
+        open_end: whether it ends with the start of the next answer.
 
     Raises:
-        PlaygroundError: the template refuses the messages, takes too long, or writes too much.
+        PlaygroundError: the template does not name an argument, refuses the messages, takes too long, or writes too
+            much.
     """
-    try:
-        chosen = tokenizer.get_chat_template()
-    except ValueError as error:  # it has several, and none is the default
-        raise PlaygroundError(f"{error} {ELSE}") from None
+    chosen, arguments = _chosen(tokenizer, bool(tools)), arguments or {}
+    if arguments:
+        named = names(tokenizer, tools=bool(tools))
+        unknown = [name for name in arguments if name not in named]
+        check(
+            not unknown,
+            f"The model's chat template does not read {', '.join(unknown)}. It reads {', '.join(named) or 'none'}.",
+        )
     asked = {
-        "conversations": [messages],
+        **arguments,
+        "tools": list(tools) or None,
         "chat_template": chosen,
-        "add_generation_prompt": True,
+        "add_generation_prompt": open_end,
         **tokenizer.special_tokens_map,
     }
-    answer = _process_of(os.getpid()).ask(json.dumps(asked, default=str))
+    answer = _ask({**asked, "conversations": [messages]})
+    if "error" in answer and any("tool_calls" in message for message in messages):
+        as_text = _ask({**asked, "conversations": [[_text_arguments(message) for message in messages]]})
+        answer = answer if "error" in as_text else as_text
     if "error" in answer:
         raise PlaygroundError(
             f"The model's chat template refuses these messages ({answer['error']}). "
             "Leave the system prompt empty, or switch the chat template off."
         )
     return answer["text"]
+
+
+def names(tokenizer: PreTrainedTokenizerBase, *, tools: bool = False) -> list[str]:
+    """The arguments that the tokenizer's chat template reads beside messages and tools, found in its source.
+
+    Raises:
+        PlaygroundError: it has several templates and none is the default, or takes too long to read.
+    """
+    found = _ask({"names_of": _chosen(tokenizer, tools)}).get("names", [])
+    return [name for name in found if name not in tokenizer.special_tokens_map]
+
+
+def _chosen(tokenizer: PreTrainedTokenizerBase, tools: bool) -> str:
+    try:
+        return tokenizer.get_chat_template(tools=[{}] if tools else None)
+    except ValueError as error:  # it has several, and none is the default
+        raise PlaygroundError(f"{error} {ELSE}") from None
+
+
+def _text_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message.get("tool_calls", [])
+    ]
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+def _ask(question: Mapping[str, Any]) -> dict[str, Any]:
+    return _process_of(os.getpid()).ask(json.dumps(question, default=str))
 
 
 @cache
@@ -65,7 +116,7 @@ class Process:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
-    def ask(self, question: str) -> dict[str, str]:
+    def ask(self, question: str) -> dict[str, Any]:
         """Raises:
         PlaygroundError: the answer took longer than LIMIT_S, is longer than LIMIT, or never came.
         """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
+from playground.conversation import Message, read_arguments, read_tools
 from playground.decoding import template
 from playground.errors import PlaygroundError
 from playground.lane import Request
+from playground.metrics.segments import MARKERS
 
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes an incomplete character to
 WINDOW = 12  # tokens decoded together: a token's text depends on its neighbours
@@ -21,24 +23,53 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
     Raises:
         PlaygroundError: the tokenizer has no chat template, the template does not render, or the prompt has no tokens.
     """
-    if not request.chat_template:
-        ids = tokenizer(request.text)["input_ids"]
-    else:
-        if not tokenizer.chat_template:
-            raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
-        ids = chat_ids(tokenizer, request.messages)
+    ids = encode_turns(tokenizer, request, request.turns)
     if not ids:
         raise PlaygroundError("The tokenizer makes no tokens of this prompt. Write something else.")
-    return list(ids)
+    return ids
 
 
-def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer.
+def encode_turns(
+    tokenizer: PreTrainedTokenizerBase, request: Request, turns: Sequence[Message], *, open_end: bool = True
+) -> list[int]:
+    """Some turns of a request as token ids. `open_end`: whether they end with the start of the next answer.
+
+    Raises:
+        PlaygroundError: as `encode`.
+    """
+    if not request.chat_template:
+        return list(tokenizer(request.as_text(turns))["input_ids"])
+    if not tokenizer.chat_template:
+        raise PlaygroundError("This model has no chat template. Switch the chat template off and run again.")
+    return chat_ids(
+        tokenizer,
+        request.as_messages(turns),
+        tools=read_tools(request.tools),
+        arguments=read_arguments(request.template),
+        open_end=open_end,
+    )
+
+
+def encode_answer(
+    tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int], answer: Message
+) -> list[int]:
+    """An answer to a request as token ids: what the template makes of it, its end included, where it leaves the prompt
+    as it is."""
+    if request.chat_template:
+        whole = encode_turns(tokenizer, request, (*request.turns, answer), open_end=False)
+        if whole[: len(prompt_ids)] == list(prompt_ids):
+            return whole[len(prompt_ids) :]
+    return list(tokenizer(answer.content or answer.text, add_special_tokens=False)["input_ids"])
+
+
+def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
+    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. `more`:
+    further arguments of `template.render`.
 
     Raises:
         PlaygroundError: the template refuses the messages, or does not keep within its limits.
     """
-    return tokenizer(template.render(tokenizer, messages), add_special_tokens=False)["input_ids"]
+    return list(tokenizer(template.render(tokenizer, messages, **more), add_special_tokens=False)["input_ids"])
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
@@ -50,6 +81,12 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Tokens that are not text: end of text, chat turns and the like."""
     added = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     return frozenset(tokenizer.all_special_ids) | added
+
+
+def markers(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, str], ...]:
+    """Those of MARKERS that are tokens of this tokenizer, each with its id."""
+    added = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items()}
+    return tuple((added[text], text) for text in MARKERS if text in added)
 
 
 class Detokenizer:

@@ -212,4 +212,15 @@ def decode(
                 break
     joules = run.joules()  # before anything else is computed
     environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)
-    return Trace(lane, request, environment, run.prompt_ids, all_rounds, run.finish, run.memory(), joules)
+    return Trace(
+        lane,
+        request,
+        environment,
+        run.prompt_ids,
+        all_rounds,
+        run.finish,
+        run.memory(),
+        joules,
+        run.markers,
+        run.reused,
+    )

@@ -5,22 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from playground.conversation import Message, check_turns, messages_of
 from playground.errors import PlaygroundError, check
 from playground.lane import Request, check_text
 from playground.presets import Prompt, Suite, load_suite, load_suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 # What SPEED-Bench has in place of a text that it may not ship.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 FORMS = (
-    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench), `messages` (SPEED-Bench, as its prepare.py "
-    "writes it) or `prompt`, and perhaps `category`; a .csv file has a column `prompt`; a .txt file has a prompt a "
-    "line; a .yaml file is a suite as in presets/prompts."
+    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench, MT-Bench), `messages` (SPEED-Bench, as its "
+    "prepare.py writes it, or a conversation), `question` and `function` (BFCL) or `prompt`, and perhaps `category`; a "
+    ".csv file has a column `prompt`; a .txt file has a prompt a line; a .yaml file is a suite as in presets/prompts."
 )
 OnError = Literal["stop", "skip"]
 
@@ -77,10 +80,22 @@ def load(
 
 
 def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
-    return [Question(p.kind, Request(p.text, system=p.system, **{**settings, **_schema(p)})) for p in suite.prompts]
+    return [
+        Question(
+            p.kind,
+            Request(
+                p.asked,
+                history=p.before,
+                system=p.system,
+                **{**settings, "tools": settings.get("tools") or p.tools, **_schema(p)},
+            ),
+            p.more,
+        )
+        for p in suite.prompts
+    ]
 
 
-def _schema(prompt: Prompt) -> dict[str, str]:
+def _constraint(prompt: Prompt) -> dict[str, str]:
     return {"json_schema": json.dumps(prompt.json_schema)} if prompt.json_schema else {}
 
 
@@ -141,10 +156,12 @@ def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
         PlaygroundError: the entry is not of a form that is known.
     """
     check(isinstance(entry, dict), "this is not a JSON object.")
-    system, turns = _turns(entry)
+    if isinstance(entry.get("question"), list):
+        entry = _bfcl(entry)
+    history, system, turns = _turns(entry)
     category = entry.get("category", name)
     check(isinstance(category, str) and bool(category), "`category` should be a text.")
-    check(all(turn.strip() for turn in turns), "a prompt is empty.")
+    check(bool(history) or all(turn.strip() for turn in turns), "a prompt is empty.")
     check(
         not any(turn.startswith(PLACEHOLDER) for turn in turns),
         "the prompt is a placeholder: SPEED-Bench ships part of its texts as references. Run its prepare.py, which "
@@ -152,29 +169,53 @@ def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
     )
     if category in MT_BENCH and "turns" in entry and "source" not in entry:  # SPEED-Bench names sources
         category = "mt_bench"
-    return Question(category, Request(turns[0], system=system, **settings), tuple(turns[1:]))
+    tools = settings.get("tools") or (json.dumps(entry["tools"]) if entry.get("tools") else "")
+    request = Request(turns[0], history=history, system=system, **{**settings, "tools": tools})
+    return Question(category, request, tuple(turns[1:]))
 
 
-def _turns(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The system prompt, and what the user says in each turn."""
-    if isinstance(messages := entry.get("messages"), list):
-        known = all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages)
-        check(known and bool(messages), "`messages` should be a list of messages with text as `content`.")
-        system = messages[0]["content"] if messages[0].get("role") == "system" else ""
-        said = messages[1:] if system else messages
-        check(
-            bool(said) and all(message.get("role") == "user" for message in said),
-            "`messages` should be the user's alone, after a system prompt perhaps: the model gives the answers here.",
-        )
-        return system, [message["content"] for message in said]
+def _turns(entry: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, list[str]]:
+    """The conversation before it, the system prompt, and what the user says in each turn."""
+    if isinstance(data := entry.get("messages"), list):
+        messages = list(messages_of(data))
+        system = messages.pop(0).content if messages[0].role == "system" else ""
+        if messages and all(message.role == "user" for message in messages):
+            return (), system, [message.content for message in messages]
+        check_turns(messages)
+        prompt = messages.pop().content if messages[-1].role == "user" else ""
+        return tuple(messages), system, [prompt]
     system = entry.get("system", "")
     check(isinstance(system, str), "`system` should be a text.")
-    turns = entry.get("turns", [entry["prompt"]] if "prompt" in entry else None)
+    prompts = entry.get("prompt")
+    turns = entry.get("turns", prompts if isinstance(prompts, list) else None if prompts is None else [prompts])
     check(
         isinstance(turns, list) and bool(turns) and all(isinstance(turn, str) for turn in turns),
         "it has no prompts: neither `turns` (a list of texts) nor `messages` nor `prompt` (a text).",
     )
-    return system, turns
+    return (), system, turns
+
+
+def _bfcl(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of the Berkeley Function-Calling Leaderboard in the form of `messages`: `question` has the messages of
+    each turn, `function` the tools in a dialect of JSON schema, and the category is the beginning of its `id`."""
+    turns = [turn if isinstance(turn, list) else [turn] for turn in entry["question"]]
+    functions = entry.get("function") or []
+    category = re.sub(r"(_\d+)?([-_]\d+)*$", "", str(entry.get("id", ""))) or "bfcl"
+    return {
+        "category": category,
+        "messages": [message for turn in turns for message in turn],
+        "tools": _schema(functions if isinstance(functions, list) else [functions]),
+    }
+
+
+def _schema(data: Any) -> Any:
+    """BFCL's names of types as JSON schema has them."""
+    if isinstance(data, list):
+        return [_schema(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    found = {key: _schema(value) for key, value in data.items()}
+    return found | {"type": BFCL.get(found["type"], found["type"])} if isinstance(found.get("type"), str) else found
 
 
 def _spread(group: Sequence[Question], n: int) -> Sequence[Question]:

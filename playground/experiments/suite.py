@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -121,7 +121,7 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
         summaries=tuple(summaries.summarise(rows)),
         traces=tuple(trace for result in results for trace in result.traces),
         failures=tuple(result.failure for result in results if result.failure),
-        prompts=tuple(question.request.prompt for question in header.questions),
+        prompts=tuple(question.request.asked for question in header.questions),
         seed=header.seed,
         counted="all",
     )
@@ -133,7 +133,7 @@ def _warm_up(
     """Every lane, with the first question that it takes."""
     requests: dict[str, Request] = {}
     for question in questions:  # some ask the same again, and sample another answer
-        requests.setdefault(question.request.prompt, question.request)
+        requests.setdefault(question.request.asked, question.request)
     for lane in lanes.values():
         for request in requests.values():
             if watch.stopped():
@@ -167,8 +167,7 @@ class _Question:
         request, category = self.question.request, self.question.category
         turns = (request.prompt, *self.question.more)
         rng = random.Random(f"{self.seed} {self.number}")
-        for turn, prompt in enumerate(turns, start=1):
-            request = replace(request, prompt=prompt)
+        for turn in range(1, len(turns) + 1):
             done: dict[str, list[Trace]] = {name: [] for name in self.lanes}
             order = [name for _ in range(self.runs) for name in rng.sample(list(self.lanes), len(self.lanes))]
             name = order[0]
@@ -187,5 +186,6 @@ class _Question:
             for name, of_lane in done.items():
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
                 traces += of_lane
-            request = replace(request, history=(*request.history, prompt, done[STANDARD][0].text))
+            if turn < len(turns):
+                request = request.next_turn(done[STANDARD][0].text, turns[turn])
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))

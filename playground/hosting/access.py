@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import Any
 
@@ -102,7 +102,7 @@ class Access:
         """
         limits = self.limits
         grammar = getattr(request, request.constraint) if request.constraint else ""
-        length = sum(map(len, (request.prompt, request.system, *request.history, grammar)))
+        length = sum(map(len, (request.system, request.tools, grammar, *(turn.text for turn in request.turns))))
         check(
             length <= limits.prompt,
             f"The prompt has {length:,} characters in all; this server takes {limits.prompt:,}. "
@@ -113,6 +113,11 @@ class Access:
             f"This server decodes up to {limits.new_tokens:,} new tokens, not {request.max_new_tokens:,}. "
             f"Ask for fewer, or {OWN_MACHINE}.",
         )
+
+    def alone(self, request: Request) -> Request:
+        """The request as it runs here. Strangers share no prefix cache: how much of a prompt came from it would tell
+        one what another has asked."""
+        return replace(request, prefix_cache=False) if self.public else request
 
     def check_servers(self) -> None:
         """Whether servers may be named, and started.

@@ -16,6 +16,7 @@ from playground.metrics.comparison import (
     first_difference,
     speedup,
 )
+from playground.metrics.depth import DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
 from playground.metrics.lane import (
     Metrics,
@@ -29,6 +30,7 @@ from playground.metrics.lane import (
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.repeats import FLOOR, MANY, Repeated, beside, headline, leader, noise, ranked, repeated, tied
+from playground.metrics.segments import SEGMENTS, Segment, SegmentFigures, add_segments, by_segment, segments
 from playground.metrics.times import (
     UNSTEADY,
     Gaps,
@@ -43,8 +45,10 @@ from playground.metrics.times import (
 __all__ = [
     "FLOOR",
     "MANY",
+    "SEGMENTS",
     "UNSTEADY",
     "AcceptanceTest",
+    "DepthFigures",
     "Difference",
     "Equation",
     "FirstDifference",
@@ -58,6 +62,8 @@ __all__ = [
     "PositionAcceptance",
     "Ranks",
     "Repeated",
+    "Segment",
+    "SegmentFigures",
     "Spread",
     "Timed",
     "acceptance_by_position",
@@ -65,7 +71,10 @@ __all__ = [
     "acceptance_test",
     "accepted_up_to",
     "add_positions",
+    "add_segments",
     "beside",
+    "by_depth",
+    "by_segment",
     "compare",
     "compared_rounds",
     "differences",
@@ -90,8 +99,11 @@ __all__ = [
     "ranked",
     "ranks",
     "repeated",
+    "segments",
     "speedup",
+    "speedups",
     "spread",
+    "stops_paying",
     "tied",
     "token_times",
     "unsteadiness",

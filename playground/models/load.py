@@ -45,7 +45,7 @@ class LoadedModel:
     """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
     bytes came from; `pass_times` are the times of its passes by the runner that was timed, `proofs` what a trial
     of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use;
-    `grammars` what `decoding.grammar` compiled for its tokenizer.
+    `grammars` what `decoding.grammar` compiled for its tokenizer, `kept` the caches of conversations (`decoding.kept`).
     """
 
     model: PreTrainedModel
@@ -56,6 +56,7 @@ class LoadedModel:
     proofs: dict[str, Any] = field(default_factory=dict)
     static: dict[str, Any] = field(default_factory=dict)
     grammars: dict[str, Any] = field(default_factory=dict)
+    kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> nn.Module:

@@ -57,7 +57,10 @@ def figures(a: Any, b: Any) -> Table:
 
 def asked(request: Request) -> dict[str, Any]:
     """Its settings, without the prompt."""
-    return {each.name: getattr(request, each.name) for each in fields(Request) if each.name != "prompt"}
+    found = {
+        each.name: getattr(request, each.name) for each in fields(Request) if each.name not in ("prompt", "history")
+    }
+    return {**found, "earlier messages": request.history_json}
 
 
 def where(environment: Environment, name: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, compared, drafters, facts, headline, report, spreadsheet
+from playground.views import charts, compared, drafters, facts, headline, report, segments, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -24,13 +24,14 @@ def _(result: Comparison) -> Report:
         findings(result),
         [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
+        [*filter(None, [by_segment(result)])],
     )
 
 
 @compared.settings.register
 def _(result: Comparison) -> dict[str, Any]:
     base = result.standard
-    chosen = {"prompts": (base.request.prompt,), "target": base.lane.target, **compared.asked(base.request)}
+    chosen = {"prompts": (base.request.asked,), "target": base.lane.target, **compared.asked(base.request)}
     return chosen | compared.where(base.environment)
 
 
@@ -75,8 +76,17 @@ def figures(comparison: Comparison) -> Table:
     lanes = comparison.lanes
     shown = [_figures(trace) for trace in lanes]
     rows = [(label, *(column.get(label, UNKNOWN) for column in shown)) for label in max(shown, key=len)]
+    if any(trace.reused and trace.reused.tokens for trace in lanes):
+        rows.append(("Prompt from cache", *map(facts.reused, lanes)))
     rows.append((f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)))
     return Table("Figures", ("", *(trace.lane.name for trace in lanes)), tuple(rows), numbers=len(lanes))
+
+
+def by_segment(comparison: Comparison) -> Table | None:
+    """A row for each lane and segment; None where the outputs are answers alone."""
+    return segments.table(
+        {trace.lane.name: metrics.by_segment(trace) for trace in comparison.lanes}, comparison.baseline
+    )
 
 
 def findings(comparison: Comparison) -> list[str]:

@@ -156,6 +156,15 @@ def memory(comparison: Comparison) -> Table | None:
     return Table("Memory at the end", ("", *(trace.lane.name for trace in comparison.lanes)), rows, numbers=len(held))
 
 
+def reused(trace: Trace) -> str:
+    """How much of the prompt came from the cache of earlier turns, and what the cache weighs."""
+    if trace.reused is None:
+        return UNKNOWN
+    of = f" of {len(trace.prompt_ids):,}" if trace.prompt_ids else ""
+    weighs = f", {megabytes(trace.reused.bytes, 1)}" if trace.reused.bytes else ""
+    return f"{trace.reused.tokens:,}{of} tokens{weighs}"
+
+
 def shortage(lane: Trace) -> str:
     """Whether drafts were cut to keep memory free; "" if not."""
     capped = sum(round_.capped for round_ in lane.rounds)

@@ -28,7 +28,7 @@ def figure(comparison: Comparison) -> str:
 
 def title(comparison: Comparison, chosen: str) -> str:
     """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
-    shown, prompt = metrics.beside(comparison, chosen), comparison.standard.request.prompt
+    shown, prompt = metrics.beside(comparison, chosen), comparison.standard.request.asked
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
     return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
 

@@ -37,7 +37,7 @@ def _(result: LoadResult) -> Report:
 
 @compared.settings.register
 def _(result: LoadResult) -> dict[str, Any]:
-    found = {"prompts": (result.request.prompt,), "requests": result.requests, **compared.asked(result.request)}
+    found = {"prompts": (result.request.asked,), "requests": result.requests, **compared.asked(result.request)}
     for i, environment in enumerate(result.environments, 1):
         found |= compared.where(environment, f"server {i}, ")
     return found

@@ -55,7 +55,9 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
         words += ["--dtype", dtype]
     for name, value in usual.items():
         words += _option(name, getattr(lane if name in DRAFTING else request, name), value)
-    return shlex.join(["python", "-m", "playground", "compare", *words, f"--prompt={request.prompt}"])
+    words += _option("messages", request.history_json, "")
+    prompt = [f"--prompt={request.prompt}"] if request.prompt else []
+    return shlex.join(["python", "-m", "playground", "compare", *words, *prompt])
 
 
 def _servers(comparison: Comparison) -> list[str]:

@@ -33,7 +33,7 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     return template.substitute(
         title=escape(f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"),
         styles="\n".join(path.read_text(encoding="utf-8") for path in scripts.styles()),
-        prompt=escape(other.request.prompt),
+        prompt=escape(other.request.asked),
         acceptance=_acceptance(other),
         memory=held.section() if held else "",
         details=run_details.html(run_details.details(pair)),

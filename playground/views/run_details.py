@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 
 from playground import metrics
+from playground.conversation import read_tools
 from playground.format import count
-from playground.lane import LOCAL
+from playground.lane import LOCAL, Request
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
 from playground.views import facts
@@ -27,9 +29,12 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
         ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
-        ("", request.prompt),
+        *([("Earlier messages", earlier(request))] if len(request.turns) > 1 else []),
+        ("", request.asked),
         ("System prompt", request.system or "none"),
         *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS if getattr(request, name)),
+        *([("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools)))] * bool(request.tools)),
+        *([("Template arguments", request.template)] if request.template else []),
         ("Ran on", f"{facts.environment_line(environment)} ({environment.platform or 'unknown platform'})"),
         *([("Passes", passes(environment))] if environment.runner else []),
         ("Weights", "; ".join(environment.weights)),
@@ -37,6 +42,12 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Run at", environment.created),
         *(("Note", note) for note in environment.notes),
     ]
+
+
+def earlier(request: Request) -> str:
+    """How many messages of each role come before the one that is answered, such as "2 user, 2 assistant"."""
+    roles = Counter(turn.role for turn in request.turns[:-1])
+    return ", ".join(f"{n} {role}" for role, n in roles.items())
 
 
 def html(rows: list[tuple[str, str]]) -> str:

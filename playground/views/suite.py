@@ -10,11 +10,11 @@ from playground import metrics
 from playground.format import NO_DIFFERENCE, count, milliseconds, number, percent, ratio, seconds, span
 from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary
-from playground.views import charts_suite, compared, report, spreadsheet
+from playground.views import charts_suite, compared, report, segments, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
-LISTS = ("runs_s", "runs_tokens", "positions", "interval")  # of a row, which are no cells
+LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval")  # of a row, which are no cells
 
 
 @report.of.register
@@ -25,7 +25,7 @@ def _(result: SuiteResult) -> Report:
         findings(result),
         [charts_suite.speedups(result)],
         [by_category(result)],
-        [by_prompt(result)],
+        [*filter(None, [by_segment(result)]), by_prompt(result)],
     )
 
 
@@ -103,6 +103,12 @@ def by_category(result: SuiteResult) -> Table:
     )  # fmt: skip
 
 
+def by_segment(result: SuiteResult) -> Table | None:
+    """A row for each lane and segment, over all prompts; None where all outputs are answers alone."""
+    overall = {summary.lane: summary.segments for summary in result.summaries if summary.category == ALL}
+    return segments.table(overall, STANDARD)
+
+
 def by_prompt(result: SuiteResult) -> Table:
     """A row for each lane and prompt; a prompt that failed has its error instead of figures."""
     columns = (
@@ -173,7 +179,7 @@ def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
         _prompt(row.question, row.turn, prompts),
         row.category,
         row.lane,
-        milliseconds(row.ttft_s),
+        milliseconds(row.ttft_s) + (f" ({row.reused:,} tokens from cache)" if row.reused else ""),
         seconds(row.seconds),
         number(row.tokens_per_s, 1),
         milliseconds(row.p50_s),

@@ -12,8 +12,9 @@ from playground.backends.llama_server import LlamaServer
 from playground.experiments.compare import decode, run
 from playground.experiments.watch import Watch
 from playground.lane import Request
+from playground.trace import Reused
 from playground.views import headline, markdown, report, run_details
-from tests.backends.fake_server import llama_server, serve
+from tests.backends.fake_server import Answer, llama_server, serve
 
 REQUEST = Request("Say the line “🦀 waves and waves and waves” four times.", max_new_tokens=40)
 
@@ -139,3 +140,33 @@ def test_the_command_that_repeats_it_names_the_servers(server):
     trace = traced(server.url)
     command = markdown.repeat(_beside(trace), ())
     assert f"--server {server.url}" in command and "--target" not in command
+
+
+def test_a_conversation_is_passed_on_with_its_tools_and_its_cache(server):
+    asked = {"history": ("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
+    backend = connect(server.url)
+    backend.warm_up(backend.lane(), Request("And now?", **asked), lambda: False)
+    earlier = next(body for path, body in server.asked if path == "/apply-template")
+    assert [message["content"] for message in earlier["messages"]][:2] == ["Hi", "Hello."]
+    assert earlier["messages"][2]["content"] != "And now?", "its own turn must not be in the cache"
+    server.asked.clear()
+    decode(backend, backend.lane(), Request("And now?", **asked), Watch())
+    templated = next(body for path, body in server.asked if path == "/apply-template")
+    assert [message["role"] for message in templated["messages"]] == ["user", "assistant", "user"]
+    assert templated["tools"][0]["function"]["name"] == "f"
+    assert templated["chat_template_kwargs"] == {"enable_thinking": False}
+    assert next(body for path, body in server.asked if path == "/completion")["cache_prompt"] is True
+
+
+@pytest.mark.parametrize("asked", [{}, {"history": ("Hi", "Hello."), "prefix_cache": False}])
+def test_the_cache_is_off_where_nothing_is_earlier_or_it_is_not_wanted(server, asked):
+    traced(server.url, Request("And now?", **asked))
+    assert server.asked[-1][1]["cache_prompt"] is False
+
+
+def test_the_tokens_that_it_reports_as_cached_are_in_the_trace(server):
+    recorded = server.routes["/completion"].body
+    last = json.loads(json.dumps(recorded[-1]))
+    last["timings"]["cache_n"] = 17
+    server.routes["/completion"] = Answer([*recorded[:-1], last])
+    assert traced(server.url).reused == Reused(17)

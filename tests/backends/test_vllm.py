@@ -172,3 +172,20 @@ def test_an_estimate_has_the_counts_of_the_request():
     assert [step.accepted for step in found] == [0, 3, 0, 1]
     assert sum(step.drafted for step in found) == 18
     assert estimated(chunks(1, 1), drafts=0, drafted=0) == []
+
+
+def test_a_conversation_is_passed_on_and_its_turns_share_a_cache_of_their_own():
+    asked = {"history": ("Hi", "Hello."), "tools": '[{"name": "f"}]', "template": "enable_thinking=false"}
+    with serve(vllm()) as server:
+        backend = connect(server.url)
+        for request in (
+            Request("And now?", **asked),
+            Request("And now?", **{**asked, "history": ("Hi", "Hello.", "More?", "Yes.")}),
+            Request("And now?", **{**asked, "history": ("Ho", "Hello.")}),
+            Request("And now?", **asked, prefix_cache=False),
+        ):
+            decode(backend, backend.lane(), request, Watch())
+        tokenized = next(body for path, body in server.asked if path == "/tokenize")
+        salts = [body["cache_salt"] for _, body in server.asked if body and body.get("stream")]
+    assert tokenized["chat_template_kwargs"] == {"enable_thinking": False} and tokenized["tools"]
+    assert salts[0] == salts[1] and len(set(salts)) == 3

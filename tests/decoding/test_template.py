@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from playground.conversation import Message, ToolCall, as_dict, read_tools
 from playground.decoding import template
 from playground.errors import PlaygroundError
 
@@ -40,6 +43,60 @@ def test_the_text_is_that_of_transformers(tokenizer, name):
     with_template = tokenizer(TEMPLATES[name])
     expected = with_template.apply_chat_template(CONVERSATION, add_generation_prompt=True, tokenize=False)
     assert template.render(with_template, CONVERSATION) == expected
+
+
+REAL = Path(__file__).parent.parent / "files" / "templates"
+TOOLS = read_tools('[{"name": "weather", "description": "The weather.", "parameters": {"type": "object"}}]')
+CALLED = [
+    Message("user", "Weather in Oslo?"),
+    Message("assistant", "", "I must look.", (ToolCall("weather", '{"city": "Oslo"}', "c1"),)),
+    Message("tool", "rain", tool_call_id="c1"),
+]
+THINKING = {"enable_thinking"}
+NAMED = {
+    "Qwen-Qwen3-0.6B": THINKING,
+    "Qwen3.5-4B": THINKING,
+    "GLM-4.6": THINKING,
+    "GLM-4.7-Flash": THINKING | {"clear_thinking"},
+    "google-gemma-4-31B-it": THINKING,
+    "deepseek-ai-DeepSeek-V3.1": THINKING | {"thinking"},
+    "deepseek-ai-DeepSeek-V4": THINKING | {"reasoning_effort"},
+    "openai-gpt-oss-120b": {"reasoning_effort", "model_identity"},
+}
+
+
+@pytest.mark.parametrize("path", sorted(REAL.glob("*.jinja")), ids=lambda path: path.stem)
+def test_real_templates_take_tools_and_calls(tokenizer, path):
+    with_template = tokenizer(path.read_text(encoding="utf-8"))
+    text = template.render(with_template, list(map(as_dict, CALLED)), tools=TOOLS)
+    called = text.rindex("Oslo")
+    assert "weather" in text[:called] and "rain" in text[called:]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_arguments_that_a_real_template_reads_are_found_in_it(tokenizer, name):
+    with_template = tokenizer((REAL / f"{name}.jinja").read_text(encoding="utf-8"))
+    found = template.names(with_template)
+    assert NAMED[name] <= set(found) and not {"messages", "content", "message", "ns", "loop"} & set(found)
+    with pytest.raises(PlaygroundError, match=r"does not read enable_thinkin\. It reads .*(enable_thinking|effort)"):
+        template.render(with_template, CONVERSATION[1:], arguments={"enable_thinkin": True})
+
+
+def test_an_argument_reaches_a_real_template(tokenizer):
+    with_template = tokenizer((REAL / "Qwen-Qwen3-0.6B.jinja").read_text(encoding="utf-8"))
+    texts = [
+        template.render(with_template, CONVERSATION[1:2], arguments={"enable_thinking": on}) for on in (True, False)
+    ]
+    assert texts[1] == texts[0] + "<think>\n\n</think>\n\n"
+
+
+def test_a_template_that_wants_arguments_as_text_gets_them_so(tokenizer):
+    text = "{% for m in messages %}{% for c in m.tool_calls %}{{ 'f ' + c.function.arguments }}{% endfor %}{% endfor %}"
+    assert template.render(tokenizer(text), list(map(as_dict, CALLED))) == 'f {"city": "Oslo"}'
+
+
+def test_the_end_may_be_that_of_the_last_message(tokenizer):
+    assert template.render(tokenizer(TEMPLATES["prompt"]), CONVERSATION, open_end=False).endswith("Again?True")
 
 
 def test_a_template_that_refuses_is_quoted(tokenizer):

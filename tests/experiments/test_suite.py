@@ -265,7 +265,7 @@ def test_turns_are_asked_with_the_standard_lanes_answers_before_them(tiny_folder
     assert [(row.turn, row.lane) for row in result.rows] == [(t, x) for t in (1, 2) for x in (STANDARD, "ngram 2")]
     first, second = result.traces[0], result.traces[4]
     assert second.request.prompt == "And?"
-    assert second.request.history == ("Question 0", first.text)
+    assert [turn.content for turn in second.request.turns] == ["Question 0", first.text, "And?"]
     assert len(second.prompt_ids) > len(first.prompt_ids) + len(first.tokens)
     assert "1, turn 2" in by_prompt(result).rows[2][0]
 
@@ -455,3 +455,56 @@ def test_brackets_without_an_end_are_no_suite(tmp_path):
         (tmp_path / "mine.yaml").write_text(content)
         with pytest.raises(PlaygroundError, match="not YAML"):
             questions(str(tmp_path / "mine.yaml"), None, GREEDY)
+
+
+def test_the_suites_of_real_traffic_are_read():
+    agent, thinking, long = (questions(name, None, GREEDY) for name in ("agent", "thinking", "long"))
+    resumed = [each for each in agent if not each.request.prompt]
+    assert resumed and all(each.request.turns[-1].role == "tool" and each.request.tools for each in resumed)
+    assert all(each.more for each in agent)
+    assert all(not each.request.history for each in thinking)
+    assert all(len(each.request.prompt) > 5000 for each in long)
+
+
+def test_a_conversation_is_a_question_that_goes_on_from_it(tmp_path):
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "And now?"},
+    ]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": chat, "tools": [{"name": "f"}]}))
+    (asked,) = questions(str(path), None, GREEDY)
+    assert (asked.request.prompt, asked.request.system, len(asked.request.turns)) == ("And now?", "Be brief.", 3)
+    assert json.loads(asked.request.tools) == [{"name": "f"}]
+    path.write_text(json.dumps({"messages": chat[:3]}))
+    with pytest.raises(PlaygroundError, match="line 1: The conversation ends with a message of the role assistant"):
+        questions(str(path), None, GREEDY)
+
+
+def test_bfcl_s_turns_functions_and_types_are_read(tmp_path):
+    parameters = {"type": "dict", "properties": {"x": {"type": "float"}, "type": {"type": "tuple"}}}
+    function = {"name": "f", "description": "d", "parameters": parameters}
+    entry = {
+        "id": "multi_turn_base_0",
+        "question": [[{"role": "user", "content": "One"}], [{"role": "user", "content": "Two"}]],
+        "function": [function],
+    }
+    path = tmp_path / "bfcl.jsonl"
+    path.write_text("\n".join(map(json.dumps, [entry, {**entry, "id": "simple_12", "question": entry["question"][0]}])))
+    turns, single = questions(str(path), None, GREEDY)
+    assert (turns.category, turns.request.prompt, turns.more) == ("multi_turn_base", "One", ("Two",))
+    assert (single.category, single.request.prompt, single.more) == ("simple", "One", ())
+    (tool,) = json.loads(turns.request.tools)
+    assert tool["parameters"] == {
+        "type": "object",
+        "properties": {"x": {"type": "number"}, "type": {"type": "array"}},
+    }
+
+
+def test_mt_bench_s_prompts_are_turns(tmp_path):
+    path = tmp_path / "mt.jsonl"
+    path.write_text(json.dumps({"category": "writing", "prompt": ["One", "Two"], "prompt_id": 81}))
+    (asked,) = questions(str(path), None, GREEDY)
+    assert (asked.request.prompt, asked.more) == ("One", ("Two",))

@@ -115,6 +115,7 @@ class Run:
 
     prompt_ids = (1, 2, 3)
     amended = None
+    markers, reused = (), None
 
     def __init__(self, lane: Lane, request: Request) -> None:
         prompt = request.prompt

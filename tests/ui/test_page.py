@@ -37,7 +37,7 @@ def test_every_control_has_a_line_of_help(blocks):
         for block in blocks.blocks.values()
         if isinstance(block, (gr.Slider, gr.Dropdown, gr.Number, gr.Checkbox, gr.Textbox))
     ]
-    assert sum(control.page == "" for control in controls) == 24
+    assert sum(control.page == "" for control in controls) == 28
     assert all(control.info for control in controls)
 
 

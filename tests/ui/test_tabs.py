@@ -174,3 +174,14 @@ def test_visitors_run_no_long_experiments():
     with pytest.raises(PlaygroundError, match="your own machine"):
         found.jobs.start(*asked_for("suite"))
     assert found.running("suite") == ""
+
+
+def test_a_log_comes_as_a_file_or_as_itself_and_never_as_a_path(tmp_path):
+    chat = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}'
+    (tmp_path / "log.jsonl").write_text(chat)
+    asked = {"pair": "fake", "drafters": ["ngram"], "max_new_tokens": 4}
+    for given in ({"log": "", "file": str(tmp_path / "log.jsonl")}, {"log": chat}):
+        work, _ = controls.asked_for(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
+        assert len(work.questions) == 1
+    with pytest.raises(PlaygroundError, match="Choose a file with your conversations"):
+        controls.asked_for(KINDS["traffic"], fakes.PAIRS, {**asked, "log": str(tmp_path / "log.jsonl")})

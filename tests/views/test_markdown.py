@@ -8,7 +8,8 @@ import pytest
 
 from playground.commands import compare
 from playground.commands.arguments import chosen_pair
-from playground.lane import Request
+from playground.conversation import Message, ToolCall
+from playground.lane import asked as asked_for
 from playground.presets import load_pairs
 from playground.settings import ANSWER
 from playground.trace import Comparison
@@ -85,7 +86,22 @@ def test_the_command_runs_the_same_again(name, drafter):
     assert options.pair == name and "--nodes" not in command
     assert (options.drafter, options.lookahead, options.policy) == (drafter, 7, "cost")
     assert options.keep_free_gb == 1.5 and options.dtype == "bfloat16"
-    asked_again = Request(options.prompt, **{field: getattr(options, field) for field in ANSWER})
-    assert asked_again == comparison.standard.request
+    again = asked_for(options.prompt, options.messages, {field: getattr(options, field) for field in ANSWER})
+    assert again == comparison.standard.request
 
     assert chosen_pair(parsed(markdown.repeat(comparison, []))).weights_of(drafter) == pair.weights_of(drafter)
+
+
+def test_the_command_of_a_conversation_repeats_it():
+    history = (Message("user", "Weather in Oslo?"), Message("assistant", "", "", (ToolCall("weather"),)))
+    asked = {
+        "history": (*history, Message("tool", "'rain'")),
+        "tools": '[{"name": "weather"}]',
+        "template": "enable_thinking=false\ndate='24 November'",
+    }
+    comparison = of({}, prompt="", **asked)
+    options = parsed(markdown.repeat(comparison, PAIRS.values()))
+    again = asked_for(options.prompt or "", options.messages, {field: getattr(options, field) for field in ANSWER})
+    assert again == comparison.standard.request
+    none = parsed("python -m playground compare --prompt=x --messages= --tools= --template=")
+    assert (none.messages, none.tools, none.template) == ("", "", "")

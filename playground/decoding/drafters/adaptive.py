@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
+from playground.decoding.drafters.base import Draft, Drafter, NoDrafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
@@ -91,6 +91,11 @@ class AdaptiveDrafter(Drafter):
             self._elapsed += seconds
             self._lost += seconds - tokens / self._plain.rate
         self._prefilled = True
+
+    def rewind(self, length: int) -> int:
+        """What it has learnt of its drafters stays."""
+        self._prefilled = False
+        return rewound([arm.drafter for arm in self._arms], length)
 
 
 def build(setup: Setup) -> AdaptiveDrafter:

@@ -56,6 +56,12 @@ class AssistantBranches:
     def commit(self) -> None:
         pass
 
+    def rewind(self, length: int) -> int:
+        if self._assistant.length > length and self._assistant.discards_old:
+            return 0
+        self._assistant.commit(min(self._assistant.length, length))
+        return length
+
 
 class AssistantDrafter(ChainDrafter):
     """Args:

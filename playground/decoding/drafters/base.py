@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -125,6 +125,17 @@ class Drafter(Protocol):
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""
 
+    def rewind(self, length: int) -> int:
+        """Rolls back to the first `length` tokens of the text, of which the first committed ones may go on otherwise: a
+        conversation's next turn. Returns how many of them the target may keep, since a drafter that reads its hidden
+        states needs those that it lacks; 0 if there is no way back."""
+        return 0
+
+
+def rewound(drafters: Iterable[Drafter], length: int) -> int:
+    """Rewinds all of them, of which at most one reads hidden states; returns how many tokens the target may keep."""
+    return min(drafter.rewind(length) for drafter in drafters)
+
 
 class NoDrafter(Drafter):
     """Standard decoding: nothing is ever drafted."""
@@ -134,6 +145,9 @@ class NoDrafter(Drafter):
 
     def commit(self, length: int) -> None:
         pass
+
+    def rewind(self, length: int) -> int:
+        return length
 
 
 def build_none(setup: object) -> NoDrafter:

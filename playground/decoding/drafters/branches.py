@@ -47,6 +47,9 @@ class Branches(Protocol):
     def commit(self) -> None:
         """Call once a round, after the target's own roll-back."""
 
+    def rewind(self, length: int) -> int:
+        """As `Drafter.rewind`."""
+
 
 class BranchesDrafter(Drafter, ABC):
     """Args:
@@ -77,6 +80,9 @@ class BranchesDrafter(Drafter, ABC):
 
     def commit(self, length: int) -> None:
         self._branches.commit()
+
+    def rewind(self, length: int) -> int:
+        return self._branches.rewind(length)
 
 
 class ChainDrafter(BranchesDrafter):

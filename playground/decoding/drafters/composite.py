@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
@@ -28,6 +28,9 @@ class CompositeDrafter(Drafter):
     def commit(self, length: int) -> None:
         for drafter in self._drafters:
             drafter.commit(length)
+
+    def rewind(self, length: int) -> int:
+        return rewound(self._drafters, length)
 
 
 def build(setup: Setup) -> CompositeDrafter:

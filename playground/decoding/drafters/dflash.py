@@ -32,3 +32,7 @@ class DFlashBranches(HiddenParallelBranches):
 
     def end(self) -> None:
         self._block.end()
+
+    def rewind(self, length: int) -> int:
+        super().rewind(length)
+        return self._block.rewind(length)

@@ -38,6 +38,9 @@ class EarlyExitDrafter(AssistantDrafter):
     def commit(self, length: int) -> None:
         pass  # the target rolls back the shared cache
 
+    def rewind(self, length: int) -> int:
+        return length
+
 
 def build(setup: Setup) -> EarlyExitDrafter:
     refuse_recurrent(setup.target, setup.models.target.name)

@@ -23,6 +23,10 @@ class HeadsBranches(HiddenParallelBranches):
         self._heads = heads
         self._vocabulary = TextVocabulary(heads)
 
+    def rewind(self, length: int) -> int:
+        self._vocabulary.clear()
+        return super().rewind(length)
+
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
         self.draft_ids = self._vocabulary.read(ids)
         return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))

@@ -31,6 +31,10 @@ class HiddenStates:
         waiting, self._waiting = self._waiting, []
         return torch.cat(waiting) if waiting else None
 
+    def drop(self) -> None:
+        """Forgets those that wait."""
+        self._waiting.clear()
+
 
 class TextVocabulary:
     """The draft vocabulary of a trained network, extended by the tokens of the sequence: texts repeat their tokens,
@@ -42,6 +46,10 @@ class TextVocabulary:
         self._known = set(self._ids.tolist())
         self._rows = network.head_rows(self._ids[:0])  # of the tokens that were added
         self._read = 0  # tokens of the sequence
+
+    def clear(self) -> None:
+        """Forgets the tokens of the sequence."""
+        self.__init__(self._network)  # type: ignore[misc]
 
     def read(self, ids: Sequence[int]) -> torch.Tensor:
         """(draft vocabulary,), the token ids that can be drafted after `ids`, which extends the previous call's."""

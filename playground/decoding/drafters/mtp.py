@@ -59,6 +59,12 @@ class MtpBranches:
     def commit(self) -> None:
         self._hidden.commit()
 
+    def rewind(self, length: int) -> int:
+        """Entry i is of the token at i + 1, so that the last one of the text is not among them."""
+        self._entries = self._layer.rewind(min(self._entries, length - 1))
+        self._hidden.drop()
+        return self._entries
+
 
 class TrainedBranches(MtpBranches):
     """For a layer that was trained for the target and has a reduced vocabulary."""
@@ -70,6 +76,10 @@ class TrainedBranches(MtpBranches):
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         self.draft_ids = self._vocabulary.read(ids)
         return super().root(ids)
+
+    def rewind(self, length: int) -> int:
+        self._vocabulary.clear()
+        return super().rewind(length)
 
     def _logits(self, logits: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         return self._vocabulary.extended(logits, out)

@@ -45,6 +45,12 @@ class NgramDrafter(Drafter):
     def commit(self, length: int) -> None:
         pass  # only accepted tokens are ever indexed
 
+    def rewind(self, length: int) -> int:
+        """The index is made anew: it has the last positions alone."""
+        self._follows.clear()
+        self._indexed = 0
+        return length
+
 
 def build(setup: Setup) -> NgramDrafter:
     return NgramDrafter()

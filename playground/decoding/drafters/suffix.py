@@ -31,6 +31,10 @@ class SuffixDrafter(Drafter):
     def commit(self, length: int) -> None:
         pass  # only accepted tokens are ever added
 
+    def rewind(self, length: int) -> int:
+        self._seen = SuffixAutomaton()
+        return length
+
 
 @dataclass
 class State:

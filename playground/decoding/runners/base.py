@@ -172,6 +172,9 @@ class LayerRunner(Protocol):
     def end(self) -> None:
         """Drops the tokens of the draft."""
 
+    def rewind(self, entries: int) -> int:
+        """Rolls back to the first entries of the text; returns how many are left, 0 if there is no way back."""
+
 
 class BlockNetwork(Protocol):
     """A network that drafts a block in one pass, such as `DFlash`, which documents the members."""
@@ -215,6 +218,9 @@ class BlockRunner(Protocol):
 
     def end(self) -> None:
         """Drops the block."""
+
+    def rewind(self, entries: int) -> int:
+        """As `LayerRunner.rewind`: at most so many entries."""
 
 
 def not_numbers(model: PreTrainedModel) -> PlaygroundError:

@@ -24,3 +24,12 @@ class EagerBlock:
 
     def end(self) -> None:
         self._cache.crop(-self._network.block_size)
+
+    def rewind(self, entries: int) -> int:
+        if any(getattr(layer, "sliding_window", None) for layer in self._cache.layers):
+            return 0
+        held = int(self._cache.get_seq_length())
+        kept = min(entries, held)
+        if held:
+            self._cache.crop(kept - held)
+        return kept

@@ -57,3 +57,10 @@ class EagerLayer:
 
     def end(self) -> None:
         self._cache.crop(-self._sees.shape[1])
+
+    def rewind(self, entries: int) -> int:
+        if self._window or entries < 1:
+            return 0
+        self._cache.crop(entries - self._entries)
+        self._entries = entries
+        return entries

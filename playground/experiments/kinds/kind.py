@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from playground.experiments.kinds.options import PromptOptions
+from playground.experiments.kinds.options import Options
 from playground.experiments.work import Experiment
 
 
@@ -36,7 +36,7 @@ class Kind:
     intro: str
     hint: str
     exits: str
-    options: type[PromptOptions]
+    options: type[Options]
     work: Callable[[Any, Any], tuple[Experiment, str]]
     experiment: type[Experiment]
     pair: bool = True

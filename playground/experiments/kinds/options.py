@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from playground import settings
 from playground.errors import check
-from playground.lane import Lane, Request, assisted_lane
+from playground.lane import Lane, Request, asked, assisted_lane
 from playground.presets import Pair
 from playground.settings import PRESET, SAMPLING, SETTINGS, Setting, Slider
 
@@ -36,6 +36,7 @@ class Option:
         group: its heading in the terminal's help.
         flag: the terminal's option; "" for the field's name.
         folded: under Advanced on the page.
+        positional: whether the terminal takes it without a name.
         by: another field, and the values that are meant for each of its choices where none are given.
         default, of, several: the field's default, the type of its value, or of each of its values, and whether it takes
             several. `options_of` fills them in.
@@ -46,6 +47,7 @@ class Option:
     group: str = ""
     flag: str = ""
     folded: bool = False
+    positional: bool = False
     by: tuple[str, Mapping[Any, tuple[Any, ...]]] | None = None
     default: Any = None
     of: Any = str
@@ -98,6 +100,10 @@ class Options:
     PlaygroundError: a value is not accepted, in words.
     """
 
+    def broken_lines(self) -> list[str]:
+        """A sentence for each line of a file that is skipped."""
+        return []
+
     def __post_init__(self) -> None:
         for it in fields(self):
             value, setting = getattr(self, it.name), it.metadata["option"].setting
@@ -106,10 +112,12 @@ class Options:
 
 
 def _answer(*names: str, **defaults: Any) -> Any:
-    """Options for settings of a `Request`. The page and the endpoint ask for the length and the temperature alone."""
+    """Options for settings of a `Request`. The page asks for the length and the temperature alone, the endpoint for
+    what belongs to a conversation too."""
     hints = get_type_hints(Request)
-    short = ("max_new_tokens", "temperature")
-    how = {name: EVERYWHERE if name in short else ("terminal",) for name in names}
+    places: dict[str, tuple[Place, ...]] = {"max_new_tokens": EVERYWHERE, "temperature": EVERYWHERE}
+    places |= dict.fromkeys(("tools", "template", "prefix_cache"), ("terminal", "endpoint"))
+    how = {name: places.get(name, ("terminal",)) for name in names}
     return make_dataclass(
         "AnswerOptions",
         [
@@ -147,6 +155,7 @@ class PromptOptions(Options):
         "examples", "Prompts", "a suite's name, or a .jsonl, .csv, .txt or .yaml file", group="prompts"
     )  # fmt: skip
     prompts: tuple[str, ...] = option((), "Texts", "your own prompts in place of the suite", places=("endpoint",))
+    messages: str = option_of("messages", places=("terminal", "endpoint"), group="prompts")
     per_category: int = option(
         0, "Prompts per category", "prompts of each category, at most; 0 for all", group="prompts", folded=True
     )
@@ -164,6 +173,8 @@ class PromptOptions(Options):
         """
         from playground.experiments.questions import Question
 
+        if self.messages.strip():
+            return "a conversation", (Question("own", asked("", self.messages, self._settings)),)
         if self.prompts:
             check(all(text.strip() for text in self.prompts), "A prompt is empty. Leave it out.")
             given = tuple(Question("own", Request(text, **self._settings)) for text in self.prompts)
@@ -171,8 +182,7 @@ class PromptOptions(Options):
         return Path(self.suite).stem, tuple(self._load(turns)[0])
 
     def broken_lines(self) -> list[str]:
-        """A sentence for each line that `read` skips."""
-        return [] if self.prompts else self._load()[1]
+        return [] if self.on_error == "stop" or self.prompts or self.messages.strip() else self._load()[1]
 
     def _load(self, turns: int = 0) -> tuple[list[Question], list[str]]:
         from playground.experiments.questions import load

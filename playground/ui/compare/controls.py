@@ -16,6 +16,7 @@ from playground.drafting_methods import METHODS, help_for
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
+from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, CONSTRAINTS, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
@@ -28,6 +29,7 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
 OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
+CONVERSATION = ("messages", "tools", "template")
 SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
 
 
@@ -62,7 +64,7 @@ class CompareOptions:
             raise PlaygroundError(f"There is no pair {asked['pair']!r}. Choose one of {', '.join([*pairs, OWN])}.")
         if asked["compiled"] != DEFAULTS["compiled"]:
             pair = replace(pair, compiled=asked["compiled"])
-        request = Request(**{name: asked[name] for name in ("prompt", *ANSWER)})
+        request = conversation(asked["prompt"], asked["messages"], {name: asked[name] for name in ANSWER})
         drafting = {name: asked[name] for name in DRAFTING}
         if every:
             return pair, all_drafters(pair, **drafting), request
@@ -140,13 +142,13 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
         for name in (*ANSWER, *DRAFTING, "compiled"):
-            if SETTINGS[name].advanced and name not in ("system", "chat_template", *CONSTRAINTS):
+            if SETTINGS[name].advanced and name not in ("system", "chat_template", *CONVERSATION, *CONSTRAINTS):
                 value = getattr(default, name) if name in PRESET else None
                 made[name] = control(name, value, most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls"):
-        for name in CONSTRAINTS:
+        for name in (*CONVERSATION, *CONSTRAINTS):
             made[name] = control(name)
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}

@@ -298,7 +298,7 @@ class Handlers:
         """
         pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
         self._access.check_request(request)
-        return pair, lanes, request
+        return pair, lanes, self._access.alone(request)
 
     def _outcome(self, shown: Shown) -> Named:
         return rendered.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)

@@ -54,7 +54,7 @@ def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: b
     """The controls' values that ask for a comparison again. The models are left out where no preset has them, unless
     `own` is set, or where a server decoded the lane."""
     lane, request = comparison.others[0].lane, comparison.others[0].request
-    values = asdict(request) | {name: getattr(lane, name) for name in DRAFTING}
+    values = asdict(request) | {"messages": request.history_json} | {name: getattr(lane, name) for name in DRAFTING}
     pair = preset_of(lane, pairs.values())
     if pair:
         return values | {"pair": pair.name, "drafter": lane.drafter}

@@ -63,7 +63,7 @@ class Screen(Stage):
         environment = comparison.others[0].environment
         screen.status = Status()
         screen.banner = (
-            f"Recorded run: “{comparison.standard.request.prompt}” on {facts.environment_line(environment)}, "
+            f"Recorded run: “{comparison.standard.request.asked}” on {facts.environment_line(environment)}, "
             f"{environment.created[:10]}. Press Run for your own."
         )
         screen.replay = "loop"

@@ -70,6 +70,12 @@ def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
     elif "suite" in given:
         suites, _ = load_suites()
         check(given["suite"] in suites, f"There is no suite {given['suite']!r}. Choose one of {', '.join(suites)}.")
+    if "log" in given:
+        check(
+            bool(values.get("file")) or str(given["log"]).lstrip().startswith(("{", "[")),
+            "Choose a file with your conversations, or give them as JSON.",
+        )
+        given["log"] = str(values.get("file") or given["log"])
     options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
     if not kind.pair:
         return kind.work(options, None)
@@ -146,7 +152,7 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
     suites, _ = load_suites()
     choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
     suite = gr.Dropdown(
-        [*choices, ("Your own file …", OWN_FILE)], value=choices[0][1], label=option.setting.label,
+        [*choices, ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
         info="every lane answers all",
     )  # fmt: skip
     file = gr.File(label="A .jsonl, .csv, .txt or .yaml file", file_types=FORMS, visible=False, height=90)
@@ -168,8 +174,15 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     return {"choices": drafter_choices(pair)[:-1], "value": value}
 
 
+def _log(option: Option, models: Models) -> dict[str, Any]:
+    words: dict[str, Any] = {"label": option.setting.label, "info": option.setting.help}
+    file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=90)
+    return {"log": gr.Textbox("", visible=False, **words), "file": file}
+
+
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
     "suite": _suite,
+    "log": _log,
     "drafters": _drafter,
     "drafter": _drafter,
 }

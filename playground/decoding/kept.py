@@ -1,0 +1,103 @@
+"""The caches of a conversation's earlier turns, kept with the model and gone on with.
+
+A run leaves its target's runner and its drafter here. The lane's next turn takes them, rolls both back to the tokens
+that the conversations share, and feeds the rest: no pass computes an earlier turn again. Only what earlier turns have
+left is taken, so that the same turn, asked again, costs the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from playground.decoding.drafters.base import Drafter
+from playground.decoding.runners.base import Runner
+from playground.decoding.runners.eager import EagerRunner, seam
+from playground.decoding.text import encode_turns
+from playground.lane import Lane, Request
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.settings import SAMPLING
+
+MOST_BYTES = 2**30  # of all caches kept with a model; the oldest go first
+
+
+@dataclass
+class Kept:
+    """`ids`: the tokens that the target's cache holds. `drafting`: the weights that the drafter drafts with."""
+
+    ids: list[int]
+    target: Runner
+    drafter: Drafter
+    drafting: LoadedModel | LoadedDrafter | None
+
+    @property
+    def bytes(self) -> int:
+        return self.target.cache_bytes + self.drafter.cache_bytes
+
+    def rolled_back(self, length: int) -> int:
+        """Rolls both back to the first `length` tokens, or as many fewer as the drafter needs; returns how many the
+        target holds. 0: it cannot be."""
+        held = self.drafter.rewind(length) if length else 0
+        if held:
+            self.target.commit(held)
+        return held
+
+
+def key_of(lane: Lane, request: Request) -> Hashable:
+    """What a lane's caches can be gone on with for: the drafter chooses with the sampling settings."""
+    return (lane, request.seed, *(getattr(request, name) for name in SAMPLING))
+
+
+def reusable(tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int]) -> int:
+    """The tokens of the prompt that belong to earlier turns; 0 where the request has none, or wants none reused."""
+    if not request.prefix_cache or not request.earlier:
+        return 0
+    return min(
+        shared(encode_turns(tokenizer, request, request.earlier, open_end=False), prompt_ids), len(prompt_ids) - 1
+    )
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def take(
+    model: LoadedModel,
+    key: Hashable,
+    drafting: LoadedModel | LoadedDrafter | None,
+    prompt_ids: Sequence[int],
+    most: int,
+) -> tuple[Kept | None, int]:
+    """What was kept under the key, rolled back to at most `most` tokens of the prompt, and how many it holds; None and
+    0 where there is nothing to go on with."""
+    kept: Kept | None = model.kept.pop(key, None) if most else None
+    if kept is None or kept.drafting is not drafting:
+        return None, 0
+    held = kept.rolled_back(min(most, shared(kept.ids, prompt_ids)))
+    return (kept, held) if held else (None, 0)
+
+
+def keep(model: LoadedModel, key: Hashable, kept: Kept) -> None:
+    """Puts a run's caches away, where they can be rolled back: a recurrent state and a sliding window cannot."""
+    if (
+        not isinstance(kept.target, EagerRunner)
+        or kept.target.discards_old
+        or seam(kept.target.model.config) < sys.maxsize
+    ):
+        return
+    model.kept[key] = kept
+    while sum(each.bytes for each in model.kept.values()) > MOST_BYTES:
+        model.kept.pop(next(iter(model.kept)))
+
+
+def forget(*models: Any) -> None:
+    """Frees what is kept with these models."""
+    for model in models:
+        if isinstance(model, LoadedModel):
+            model.kept.clear()

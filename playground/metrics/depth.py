@@ -1,0 +1,92 @@
+"""Figures by depth: how many tokens of context a round has before it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from playground.metrics.lane import acceptance_rate, mean_accepted_length
+from playground.trace import Round, Trace
+
+EDGES = (0, *(2**i for i in range(7, 18)))  # of the spans of depth: 128 to 131,072 tokens
+
+
+@dataclass(frozen=True)
+class DepthFigures:
+    """The rounds that began at a depth from `low` to below `high` tokens; a run's first, the prefill, is left out.
+    `seconds`: decoding time. `verify_s`: that of the target's passes; None where a round does not report it."""
+
+    low: int
+    high: int
+    rounds: int
+    tokens: int
+    drafted: int
+    accepted: int
+    seconds: float
+    verify_s: float | None = None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return acceptance_rate(self.accepted, self.drafted)
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        return mean_accepted_length(self.tokens, self.rounds)
+
+    @property
+    def pass_s(self) -> float | None:
+        """The mean time of a pass of the target."""
+        return None if self.verify_s is None else self.verify_s / self.rounds
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return self.tokens / self.seconds if self.seconds else None
+
+
+def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[DepthFigures]:
+    """The figures of one lane's rounds in each span of depth that has some. Where a server does not report the
+    prompt's tokens, depth counts those of the output."""
+    spans = list(itertools.pairwise(edges))
+    found: dict[int, list[tuple[Round, float]]] = {}
+    for trace in traces:
+        depth, last_s = len(trace.prompt_ids or ()), None
+        for round_ in trace.rounds:
+            if last_s is not None:
+                at = next((i for i, (low, high) in enumerate(spans) if low <= depth < high), len(spans) - 1)
+                found.setdefault(at, []).append((round_, round_.end_s - last_s))
+            depth, last_s = depth + len(round_.tokens), round_.end_s
+    return [_figures(*spans[at], found[at]) for at in sorted(found)]
+
+
+def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[tuple[DepthFigures, float | None]]:
+    """Each span of a lane, with its speed over the baseline's in the same span; None where that has no rounds."""
+    plain = {it.low: it.tokens_per_s for it in base}
+    return [(it, _over(it.tokens_per_s, plain.get(it.low))) for it in ours]
+
+
+def stops_paying(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> int | None:
+    """The depth from which on the lane is nowhere faster than the baseline; None if it is, to the end."""
+    known = [(it.low, ratio) for it, ratio in speedups(base, ours) if ratio is not None]
+    paying = [low for low, ratio in known if ratio > 1]
+    beyond = [low for low, _ in known if not paying or low > max(paying)]
+    return min(beyond, default=None)
+
+
+def _figures(low: int, high: int, rounds: Sequence[tuple[Round, float]]) -> DepthFigures:
+    """`rounds`: each with its seconds."""
+    verify = [round_.verify_s for round_, _ in rounds if round_.verify_s is not None]
+    return DepthFigures(
+        low,
+        high,
+        len(rounds),
+        sum(len(round_.tokens) for round_, _ in rounds),
+        sum(len(round_.drafted) for round_, _ in rounds),
+        sum(len(round_.accepted) for round_, _ in rounds),
+        sum(seconds for _, seconds in rounds),
+        sum(verify) if len(verify) == len(rounds) else None,
+    )
+
+
+def _over(ours: float | None, base: float | None) -> float | None:
+    return ours / base if ours and base else None

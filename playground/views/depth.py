@@ -1,0 +1,127 @@
+"""Figures by depth of the context as sentences, a table and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from playground import metrics
+from playground.format import count, milliseconds, number, percent, ratio
+from playground.metrics import DepthFigures
+from playground.results import STANDARD, DepthResult, LaneDepths
+from playground.views import charts, compared, report, spreadsheet, suite
+from playground.views.charts import ASSISTED, INK
+from playground.views.report import Report
+from playground.views.suite import left_out
+from playground.views.table import Table
+
+
+@report.of.register
+def _(result: DepthResult) -> Report:
+    return Report(
+        f"Depth of {suite.title(result.suite)}",
+        suite.setting(result.suite),
+        findings(result),
+        [speedup(result), tokens_per_pass(result)],
+        [by_depth(result.depths)],
+        [suite.by_prompt(result.suite)],
+    )
+
+
+compared.comparable.register(DepthResult, lambda result: result.suite)
+
+
+@spreadsheet.lines.register
+def _(result: DepthResult) -> list[dict[str, Any]]:
+    return [
+        {"lane": it.lane, "low": at.low, "high": at.high, "rounds": at.rounds, "tokens": at.tokens,
+         "acceptance_rate": at.acceptance_rate, "tokens_per_pass": at.mean_accepted_length, "pass_s": at.pass_s,
+         "tokens_per_s": at.tokens_per_s, "speedup": over}
+        for it in result.depths
+        for at, over in metrics.speedups(result.depths[0].figures, it.figures)
+    ]  # fmt: skip
+
+
+def findings(result: DepthResult) -> list[str]:
+    """Where it stops paying, then how the first and the last span differ."""
+    base, ours = (it.figures for it in result.depths)
+    name = result.depths[1].lane
+    if result.stops is None:
+        said = [f"{name} was faster than standard decoding to the end, {result.until:,} tokens of context."]
+    elif result.stops == ours[0].low:
+        said = [f"{name} was nowhere faster than standard decoding."]
+    else:
+        said = [f"{name} stops paying at a context of about {result.stops:,} tokens."]
+    spans = [(at, over) for at, over in metrics.speedups(base, ours) if over]
+    if len(spans) > 1:
+        (first, before), (last, after) = spans[0], spans[-1]
+        said.append(
+            f"From {_span(first)} to {_span(last)} tokens: {before:.2f}× to {after:.2f}×, "
+            f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per pass, "
+            f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
+        )
+    rows = [row for row in result.suite.rows if row.lane == STANDARD]
+    reused = sum(row.reused or 0 for row in rows)
+    said.append(
+        f"{count(len(rows), 'turn')} of one conversation, in which {reused:,} tokens came from the cache of the turns "
+        "before; each span has the rounds of a few answers."
+    )
+    return [*said, *left_out(result.suite.failures)]
+
+
+def by_depth(lanes: Sequence[LaneDepths]) -> Table:
+    """A row for each lane and span of depth. Speeds leave the prefill out."""
+    base = next(it.figures for it in lanes if it.lane == STANDARD)
+    rows = [
+        (it.lane, _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
+         milliseconds(at.pass_s), number(at.tokens_per_s, 1), "" if it.lane == STANDARD else ratio(over))
+        for it in lanes
+        for at, over in metrics.speedups(base, it.figures)
+    ]  # fmt: skip
+    columns = ("lane", "context tokens", "passes", "accepted", "tokens per pass", "pass", "tokens/s", "speed-up")
+    return Table("By depth", columns, tuple(rows), numbers=6)
+
+
+def speedup(result: DepthResult) -> go.Figure:
+    """The speed-up over the depth; 1 is no drafter."""
+    base, ours = (it.figures for it in result.depths)
+    known = [(at, over) for at, over in metrics.speedups(base, ours) if over]
+    return _line(
+        "Speed-up by depth", "decoding alone, without prefills; 1 is no drafter", "speed-up",
+        [(_middle(at), over) for at, over in known], result.depths[1].lane,
+    ).add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})  # fmt: skip
+
+
+def tokens_per_pass(result: DepthResult) -> go.Figure:
+    """The mean accepted length over the depth."""
+    found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
+    return _line(
+        "Tokens per pass by depth", "mean accepted length, the target's own token included", "tokens per pass", found,
+        result.depths[1].lane,
+    )  # fmt: skip
+
+
+def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, float]], name: str) -> go.Figure:
+    figure = charts.blank(title, subtitle, "tokens of context", unit)
+    figure.add_scatter(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        name=escape(name),
+        mode="lines+markers",
+        line={"color": ASSISTED, "width": 2},
+        hovertemplate="%{y:.2f} at %{x:,.0f} tokens<extra></extra>",
+    )
+    said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
+    figure.update_layout(meta=" ".join([f"{title}.", *said]))
+    return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
+
+
+def _span(at: DepthFigures) -> str:
+    return f"{at.low:,} to {at.high - 1:,}"
+
+
+def _middle(at: DepthFigures) -> float:
+    return (at.low + at.high) / 2

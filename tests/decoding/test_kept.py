@@ -1,0 +1,149 @@
+"""A conversation's next turn, on the caches of the turns before: the same drafts and tokens as from a fresh prefill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from playground.backends.local import LocalBackend
+from playground.conversation import Message
+from playground.decoding.drafters.adaptive import AdaptiveDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.suffix import SuffixDrafter
+from playground.decoding.kept import Kept, shared
+from playground.decoding.lookahead import Constant
+from playground.decoding.loop import decode
+from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.sampling import Sampler
+from playground.decoding.text import Detokenizer
+from playground.experiments.compare import decode as run_lane
+from playground.experiments.watch import Watch
+from playground.lane import Request, assisted_lane, standard_lane
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
+from playground.models.store import ModelStore
+from playground.presets import custom_pair
+from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.real import V, gemma, generated, ids_of, llama, over, prompts
+from tests.published import dflash_base
+
+MODEL, SMALLER = llama(0, 3), llama(1, 1)
+
+
+def network(way: str):
+    torch.manual_seed(7)
+    if way == "heads":
+        return ParallelHeads(MODEL, torch.arange(0, V, 2), 4).eval()
+    if way == "dflash":
+        return DFlash(dflash_base(MODEL), MODEL, frozenset())
+    layer = MtpLayer(MODEL, torch.arange(0, V, 2)).eval()
+    layer.start_from(MODEL)
+    return layer
+
+
+def drafting(way: str):
+    if way == "assistant":
+        return lambda target, sampler: AssistantDrafter(EagerRunner(SMALLER), V, sampler, {V - 1})
+    if way in ("composite", "adaptive"):
+        tree = over(network("mtp"), "tree")
+        several = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}[way]
+        return lambda target, sampler: several(NgramDrafter(3, 2), tree(target, sampler))
+    lookups = {"none": NoDrafter, "ngram": NgramDrafter, "suffix": SuffixDrafter}
+    if way in lookups:
+        return lambda target, sampler: lookups[way]()
+    return over(network(way.split()[0]), "tree" if way.endswith("tree") else "chain")
+
+
+def rounds_on(target, drafter, prompt, tokens=16):
+    sampler, detokenizer = Sampler(Request("x"), target.device), Detokenizer(NumberTokenizer(), prompt)
+    return list(decode(target, drafter, Constant(4), sampler, detokenizer, prompt, tokens, {V - 1}))
+
+
+def drafts(rounds):
+    return [[token.id for token in round_.drafted] for round_ in rounds]
+
+
+@pytest.mark.parametrize(
+    "way", ["none", "ngram", "suffix", "assistant", "mtp", "mtp tree", "heads", "heads tree", "dflash", "composite"]
+)
+def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
+    kept_tokens = drafted = 0
+    for first in prompts(6):
+        target = EagerRunner(MODEL)
+        drafter = drafting(way)(target, Sampler(Request("x"), target.device))
+        said = [*first, *ids_of(rounds_on(target, drafter, first))]
+        prompt = [*said[: len(said) - 3], 5, 6, 7, 8]  # a template tokenises the end of an answer differently
+        kept = Kept(said[: target.length], target, drafter, None)
+        held = kept.rolled_back(shared(kept.ids, prompt))
+        assert target.length == held <= len(said) - 3
+        fed = target.passes
+        again = rounds_on(target, drafter, prompt)
+        fresh = EagerRunner(MODEL)
+        expected = rounds_on(fresh, drafting(way)(fresh, Sampler(Request("x"), fresh.device)), prompt)
+        assert ids_of(again) == ids_of(expected) == generated(MODEL, prompt, 16)
+        assert drafts(again) == drafts(expected)
+        assert target.passes - fed == len(again)
+        kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
+    assert kept_tokens > 60 and (drafted > 10 or way == "none")
+
+
+def test_an_adaptive_drafter_goes_on_with_what_it_has_learnt():
+    (first,) = prompts(1)
+    target = EagerRunner(MODEL)
+    drafter = drafting("adaptive")(target, Sampler(Request("x"), target.device))
+    said = [*first, *ids_of(rounds_on(target, drafter, first))]
+    prompt = [*said, 5, 6]
+    assert Kept(said[: target.length], target, drafter, None).rolled_back(len(said) - 1)
+    assert ids_of(rounds_on(target, drafter, prompt)) == generated(MODEL, prompt, 16)
+
+
+GREETED = Request("The waves count", max_new_tokens=12)
+
+
+@pytest.fixture
+def pair(tiny_folder):
+    return custom_pair(str(tiny_folder), str(tiny_folder), "assistant")
+
+
+def later(answer: str, **settings) -> Request:
+    return replace(GREETED, prompt="And then?", history=(*GREETED.turns, Message("assistant", answer)), **settings)
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
+def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, drafter):
+    backend = LocalBackend(ModelStore(), pair, "float32", "cpu")
+    lane = standard_lane(pair) if drafter == "none" else assisted_lane(pair, drafter, 3)
+    first = run_lane(backend, lane, GREETED, Watch())
+    assert first.reused.tokens == 0
+    backend.warm_up(lane, later(first.text), lambda: False)
+    runs = [run_lane(backend, lane, later(first.text), Watch()) for _ in range(2)]
+    fresh = run_lane(backend, lane, later(first.text, prefix_cache=False), Watch())
+    assert fresh.reused.tokens == 0 and fresh.token_ids == runs[0].token_ids == runs[1].token_ids
+    assert len(first.prompt_ids) <= runs[0].reused.tokens < len(runs[0].prompt_ids) and runs[0].reused.bytes > 0
+    assert runs[1].reused == runs[0].reused, "the same turn again costs the same"
+
+
+def test_another_conversation_takes_only_what_both_begin_with(pair):
+    backend = LocalBackend(ModelStore(), pair, "float32", "cpu")
+    lane = standard_lane(pair)
+    run_lane(backend, lane, GREETED, Watch())
+    other = replace(later("no"), history=("The lighthouse", "no"))
+    assert 0 < run_lane(backend, lane, other, Watch()).reused.tokens <= 8
+    assert run_lane(backend, lane, replace(later("no"), temperature=1.0), Watch()).reused.tokens == 0
+
+
+def test_a_sliding_window_has_no_way_back_and_is_prefilled_again():
+    from playground.decoding import kept
+    from playground.models.load import LoadedModel
+
+    model = LoadedModel(gemma(0, 2), None, "g", "w")
+    target = EagerRunner(model.model)
+    target.forward([1, 2, 3], keep=1)
+    kept.keep(model, "key", Kept([1, 2, 3], target, NoDrafter(), None))
+    assert not model.kept

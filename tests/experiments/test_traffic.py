@@ -1,0 +1,255 @@
+"""A log of conversations to its verdict: what is read of it, what is decoded again, and what was estimated before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from playground import metrics, results
+from playground.backends.local import LocalBackend
+from playground.conversation import Message
+from playground.decoding import estimate
+from playground.errors import PlaygroundError
+from playground.experiments import traffic_log
+from playground.experiments.events import ResultReady
+from playground.experiments.kinds.options import Decoders
+from playground.experiments.kinds.traffic import KIND, TrafficOptions
+from playground.experiments.watch import Watch
+from playground.lane import LOCAL, Lane
+from playground.metrics.estimate import Counts, add_counts
+from playground.models.load import LoadedDrafter, LoadedModel
+from playground.models.networks.heads import ParallelHeads
+from playground.models.networks.mtp import MtpLayer
+from playground.models.store import LoadedPair, ModelStore
+from playground.presets import custom_pair
+from playground.results import STANDARD
+from playground.views import report, traffic
+from tests.decoding.real import V, generated, llama, over, prompts, rounds_of
+from tests.examples import drafted_round, plain_round, trace
+
+CALL = {"type": "function", "function": {"name": "count", "arguments": "{}"}}
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "The waves?"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "12"},
+        {"role": "assistant", "content": "Twelve."},
+    ],
+    "tools": [{"name": "count"}],
+}
+SHARED = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello."}]}
+ANSWERED = {"request": {"messages": [{"role": "user", "content": "Hi"}]},
+            "response": {"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}}  # fmt: skip
+
+
+def lines(*entries: object) -> str:
+    return "\n".join(entry if isinstance(entry, str) else json.dumps(entry) for entry in entries)
+
+
+def test_every_assistant_s_turn_is_asked_again_under_its_own_history():
+    log = traffic_log.load(lines(CHAT, SHARED), {"max_new_tokens": 8})
+    first, second, third = log.turns
+    assert (log.conversations, [turn.question.category for turn in log.turns]) == (2, ["turn 1", "turn 2", "turn 1"])
+    assert first.question.request.prompt == "The waves?" and first.question.request.system == "Be brief."
+    assert [turn.role for turn in second.question.request.turns] == ["user", "assistant", "tool"]
+    assert json.loads(second.question.request.tools) == [{"name": "count"}]
+    assert second.answer == Message("assistant", "Twelve.") and third.question.request.max_new_tokens == 8
+
+
+@pytest.mark.parametrize(
+    "text", [lines(SHARED), json.dumps([SHARED]), json.dumps(SHARED), lines(ANSWERED), json.dumps(CHAT["messages"])]
+)
+def test_the_forms_of_a_log(text, tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    assert traffic_log.load(str(path), {}).turns == traffic_log.load(text, {}).turns != ()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("{", "line 2: this is not JSON"),
+        ({"text": "x"}, "line 2: it has neither `messages` nor `conversations`"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "line 2: Message 1 holds something"),
+        ({"conversations": [{"from": "martian", "value": "x"}]}, "line 2: turn 1 of `conversations`"),
+        ({**CHAT, "tools": [{"name": "f", "parameters": 3}]}, "line 2: Tool 1, f, has parameters"),
+    ],
+)
+def test_a_broken_line_is_named_and_skipped_or_refused(broken, sentence):
+    text = lines(SHARED, broken, SHARED)
+    log = traffic_log.load(text, {})
+    assert len(log.turns) == 2
+    assert len(log.problems) == 1 and sentence in log.problems[0]
+    with pytest.raises(PlaygroundError, match=sentence.split(": ")[0]):
+        traffic_log.load(text, {}, "stop")
+
+
+@pytest.mark.parametrize("text", ["/no/such/log.jsonl", "[]", lines({"messages": [{"role": "user", "content": "x"}]})])
+def test_a_log_without_a_turn_is_refused(text):
+    with pytest.raises(PlaygroundError, match="A log is JSON or JSON lines"):
+        traffic_log.load(text, {})
+
+
+@pytest.fixture(scope="module")
+def found(tiny_llama, tiny_tokenizer, tmp_path_factory):
+    """A log of two conversations and a broken line, decoded by lookup and assistant."""
+    folder = tmp_path_factory.mktemp("traffic") / "tiny"
+    tiny_llama.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    pair = custom_pair(str(folder), str(folder), "assistant")
+    options = TrafficOptions(log=lines(CHAT, "{", SHARED), drafters=("ngram", "assistant"), max_new_tokens=8)
+    work, title = KIND.work(options, Decoders.of(pair))
+    events = []
+    work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(events.append))
+    assert title == "a log on tiny + tiny"
+    return next(event.result for event in events if isinstance(event, ResultReady))
+
+
+def test_a_log_comes_to_its_verdict(found):
+    assert (found.conversations, found.turns, len(found.suite.rows)) == (2, 3, 9)
+    assert found.failed and "line 2" in found.skipped[0]
+    assert all(row.identical for row in found.suite.rows)
+    assert found.best in ("ngram 5", "assistant 5") and found.interval is None
+    text = report.text(report.of(found), folded=True)
+    assert "Too few turns to say" in text and "By depth" in text and "1 entry left out" in text
+
+
+def test_the_depths_are_those_of_the_rounds(found):
+    assert [it.lane for it in found.depths] == [STANDARD, *sorted({"ngram 5", "assistant 5"}, reverse=True)]
+    for lane in found.depths:
+        tokens = [row.tokens for row in found.suite.rows if row.lane == lane.lane]
+        first = [len(it.rounds[0].tokens) for it in found.suite.traces if label_of(it) == lane.lane]
+        assert sum(it.tokens for it in lane.figures) == sum(tokens) - sum(first)
+
+
+def label_of(found_trace) -> str:
+    return STANDARD if found_trace.lane.drafter == "none" else f"{found_trace.lane.drafter} 5"
+
+
+def test_lookups_are_estimated_and_the_estimate_is_held_against_decoding(found):
+    (it,) = found.estimates
+    assert it.lane == "ngram 5" and it.decoded == found.suite.of("ngram 5").mean_accepted_length
+    assert it.counts.tokens > 0 and it.tokens_per_pass >= 1
+    assert "decoding gave" in " ".join(traffic.findings(found))
+
+
+def test_the_result_survives_its_file(found):
+    again = results.load(json.dumps(results.to_json(found)))
+    assert again == replace(found, suite=replace(found.suite, traces=()))
+
+
+def test_the_report_can_leave_out_all_text(tiny_folder):
+    pair = custom_pair(str(tiny_folder), None)
+    secret = {"messages": [{"role": "user", "content": "SECRET"}, {"role": "assistant", "content": "SECRET too"}]}
+    options = TrafficOptions(log=lines(secret), drafters=("ngram",), max_new_tokens=4, texts=False)
+    work, _ = KIND.work(options, Decoders.of(pair))
+    events = []
+    work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(events.append))
+    result = next(event.result for event in events if isinstance(event, ResultReady))
+    assert "SECRET" not in json.dumps(results.to_json(result)) + report.markdown(report.of(result))
+
+
+def test_a_sample_is_spread_over_the_log():
+    log = traffic_log.load(lines(*[SHARED] * 10), {})
+    assert len(traffic_log.spread(log.turns, 3)) == 3 and traffic_log.spread(log.turns, 0) == log.turns
+    options = TrafficOptions(log=lines(*[SHARED] * 10), sample=2)
+    work, _ = KIND.work(options, Decoders.of(custom_pair("x", None)))
+    assert (len(work.questions), len(work.turns)) == (2, 10)
+
+
+# --- the estimate ---
+
+MODEL = llama(0, 3)
+
+
+def network(kind: str):
+    torch.manual_seed(7)
+    if kind == "heads":
+        return ParallelHeads(MODEL, torch.arange(V), 4).eval()
+    layer = MtpLayer(MODEL, torch.arange(V)).eval()
+    layer.start_from(MODEL)
+    return layer
+
+
+def models(kind: str) -> LoadedPair:
+    target = LoadedModel(MODEL, None, "t", "w")
+    drafting = None if kind == "ngram" else LoadedDrafter(network(kind), "d", "w")
+    return LoadedPair(custom_pair("t", None), target, drafting)
+
+
+@pytest.mark.parametrize("kind", ["mtp", "heads"])
+def test_the_drafts_at_all_positions_are_those_of_decoding(kind):
+    """The text is the target's own, so that every round of decoding begins at one of the positions."""
+    lane, of = Lane("x", "t", kind, lookahead=4), models(kind)
+    compared = 0
+    for prompt in prompts(4):
+        rounds = rounds_of(MODEL, over(of.drafting.network), prompt, ends=frozenset())
+        text = [*prompt, *(token.id for round_ in rounds for token in round_.tokens)]
+        hidden_at = [len(prompt) + sum(len(it.tokens) for it in rounds[:i]) for i in range(len(rounds))]
+        starts = hidden_at[1:]
+        from playground.decoding.runners.eager import EagerRunner
+
+        target = EagerRunner(MODEL)
+        target.watch((-1,))
+        with torch.inference_mode():
+            target.forward(text, keep=1)
+            make = estimate._of_heads if kind == "heads" else estimate._of_layer
+            drafts = make(of.drafting.network, text, target.hidden, starts, 4)
+        for draft, round_ in zip(drafts, rounds[1:], strict=True):
+            assert draft[: len(round_.drafted)] == [token.id for token in round_.drafted]
+            compared += len(round_.drafted)
+        assert estimate.counts(of, lane, prompt, text[len(prompt) :]).agreement == 1
+    assert compared > 60
+
+
+def test_an_estimate_over_the_target_s_own_text_is_what_a_count_by_hand_gives():
+    lane, of = Lane("x", "t", "ngram", lookahead=3), models("ngram")
+    prompt = [3, 4, 5, 3]
+    answer = generated(MODEL, prompt)
+    counts = estimate.counts(of, lane, prompt, answer)
+    from playground.decoding.drafters.ngram import NgramDrafter
+
+    text, accepted = [*prompt, *answer], 0
+    for start in range(len(prompt) + 1, len(text)):
+        draft = NgramDrafter().propose(text[:start], 3, 0.0).ids
+        accepted += bool(draft) and draft[0] == text[start]
+    assert (counts.reached[0], counts.accepted[0]) == (len(answer) - 1, accepted)
+
+
+def test_tokens_per_pass_is_the_sum_of_what_survives():
+    counts = Counts((10, 5, 2), (5, 2, 0), 8, 10)
+    assert counts.tokens_per_pass == pytest.approx(1 + 0.5 + 0.5 * 0.4)
+    assert add_counts([counts, counts]).tokens_per_pass == counts.tokens_per_pass
+    assert Counts((0,), (0,), 0, 0).tokens_per_pass == 1
+
+
+# --- depth ---
+
+
+def deep(rounds, prompt: int, drafter: str = "none"):
+    return replace(trace(rounds, drafter), prompt_ids=tuple(range(prompt)))
+
+
+def test_rounds_count_for_the_depth_at_which_they_began_and_the_prefill_for_none():
+    rounds = [
+        plain_round(1, start_s=0.0, verify_s=1.0),
+        drafted_round([2, 3], accepted=2, own=4, start_s=1.0),
+        drafted_round([5, 6], accepted=0, own=7, start_s=1.2),
+    ]
+    shallow, deeper = metrics.by_depth([deep(rounds, 125, "ngram")])
+    assert (shallow.low, shallow.high, shallow.tokens, shallow.acceptance_rate) == (0, 128, 3, 1)
+    assert (deeper.low, deeper.high, deeper.tokens, deeper.acceptance_rate) == (128, 256, 1, 0)
+    assert shallow.tokens_per_s == pytest.approx(15) and deeper.pass_s == pytest.approx(0.1)
+
+
+def test_it_stops_paying_where_nothing_deeper_is_faster():
+    plain = metrics.by_depth([deep([plain_round(i, start_s=0.1 * i) for i in range(4)], at) for at in (10, 130, 300)])
+    fast = deep([plain_round(0), drafted_round([2, 3], accepted=2, own=4, start_s=0.1)], 10, "ngram")
+    slow = deep([plain_round(0), drafted_round([2, 3], accepted=0, own=4, start_s=0.1)], 130, "ngram")
+    slower = replace(slow, prompt_ids=tuple(range(300)))
+    assert metrics.stops_paying(plain, metrics.by_depth([fast, slow, slower])) == 128
+    assert metrics.stops_paying(plain, metrics.by_depth([slow, replace(fast, prompt_ids=tuple(range(300)))])) is None
