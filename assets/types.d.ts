@@ -132,7 +132,7 @@ export interface Round {
 export type Kind = "plain" | "accepted" | "rejected" | "unverified" | "correction" | "bonus";
 
 /** `p`, `q`: the target's and the drafter's probability. `rank`: the target's choice among the drafter's, from 1; 0 if it
- * is not in the drafter's vocabulary. `draw`: the uniform number that decided. */
+ * is not in the drafter's vocabulary. `draw`: the uniform number that decided. `bound`: the chance that it is compared with, where that is not p ÷ q. */
 export interface Token {
   id?: number;
   text: string;
@@ -143,6 +143,7 @@ export interface Token {
   margin?: number;
   rank?: number;
   draw?: number;
+  bound?: number;
   /** In the draft, from 1: the depth in a tree. */
   position?: number;
   /** The index in `drafted` of the token that it follows, -1 for none; left out where that is the one before. */

@@ -21,12 +21,17 @@ AXES: dict[str, str] = {
     **{name: SETTINGS[name].label.lower() for name in SWEPT},
     "prompt_tokens": "prompt tokens",
 }  # what a sweep can vary
-Rule = Literal["exact", "wrong-q", "top-2", "typical"]
+Rule = Literal["exact", "wrong-q", "top-2", "typical", "block-residual", "traversal-alpha"]
 LOSSY_RULES: dict[Rule, str] = {
     "wrong-q": "takes the drafter's probability for half of what it is",
     "top-2": "accepts the target's two likeliest tokens",
     "typical": "Medusa's typical acceptance",
+    "block-residual": "block verification with the tests and the remainder of the token-wise rule",
+    "traversal-alpha": "traversal of a sampled tree that divides by what is left of q",
 }
+OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification made wrong
+SAMPLED_TREES = ("recursive", "traversal")  # verification for which the tokens of a tree are sampled
+JOINT = ("block", "traversal")  # verification that judges a draft as a whole
 
 
 def check_text(name: str, text: str) -> None:
@@ -134,7 +139,14 @@ def at_lookahead(lane: Lane, lookahead: int) -> Lane:
 
 def lossy(lane: Lane, rule: Rule) -> Lane:
     """The lane with another rule, which its name tells."""
-    return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule)
+    verification = OF_RULES.get(rule, lane.verification)
+    return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule, verification=verification)
+
+
+def fits(lane: Lane, rule: Rule) -> bool:
+    """Whether the rule changes how the lane's drafts are judged."""
+    verification = OF_RULES.get(rule)
+    return verification is None or (METHODS[lane.drafter].tree if verification == "traversal" else samples_drafts(lane))
 
 
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
@@ -154,9 +166,17 @@ def _runs(pair: Pair, lane: Lane) -> bool:
 
 def samples_drafts(lane: Lane) -> bool:
     """Whether a drafter of this process samples its tokens, at a temperature, rather than choose them: a chain of a
-    model or network does, but for one of another tokenizer."""
+    model or network does, but for one of another tokenizer; a tree does for the rules that need it."""
     method = METHODS[lane.drafter]
+    if method.tree:
+        return lane.verification in SAMPLED_TREES
     return method.weights is not None and method.name != "universal"
+
+
+def verified_by(lane: Lane) -> str:
+    """The rule that judges the lane's drafts where they are sampled; "token" where the setting does not apply."""
+    meant = SAMPLED_TREES if METHODS[lane.drafter].tree else ("block",)
+    return lane.verification if samples_drafts(lane) and lane.verification in meant else "token"
 
 
 def label(lane: Lane) -> str:
@@ -166,5 +186,6 @@ def label(lane: Lane) -> str:
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
+    verified = "" if verified_by(lane) == "token" else f", {lane.verification}"
     rule = "" if lane.rule == "exact" else f", {LOSSY}: {lane.rule}"
-    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{rule}"
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{verified}{rule}"

@@ -38,8 +38,9 @@ class DraftToken:
     `parent`: in a tree, the index of the token's parent among the round's drafted tokens, -1 for the sequence itself.
     None in a chain, where each token follows the one before.
 
-    `draw`: speculative sampling's uniform number in [0, 1); the token is accepted where draw < p / q. None where
-    another rule decides, or the token was not verified.
+    `draw`: the uniform number in [0, 1) that decided a sampled token; it is accepted where draw < bound. None where no
+    number did. `bound`: the chance that the lane's verification accepted it with; None for p / q. Block verification
+    and traversal judge a draft from its end: the tokens before the last accepted one have no draw, those after it may.
     """
 
     id: int | None
@@ -51,6 +52,7 @@ class DraftToken:
     decision: Decision
     parent: int | None = None
     draw: float | None = None
+    bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Round:
     `lookahead`: the draft length that the policy asked for; the drafter may propose fewer. `target` is None if an
     accepted draft token ended the text. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
     the target: one, unless a recurrent target had to be fed again after a rejection.
+
+    `kept_otherwise`: how many tokens of the same draft the other exact rule would have kept with the same random
+    numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
+    and recursive rejection. None where no draft was sampled.
     """
 
     lookahead: int | None
@@ -103,6 +109,7 @@ class Round:
     passes: int = 1
     commit_s: float | None = None
     annotate_s: float | None = None
+    kept_otherwise: int | None = None
 
     @property
     def is_tree(self) -> bool:

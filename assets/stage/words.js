@@ -57,13 +57,16 @@ export function probability(value, kind) {
 export const isDecided = (token) => token.draw !== undefined;
 
 /**
- * How speculative sampling decided: it accepts where the uniform number r is at most p ÷ q.
- * @param {Pick<Decided, "draw" | "p" | "q" | "kind">} token
+ * How speculative sampling decided: it accepts where the uniform number r is below p ÷ q, or below the chance that
+ * another rule gives the token.
+ * @param {Pick<Decided, "draw" | "p" | "q" | "bound" | "kind">} token
  */
-export function drawn({ draw, p, q, kind }) {
-  const [r, ratio] = [draw.toFixed(2), (p / q).toFixed(2)];
+export function drawn({ draw, p, q, bound, kind }) {
+  const chance = bound ?? p / q;
+  const [r, ratio] = [draw.toFixed(2), chance.toFixed(2)];
   const digits = r === ratio ? 4 : 2; // or the two look alike
-  return `r ${draw.toFixed(digits)} ${kind === "accepted" ? "≤" : ">"} p/q ${(p / q).toFixed(digits)}: ${kind}`;
+  const name = bound === undefined ? "p/q" : "chance";
+  return `r ${draw.toFixed(digits)} ${kind === "accepted" ? "≤" : ">"} ${name} ${chance.toFixed(digits)}: ${kind}`;
 }
 
 /** @param {number} rank */

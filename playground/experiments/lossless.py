@@ -15,7 +15,7 @@ from playground.experiments.events import Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, Lane, samples_drafts
+from playground.lane import JOINT, LOCAL, Lane, samples_drafts, verified_by
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.settings import SAMPLING, SETTINGS, default
 from playground.trace import DraftToken, Trace
@@ -93,13 +93,14 @@ def _check(
     differing = tuple(each for each in found if each)
     places: list[Sequence[DraftToken]] = []
     tokens: list[metrics.Placed] = []
+    joint = any(verified_by(trace.lane) in JOINT for trace in sampled.values())
     for trace in sampled.values():
-        judged = metrics.judged(trace.rounds)
+        judged = metrics.judged(trace.rounds, joint=joint)
         drafted = [_ids([token.id for token in each]) for each in judged]
         ids = _ids(trace.token_ids)
         tokens += backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
         places += judged
-    tested = tokens if lane == STANDARD else list(itertools.compress(tokens, places))
+    tested = tokens if lane == STANDARD or joint else list(itertools.compress(tokens, places))
     samples = any(samples_drafts(trace.lane) for trace in sampled.values())
     return LaneCheck(
         lane=lane,

@@ -4,9 +4,10 @@ The log only grows while a lane runs, so each update sends and draws only the ne
 its default is left out, because the browser holds the whole log.
 
 A round is {"drafted": [token, …], "own": token, "tree": true, "times": {"start", "draft", "verify", "end"}}, times in
-seconds. A token is {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw"}: `kind`
-is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's
-own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided.
+seconds. A token is {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw",
+"bound"}: `kind` is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that
+of the target's own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that
+decided, `bound` what it is compared with.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def line(round_: Round) -> str:
             position=position,
             parent=token.parent,
             draw=_rounded(token.draw),
+            bound=_rounded(token.bound),
         )
         for token, position in zip(round_.drafted, metrics.positions(round_.drafted), strict=True)
     ]

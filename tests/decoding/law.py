@@ -21,6 +21,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
+from playground.decoding.verify import Rule, decide
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.real import branches_over
@@ -165,6 +166,7 @@ def follows_the_law(
     prompt: Sequence[int] = PROMPT,
     draws: int = QUICK,
     seed: int = 3,
+    rule: Rule = decide,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
@@ -174,7 +176,9 @@ def follows_the_law(
     counts = dict.fromkeys(chances, 0)
     for run in range(draws):
         target, sampler = FakeModel(law, vocab_size), Sampler(Request("x", seed=seed * draws + run, **sampling), cpu)
-        rounds = decode(target, new_drafter(target, sampler), Constant(2), sampler, detokenizer, prompt, LENGTH, ())
+        rounds = decode(
+            target, new_drafter(target, sampler), Constant(2), sampler, detokenizer, prompt, LENGTH, (), rule
+        )
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:
             return False

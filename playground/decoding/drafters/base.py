@@ -19,7 +19,8 @@ class Draft:
         probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
             chosen instead (argmax, lookup).
         tree: for each token the index of its parent, which comes before it, or -1 after the committed
-            tokens. None is a chain. The tokens of a tree are chosen, never sampled.
+            tokens. None is a chain. Siblings that were sampled were drawn in their order, without replacement, and each
+            has the distribution that the first was drawn from.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
     """

@@ -18,7 +18,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import LOSSY_RULES, Lane, Rule, lossy
+from playground.lane import LOSSY_RULES, Lane, Rule, fits, lossy
 from playground.presets import Pair
 from playground.results import LosslessResult, SuiteResult
 from playground.settings import PRESET
@@ -67,7 +67,7 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
     assert on.pair, "of a pair alone"
     name, questions = options.read()
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
-    wrong = [lossy(lane, rule) for lane in exact for rule in options.rules]
+    wrong = [lossy(lane, rule) for lane in exact for rule in options.rules if fits(lane, rule)]
     work = Lossless(on.pair, (*exact, *wrong), questions, options.sampled_at, options.draws)
     return work, f"{name} on {on.title}"
 
