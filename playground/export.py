@@ -40,6 +40,7 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "token_ids": list(trace.token_ids),
         "text": trace.text,
         "metrics": asdict(metrics.measure(trace)),
+        "calibration": [] if trace.lane.forced else [asdict(each) for each in metrics.calibration(trace.rounds)],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from playground.settings import PRESET, SETTINGS, SWEPT, AnswerSettings, DraftSe
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
+SYNTHETIC = "synthetic"  # in the name of a lane whose verdicts are drawn
 
 Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
 AXES: dict[str, str] = {
@@ -84,7 +85,9 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output.
+    "exact" change the output. `forced`: the chance with which the draft token at each position is accepted if those
+    before it were, whatever the target says of it; the last one holds for all further positions. The output is that of
+    standard decoding all the same (decoding/forced.py), and all else is synthetic. Empty for real verdicts.
     """
 
     name: str
@@ -93,10 +96,13 @@ class Lane(DraftSettings):
     assistant: str | None = None
     backend: str = LOCAL
     rule: Rule = "exact"
+    forced: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
         check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
+        check(not self.forced or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}.")
+        check(all(0 <= rate <= 1 for rate in self.forced), "Forced acceptance takes rates from 0 to 1.")
 
     @property
     def program(self) -> str:
@@ -149,6 +155,31 @@ def fits(lane: Lane, rule: Rule) -> bool:
     return verification is None or (METHODS[lane.drafter].tree if verification == "traversal" else samples_drafts(lane))
 
 
+def forced(lane: Lane, rates: Sequence[float]) -> Lane:
+    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.forced`."""
+    check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
+    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced=tuple(rates))
+
+
+def rates_for(length: float, lookahead: int) -> tuple[float]:
+    """The one rate at which drafts of `lookahead` tokens give `length` tokens a pass on average, the target's own
+    included.
+
+    Raises:
+        PlaygroundError: no rate does.
+    """
+    check(1 <= length <= lookahead + 1, f"Forced length must be from 1 to {lookahead + 1}; it is {length:g}.")
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:  # 1 + α + … + α^γ grows with α
+        rate = (low + high) / 2
+        low, high = (rate, high) if sum(rate**i for i in range(lookahead + 1)) < length else (low, rate)
+    return ((low + high) / 2,)
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.3g}" for rate in rates)
+
+
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
     """The standard lane, and one lane for each of the pair's drafters. `settings`: as `assisted_lane` takes them."""
     return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
@@ -175,6 +206,8 @@ def samples_drafts(lane: Lane) -> bool:
 
 def verified_by(lane: Lane) -> str:
     """The rule that judges the lane's drafts where they are sampled; "token" where the setting does not apply."""
+    if lane.backend != LOCAL:
+        return "token"
     meant = SAMPLED_TREES if METHODS[lane.drafter].tree else ("block",)
     return lane.verification if samples_drafts(lane) and lane.verification in meant else "token"
 
@@ -188,4 +221,5 @@ def label(lane: Lane) -> str:
     tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
     verified = "" if verified_by(lane) == "token" else f", {lane.verification}"
     rule = "" if lane.rule == "exact" else f", {LOSSY}: {lane.rule}"
-    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{verified}{rule}"
+    drawn = f", {SYNTHETIC}: {_rates(lane.forced)} accepted" if lane.forced else ""
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{verified}{rule}{drawn}"

@@ -8,6 +8,7 @@ import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from playground.decoding import proof, scoring
 from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.energy import EnergyMeter
+from playground.decoding.forced import Forced
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
 from playground.decoding.lossy import rule_of
@@ -61,6 +63,7 @@ class LocalBackend:
         self._format = {"dtype": dtype, "device": device}
         self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
+        self._answers: dict[Request, tuple[int, ...]] = {}  # the last one
         self._warmed: list[Lane] = []  # since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
@@ -72,7 +75,17 @@ class LocalBackend:
             for this target, the target is not run right by transformers.
         """
         models = self.models(lane)
-        return LocalRun(models, lane, request, self.runners(models))
+        answer = self._answer(models, lane, request) if lane.forced else ()
+        return LocalRun(models, lane, request, self.runners(models), answer)
+
+    def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
+        """What standard decoding writes, for lanes whose verdicts are drawn; kept for the next of them."""
+        if request not in self._answers:
+            plain = replace(lane, drafter="none", forced=())
+            run = LocalRun(models, plain, request, self.runners(models))
+            written = [token.id for round_ in run.rounds for token in round_.tokens]
+            self._answers = {request: tuple(id_ for id_ in written if id_ is not None)}
+        return self._answers[request]
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         run = self.run(lane, request)
@@ -159,7 +172,10 @@ class LocalRun:
 
     amended = None
 
-    def __init__(self, models: LoadedPair, lane: Lane, request: Request, runners: Runners) -> None:
+    def __init__(
+        self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
+    ) -> None:
+        """`answer`: standard decoding's, for a lane whose verdicts are drawn."""
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
@@ -169,6 +185,10 @@ class LocalRun:
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
         self._drafter = build_drafter(models, lane, self._target, sampler, runners)
+        self._rule = rule_of(lane)
+        if lane.forced:
+            self._drafter = drawn = Forced(self._drafter, lane.forced, len(prompt_ids), answer, request.seed)
+            self._rule = drawn.decide
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self._energy = EnergyMeter(self._target.device)
@@ -209,7 +229,7 @@ class LocalRun:
             self.prompt_ids,
             min(self._room, self._request.max_new_tokens),
             self._models.target.eos_ids,
-            rule_of(self._lane),
+            self._rule,
             seam(self._models.target.model.config),
         )
         try:

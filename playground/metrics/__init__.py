@@ -5,6 +5,7 @@ Nothing here measures: the clock was read by the worker that decoded, and its re
 
 from __future__ import annotations
 
+from playground.metrics.calibration import Calibration, calibration
 from playground.metrics.comparison import (
     Difference,
     Equation,
@@ -16,7 +17,16 @@ from playground.metrics.comparison import (
     first_difference,
     speedup,
 )
-from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
+from playground.metrics.drafts import (
+    Otherwise,
+    PositionAcceptance,
+    Ranks,
+    acceptance_by_position,
+    add_positions,
+    otherwise,
+    positions,
+    ranks,
+)
 from playground.metrics.lane import (
     Metrics,
     acceptance_rate,
@@ -45,6 +55,7 @@ __all__ = [
     "MANY",
     "UNSTEADY",
     "AcceptanceTest",
+    "Calibration",
     "Difference",
     "Equation",
     "FirstDifference",
@@ -52,6 +63,7 @@ __all__ = [
     "LawTest",
     "Metrics",
     "NearTie",
+    "Otherwise",
     "Over",
     "Placed",
     "Pooled",
@@ -66,6 +78,7 @@ __all__ = [
     "accepted_up_to",
     "add_positions",
     "beside",
+    "calibration",
     "compare",
     "compared_rounds",
     "differences",
@@ -84,6 +97,7 @@ __all__ = [
     "measure",
     "measure_rounds",
     "noise",
+    "otherwise",
     "plain_pass_s",
     "pooled",
     "positions",

@@ -8,7 +8,7 @@ from typing import Any
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, compared, drafters, facts, headline, report, spreadsheet
+from playground.views import calibration, charts, compared, drafters, facts, headline, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -24,6 +24,7 @@ def _(result: Comparison) -> Report:
         findings(result),
         [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
+        calibration.tables(result.others),
     )
 
 
@@ -85,6 +86,7 @@ def findings(comparison: Comparison) -> list[str]:
     said = [
         *(_beside(comparison, other) for other in others),
         *map(facts.shortage, others),
+        *map(facts.otherwise, others),
         headline.caveat(*lanes),
         *(note for trace in lanes for note in trace.environment.notes),
     ]

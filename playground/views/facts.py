@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.lane import verified_by
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
@@ -110,7 +111,7 @@ def passes(baseline: Trace, other: Trace) -> str:
 def sentences(comparison: Comparison) -> list[str]:
     """What there is to say of the first lane beside the baseline."""
     baseline, other = comparison.standard, comparison.others[0]
-    said = (sameness(baseline, other), passes(baseline, other), shortage(other))
+    said = (sameness(baseline, other), passes(baseline, other), shortage(other), otherwise(other))
     return [sentence for sentence in said if sentence]
 
 
@@ -138,6 +139,28 @@ def shortage(lane: Trace) -> str:
     return (
         f"Memory was short: drafts were cut in {capped:,} of {count(len(lane.rounds), 'round')} to keep "
         f"{lane.lane.keep_free_gb:g} GB free."
+    )
+
+
+RULES = {
+    "token": "Token by token",
+    "block": "Block verification",
+    "recursive": "Recursive rejection",
+    "traversal": "Traversal",
+}
+OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversal": "recursive"}
+
+
+def otherwise(trace: Trace) -> str:
+    """What the other exact rule would have kept of the same drafts; "" where none was sampled."""
+    found = metrics.otherwise(trace.rounds)
+    if not found:
+        return ""
+    used = verified_by(trace.lane)
+    return (
+        f"{RULES[used]} kept {found.kept:,} tokens of {count(found.drafts, 'sampled draft')}. "
+        f"{RULES[OTHER[used]]} would have kept {found.otherwise:,} of the same drafts with the same random numbers: "
+        f"{found.gain:+.2f} tokens a draft."
     )
 
 

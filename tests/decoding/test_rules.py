@@ -193,7 +193,10 @@ def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one(m
         assert expected(traversal, q, p, TREES[4]) > expected(recursive_rejection, q, p, TREES[4]) + 0.01
 
 
-def drafter(way, law=random_law(2, V)):
+DRAFTS = random_law(2, V)
+
+
+def drafter(way, law=DRAFTS):
     """What makes the drafter of a law."""
     return {
         "chain": lambda target, sampler: AssistantDrafter(FakeModel(law, V), V, sampler, ()),

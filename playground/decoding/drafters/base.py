@@ -15,7 +15,7 @@ class Draft:
 
     Attributes:
         ids: k token ids.
-        q: the drafter's own probability of each, to be shown.
+        q: the drafter's own probability of each, to be shown; None of a token that it did not draft.
         probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
             chosen instead (argmax, lookup).
         tree: for each token the index of its parent, which comes before it, or -1 after the committed
@@ -26,7 +26,7 @@ class Draft:
     """
 
     ids: list[int]
-    q: list[float]
+    q: Sequence[float | None]
     probabilities: torch.Tensor | None = None
     tree: list[int] | None = None
     candidates: Sequence[torch.Tensor] | None = None
