@@ -186,6 +186,30 @@ class SweepResult:
 
 
 @dataclass(frozen=True)
+class AcceptanceResult:
+    """Speed-up over acceptance: a suite of one lane as it is, and of the same with drawn verdicts at several rates."""
+
+    suite: SuiteResult
+
+    @property
+    def failed(self) -> bool:
+        return self.suite.failed
+
+    @property
+    def measured(self) -> Summary | None:
+        """The lane as it is, over all prompts; None if no prompt could be run."""
+        return self._of(self.suite.lanes[0])
+
+    @property
+    def curve(self) -> list[tuple[float, Summary | None]]:
+        """Each rate with its lane over all prompts."""
+        return [(lane.forced[0], self._of(lane)) for lane in self.suite.lanes[1:]]
+
+    def _of(self, lane: Lane) -> Summary | None:
+        return self.suite.of(label(lane)) if self.suite.rows else None
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
     the same tokens; None if that is not compared. `traces`: our runs; files leave them out."""
@@ -314,13 +338,14 @@ class BenchResult:
     failed = False
 
 
-Result = SuiteResult | SweepResult | LosslessResult | Recommendation | LoadResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, load or bench wrote."
+Result = SuiteResult | SweepResult | LosslessResult | Recommendation | AcceptanceResult | LoadResult | BenchResult
+CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, acceptance, load or bench wrote."
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
     "lossless": LosslessResult,
     "recommend": Recommendation,
+    "acceptance": AcceptanceResult,
     "load": LoadResult,
     "bench": BenchResult,
 }

@@ -37,7 +37,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
         figure.add_bar(
             x=[_broken(summary.category, LABEL) for summary in here],
             y=[summary.overall for summary in here],
-            error_y=_error_bars(here),
+            error_y=error_bars(here),
             name=escape(name),
             marker={"color": color, "pattern": {"shape": hatched}},
             hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
@@ -119,7 +119,7 @@ def refined(result: Recommendation) -> go.Figure:
         figure.add_scatter(
             x=[lane.lookahead for lane in here],
             y=[summary.overall for summary in summaries],
-            error_y=_error_bars(summaries),
+            error_y=error_bars(summaries),
             name=escape(drafter),
             mode="lines+markers",
             line={"color": color, "width": 2},
@@ -137,7 +137,7 @@ def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: s
     figure.add_scatter(
         x=[point.value for point, _ in found],
         y=[summary.overall for summary in summaries],
-        error_y=_error_bars(summaries),
+        error_y=error_bars(summaries),
         name="measured",
         mode="lines+markers",
         line={"color": ASSISTED, "width": 2},
@@ -154,7 +154,7 @@ def _styled(figure: go.Figure) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero", title={"standoff": 8, "font": {"size": 12}}, **axis)
 
 
-def _error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
+def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
     if not any(summary.interval for summary in summaries):
         return {"visible": False}
     return {

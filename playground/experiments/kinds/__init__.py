@@ -5,9 +5,9 @@ docs/add-an-experiment.md shows how to add one.
 
 from __future__ import annotations
 
-from playground.experiments.kinds import load, lossless, recommend, suite, sweep
+from playground.experiments.kinds import acceptance, load, lossless, recommend, suite, sweep
 from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND for module in (suite, sweep, recommend, lossless, load)
+    module.KIND.name: module.KIND for module in (suite, sweep, recommend, lossless, acceptance, load)
 }  # by the name that the history has
