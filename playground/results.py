@@ -11,7 +11,7 @@ from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.lane import Axis, Lane, Request, label
-from playground.metrics import AcceptanceTest, LawTest, NearTie, Over, PositionAcceptance, Timed, differs
+from playground.metrics import AcceptanceTest, LawTest, NearTie, Otherwise, Over, PositionAcceptance, Timed, differs
 from playground.metrics import load as under_load
 from playground.trace import Environment, Trace
 
@@ -27,7 +27,8 @@ class Row:
 
     `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
     they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
-    the same tokens as every run of the standard lane. Files of earlier releases lack what is None or empty here.
+    the same tokens as every run of the standard lane. `otherwise`: what the other exact rule would have kept. Files of
+    earlier releases lack what is None or empty here.
     """
 
     question: int
@@ -49,6 +50,7 @@ class Row:
     runs_tokens: tuple[int, ...] = ()
     interval: Interval | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    otherwise: Otherwise | None = None
 
     @property
     def timed(self) -> Timed:
@@ -110,6 +112,7 @@ class Summary:
     p50_s: float | None = None
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
+    otherwise: Otherwise | None = None
 
     @property
     def gains(self) -> bool:

@@ -105,6 +105,18 @@ export function rowsOf(token) {
 }
 
 /**
+ * What the other exact rule would have kept of a sampled draft, with the same random numbers.
+ * @param {Round} round
+ */
+export function otherwise(round) {
+  const { drafted, tree, otherwise: other } = round;
+  const kept = acceptedOf(round).length;
+  const chain = drafted.some(({ bound }) => bound !== undefined) ? "Token by token" : "Block verification";
+  const rule = tree ? "The other rule for trees" : chain;
+  return `${rule} would have kept ${other === kept ? "as many" : `${other} instead of ${kept}`} of this draft.`;
+}
+
+/**
  * What a round was, as sentences: what the target chose, what the pass cost beyond one token and what it brought.
  * @param {Round} round
  * @param {number | null} plain the baseline's median pass in seconds, if known
@@ -116,6 +128,7 @@ export function draftSentences(round, plain) {
     const rank = own.rank === undefined ? "" : ` (${choice(own.rank)})`;
     sentences.push(`The model chose “${oneLine(own.text)}” instead${rank}.`);
   }
+  if (round.otherwise !== undefined) sentences.push(otherwise(round));
   const brought = `${count(gained(round), "token")} instead of 1`;
   if (times.verify === undefined || times.draft === undefined) return [...sentences, `It brought ${brought}.`];
   const beyond = plain === null ? "" : `, ${beside(times.verify - plain)} than a plain pass (${milliseconds(plain)})`;

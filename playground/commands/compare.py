@@ -26,7 +26,7 @@ from playground.commands.progress_bar import progress_bar
 from playground.commands.serve_option import add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, Lane
+from playground.lane import LOCAL, Lane, rates_for
 from playground.settings import ANSWER, DRAFTING, PRESET, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
@@ -71,6 +71,14 @@ def add(commands: argparse._SubParsersAction) -> None:
     drafting.add_argument("--drafter", metavar="NAME", help=f"{', '.join(METHODS)} (default: {PRESETS_OWN})")
     add_settings(drafting, *PRESET, default=PRESETS_OWN)
     add_settings(drafting, "keep_free_gb")
+    verdicts = drafting.add_mutually_exclusive_group()
+    verdicts.add_argument(
+        "--force-acceptance", type=_rates, metavar="RATES", default=(),
+        help="adds a synthetic lane whose verdicts are drawn: the chance to accept at each position, such as 0.8,0.6",
+    )  # fmt: skip
+    verdicts.add_argument(
+        "--force-length", type=float, metavar="TOKENS", help="the same at the rate that gives this many tokens a pass"
+    )
     add_settings(compare.add_argument_group("answer"), *ANSWER)
 
 
@@ -83,6 +91,8 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
+    forcing = options.force_acceptance or options.force_length is not None
+    check(not (options.all_drafters and forcing), "Forced acceptance is of one drafter: leave --all-drafters out.")
     text = options.prompt if options.prompt is not None else read(options.prompt_file)
     request = Request(text, **{name: getattr(options, name) for name in ANSWER})
     check_writable(options.json)
@@ -119,7 +129,7 @@ def _compare(options: argparse.Namespace) -> None:
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
     """The lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
-    from playground.lane import all_drafters, assisted_lane, standard_lane
+    from playground.lane import all_drafters, assisted_lane, forced, standard_lane
 
     lanes: list[Lane] = []
     backends: dict[str, Backend] = {}
@@ -130,6 +140,8 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
             lanes = all_drafters(pair, **settings)
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
+        if rates := options.force_acceptance or _rates_of(options.force_length, lanes[-1]):
+            lanes.append(forced(lanes[-1], rates))
         backends[LOCAL] = LocalBackend(store, pair, options.dtype, options.device)
     if options.serve:
         check(not (options.server or options.baseline_server), "Give either --serve, or the addresses of servers.")
@@ -143,6 +155,15 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         print(f"playground: {plain.name} does not speculate. {plain.how_to_speculate}", file=sys.stderr)
     check(len(lanes) > 1, "One server is no comparison. Add --baseline-server URL, or --pair NAME.")
     return lanes, backends, baseline
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Such as "0.8,0.6"."""
+    return tuple(map(float, text.split(",")))
+
+
+def _rates_of(length: float | None, lane: Lane) -> tuple[float, ...]:
+    return () if length is None else rates_for(length, lane.lookahead)
 
 
 def _show(options: argparse.Namespace, comparison: Comparison) -> None:

@@ -39,6 +39,7 @@ def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace
         runs_tokens=tuple(len(trace.tokens) for trace in runs),
         interval=None if lane == STANDARD else ratio.interval,
         positions=tuple(metrics.acceptance_by_position(median.rounds)),
+        otherwise=metrics.otherwise(median.rounds),
     )
 
 
@@ -99,6 +100,7 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
         p50_s=_median(row.p50_s for row in here),
         p95_s=_median(row.p95_s for row in here),
         positions=tuple(metrics.add_positions(row.positions for row in here)),
+        otherwise=metrics.add_otherwise(row.otherwise for row in here),
     )
 
 

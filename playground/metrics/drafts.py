@@ -80,6 +80,14 @@ def otherwise(rounds: Iterable[Round]) -> Otherwise | None:
     return Otherwise(len(found), sum(kept for kept, _ in found), sum(other for _, other in found))
 
 
+def add_otherwise(several: Iterable[Otherwise | None]) -> Otherwise | None:
+    """The drafts of several runs together; None where none was sampled."""
+    known = [each for each in several if each]
+    if not known:
+        return None
+    return Otherwise(*(sum(getattr(each, name) for each in known) for name in ("drafts", "kept", "otherwise")))
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The rank of the target's own token among the drafter's candidates, over the rounds that ended in a rejection and

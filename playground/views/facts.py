@@ -153,10 +153,13 @@ OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversa
 
 def otherwise(trace: Trace) -> str:
     """What the other exact rule would have kept of the same drafts; "" where none was sampled."""
-    found = metrics.otherwise(trace.rounds)
+    return beside_other(verified_by(trace.lane), metrics.otherwise(trace.rounds))
+
+
+def beside_other(used: str, found: metrics.Otherwise | None) -> str:
+    """The same of the drafts that a rule judged."""
     if not found:
         return ""
-    used = verified_by(trace.lane)
     return (
         f"{RULES[used]} kept {found.kept:,} tokens of {count(found.drafts, 'sampled draft')}. "
         f"{RULES[OTHER[used]]} would have kept {found.otherwise:,} of the same drafts with the same random numbers: "

@@ -16,7 +16,7 @@ from playground.lane import Lane, Request, assisted_lane, forced, label, rates_f
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Comparison
-from playground.views import calibration, headline
+from playground.views import calibration, engines, headline, markdown
 from tests.tiny import small_llama
 
 REQUEST = Request("The waves count winters", max_new_tokens=48)
@@ -79,3 +79,17 @@ def test_it_is_marked_everywhere(pair):
     assert all(token.q is None for round_ in trace.rounds for token in round_.accepted)
     with pytest.raises(PlaygroundError, match="must be named synthetic"):
         Lane("Assisted", "t", "ngram", forced=(0.5,))
+
+
+def test_a_synthetic_lane_is_never_the_best_nor_deployed_and_its_command_says_so(pair):
+    lane = assisted_lane(pair, "assistant", 4)
+    standard, real, drawn = run(pair, [standard_lane(pair), lane, forced(lane, [1.0])])
+    faster = replace(
+        drawn, rounds=tuple(replace(r, start_s=r.start_s / 1e3, end_s=r.end_s / 1e3) for r in drawn.rounds)
+    )
+    comparison = Comparison((standard, real, faster), repeats=((standard, real, faster),))
+    assert [trace.lane for trace in metrics.ranked(comparison)] == [lane, drawn.lane]
+    assert metrics.leader(comparison) in (None, real)
+    assert engines.nearest(comparison, drawn.lane) is None
+    command = markdown.repeat(comparison, [])
+    assert "--force-acceptance=1.0" in command and "--all-drafters" not in command
