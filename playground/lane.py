@@ -173,7 +173,7 @@ def rates_for(length: float, lookahead: int) -> tuple[float]:
     while high - low > 1e-9:  # 1 + α + … + α^γ grows with α
         rate = (low + high) / 2
         low, high = (rate, high) if sum(rate**i for i in range(lookahead + 1)) < length else (low, rate)
-    return ((low + high) / 2,)
+    return (round((low + high) / 2, 6),)
 
 
 def _rates(rates: Sequence[float]) -> str:
