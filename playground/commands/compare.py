@@ -56,6 +56,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     compare.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
     )
+    compare.add_argument("--all-tables", action="store_true", help="print the longer tables too")
     add_models(compare)
     servers = compare.add_argument_group("servers", f"{programs()}, each found by asking it; docs/servers.md")
     servers.add_argument("--server", metavar="URL", help="add a lane that this server decodes")
@@ -183,7 +184,7 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
         return
     if options.json:
         write(options.json, document)
-    print(report.text(report.of(comparison)))
+    print(report.text(report.of(comparison), folded=options.all_tables))
 
 
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
