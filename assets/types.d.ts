@@ -126,13 +126,16 @@ export interface Round {
   /** The target's own token. */
   own?: Token;
   tree?: true;
+  /** How many draft tokens the other exact rule would have kept. */
+  otherwise?: number;
   times: { start: number; draft?: number; verify?: number; end: number };
 }
 
 export type Kind = "plain" | "accepted" | "rejected" | "unverified" | "correction" | "bonus";
 
 /** `p`, `q`: the target's and the drafter's probability. `rank`: the target's choice among the drafter's, from 1; 0 if it
- * is not in the drafter's vocabulary. `draw`: the uniform number that decided. */
+ * is not in the drafter's vocabulary. `draw`: the uniform number that decided. `bound`: the chance that it is compared
+ * with, where that is not p ÷ q. */
 export interface Token {
   id?: number;
   text: string;
@@ -145,6 +148,7 @@ export interface Token {
   draw?: number;
   /** A grammar forced it. */
   forced?: true;
+  bound?: number;
   /** In the draft, from 1: the depth in a tree. */
   position?: number;
   /** The index in `drafted` of the token that it follows, -1 for none; left out where that is the one before. */

@@ -42,6 +42,7 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "metrics": asdict(metrics.measure(trace)),
         "segments": metrics.segments(trace),
         "by_segment": [asdict(it) for it in metrics.by_segment(trace)],
+        "calibration": [] if trace.lane.forced else [asdict(each) for each in metrics.calibration(trace.rounds)],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,18 +18,24 @@ from playground.settings import CONSTRAINTS, PRESET, SETTINGS, SWEPT, AnswerSett
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
+SYNTHETIC = "synthetic"  # in the name of a lane whose verdicts are drawn
 
 Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
 AXES: dict[str, str] = {
     **{name: SETTINGS[name].label.lower() for name in SWEPT},
     "prompt_tokens": "prompt tokens",
 }  # what a sweep can vary
-Rule = Literal["exact", "wrong-q", "top-2", "typical"]
+Rule = Literal["exact", "wrong-q", "top-2", "typical", "block-residual", "traversal-alpha"]
 LOSSY_RULES: dict[Rule, str] = {
     "wrong-q": "takes the drafter's probability for half of what it is",
     "top-2": "accepts the target's two likeliest tokens",
     "typical": "Medusa's typical acceptance",
+    "block-residual": "block verification with the tests and the remainder of the token-wise rule",
+    "traversal-alpha": "traversal of a sampled tree that divides by what is left of q",
 }
+OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification made wrong
+SAMPLED_TREES = ("recursive", "traversal")  # verification for which the tokens of a tree are sampled
+JOINT = ("block", "traversal")  # verification that judges a draft as a whole
 
 
 def check_text(name: str, text: str) -> None:
@@ -189,7 +195,10 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target.
+    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `forced`: the
+    chance with which the draft token at each position is accepted if those before it were, whatever the target says of
+    it; the last one holds for all further positions. The output is that of standard decoding all the same
+    (decoding/forced.py), and all else is synthetic. Empty for real verdicts.
     """
 
     name: str
@@ -199,10 +208,13 @@ class Lane(DraftSettings):
     backend: str = LOCAL
     rule: Rule = "exact"
     adapter: str | None = None
+    forced: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
         check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
+        check(not self.forced or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}.")
+        check(all(0 <= rate <= 1 for rate in self.forced), "Forced acceptance takes rates from 0 to 1.")
 
     @property
     def program(self) -> str:
@@ -250,7 +262,39 @@ def adapted(lane: Lane, adapter: str) -> Lane:
 
 def lossy(lane: Lane, rule: Rule) -> Lane:
     """The lane with another rule, which its name tells."""
-    return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule)
+    verification = OF_RULES.get(rule, lane.verification)
+    return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule, verification=verification)
+
+
+def fits(lane: Lane, rule: Rule) -> bool:
+    """Whether the rule changes how the lane's drafts are judged."""
+    verification = OF_RULES.get(rule)
+    return verification is None or (METHODS[lane.drafter].tree if verification == "traversal" else samples_drafts(lane))
+
+
+def forced(lane: Lane, rates: Sequence[float]) -> Lane:
+    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.forced`."""
+    check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
+    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced=tuple(rates))
+
+
+def rates_for(length: float, lookahead: int) -> tuple[float]:
+    """The one rate at which drafts of `lookahead` tokens give `length` tokens a pass on average, the target's own
+    included.
+
+    Raises:
+        PlaygroundError: no rate does.
+    """
+    check(1 <= length <= lookahead + 1, f"Forced length must be from 1 to {lookahead + 1}; it is {length:g}.")
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:  # 1 + α + … + α^γ grows with α
+        rate = (low + high) / 2
+        low, high = (rate, high) if sum(rate**i for i in range(lookahead + 1)) < length else (low, rate)
+    return (round((low + high) / 2, 6),)
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.3g}" for rate in rates)
 
 
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
@@ -270,9 +314,19 @@ def _runs(pair: Pair, lane: Lane) -> bool:
 
 def samples_drafts(lane: Lane) -> bool:
     """Whether a drafter of this process samples its tokens, at a temperature, rather than choose them: a chain of a
-    model or network does, but for one of another tokenizer."""
+    model or network does, but for one of another tokenizer; a tree does for the rules that need it."""
     method = METHODS[lane.drafter]
+    if method.tree:
+        return lane.verification in SAMPLED_TREES
     return method.weights is not None and method.name != "universal"
+
+
+def verified_by(lane: Lane) -> str:
+    """The rule that judges the lane's drafts where they are sampled; "token" where the setting does not apply."""
+    if lane.backend != LOCAL:
+        return "token"
+    meant = SAMPLED_TREES if METHODS[lane.drafter].tree else ("block",)
+    return lane.verification if samples_drafts(lane) and lane.verification in meant else "token"
 
 
 def label(lane: Lane) -> str:
@@ -282,5 +336,7 @@ def label(lane: Lane) -> str:
     policy = "" if lane.policy == "constant" else f", {lane.policy}"
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
+    verified = "" if verified_by(lane) == "token" else f", {lane.verification}"
     rule = "" if lane.rule == "exact" else f", {LOSSY}: {lane.rule}"
-    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{rule}"
+    drawn = f", {SYNTHETIC}: {_rates(lane.forced)} accepted" if lane.forced else ""
+    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{verified}{rule}{drawn}"

@@ -15,6 +15,7 @@ from playground.metrics import (
     AcceptanceTest,
     LawTest,
     NearTie,
+    Otherwise,
     Over,
     PositionAcceptance,
     SegmentFigures,
@@ -39,7 +40,8 @@ class Row:
     `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
     they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
     the same tokens as every run of the standard lane. `reused`: tokens of the prompt that came from the cache of the
-    turns before. Files of earlier releases lack what is None or empty here.
+    turns before. `otherwise`: what the other exact rule would have kept. Files of earlier releases lack what is None or
+    empty here.
     """
 
     question: int
@@ -63,6 +65,7 @@ class Row:
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
     reused: int | None = None
+    otherwise: Otherwise | None = None
 
     @property
     def timed(self) -> Timed:
@@ -125,6 +128,7 @@ class Summary:
     p95_s: float | None = None
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
+    otherwise: Otherwise | None = None
 
     @property
     def gains(self) -> bool:
@@ -198,6 +202,30 @@ class SweepResult:
     @property
     def failed(self) -> bool:
         return self.suite.failed
+
+
+@dataclass(frozen=True)
+class AcceptanceResult:
+    """Speed-up over acceptance: a suite of one lane as it is, and of the same with drawn verdicts at several rates."""
+
+    suite: SuiteResult
+
+    @property
+    def failed(self) -> bool:
+        return self.suite.failed
+
+    @property
+    def measured(self) -> Summary | None:
+        """The lane as it is, over all prompts; None if no prompt could be run."""
+        return self._of(self.suite.lanes[0])
+
+    @property
+    def curve(self) -> list[tuple[float, Summary | None]]:
+        """Each rate with its lane over all prompts."""
+        return [(lane.forced[0], self._of(lane)) for lane in self.suite.lanes[1:]]
+
+    def _of(self, lane: Lane) -> Summary | None:
+        return self.suite.of(label(lane)) if self.suite.rows else None
 
 
 @dataclass(frozen=True)
@@ -393,8 +421,10 @@ class BenchResult:
 
 
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
-Result = OfSuites | LosslessResult | LoadResult | BenchResult
-CHOOSE = "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, load or bench wrote."
+Result = OfSuites | LosslessResult | AcceptanceResult | LoadResult | BenchResult
+CHOOSE = (
+    "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or bench wrote."
+)
 KINDS: dict[str, type] = {
     "suite": SuiteResult,
     "sweep": SweepResult,
@@ -402,6 +432,7 @@ KINDS: dict[str, type] = {
     "recommend": Recommendation,
     "traffic": TrafficResult,
     "depth": DepthResult,
+    "acceptance": AcceptanceResult,
     "load": LoadResult,
     "bench": BenchResult,
 }

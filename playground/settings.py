@@ -149,6 +149,18 @@ class PresetSettings:
         "Tree size", "maximum number of tokens in a draft tree", 16, 1, 256,
         slider=Slider(1, 256, 1), sweep=(4, 8, 16, 32, 64),
     )  # fmt: skip
+    verification: str = setting(
+        "Verification",
+        "how sampled drafts are accepted, always exactly: Block keeps more of a chain; the others sample a tree's "
+        "branches, of which Traversal keeps more",
+        "token",
+        choices={
+            "token": "Token by token",
+            "block": "Block (chains)",
+            "recursive": "Recursive (sampled trees)",
+            "traversal": "Traversal (sampled trees)",
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

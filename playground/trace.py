@@ -38,9 +38,9 @@ class DraftToken:
     `parent`: in a tree, the index of the token's parent among the round's drafted tokens, -1 for the sequence itself.
     None in a chain, where each token follows the one before.
 
-    `draw`: speculative sampling's uniform number in [0, 1); the token is accepted where draw < p / q. None where
-    another rule decides, or the token was not verified.
-
+    `draw`: the uniform number in [0, 1) that decided a sampled token; it is accepted where draw < bound. None where no
+    number did. `bound`: the chance that the lane's verification accepted it with; None for p / q. Block verification
+    and traversal judge a draft from its end: the tokens before the last accepted one have no draw, those after it may.
     `confidence`: what a head trained for that said of the chance that the token is accepted, before it was chosen. None
     where the drafter has no such head.
     `forced`: it was drafted because the request's grammar forces it.
@@ -57,6 +57,7 @@ class DraftToken:
     draw: float | None = None
     confidence: float | None = None
     forced: bool = False
+    bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ class Round:
     accepted draft token ended the text. `mask_s`: the part of `verify_s` that following the grammar took and masking by
     it; None without a grammar. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
     the target: one, unless a recurrent target had to be fed again after a rejection.
+
+    `kept_otherwise`: how many tokens of the same draft the other exact rule would have kept with the same random
+    numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
+    and recursive rejection. None where no draft was sampled.
     """
 
     lookahead: int | None
@@ -111,6 +116,7 @@ class Round:
     commit_s: float | None = None
     annotate_s: float | None = None
     mask_s: float | None = None
+    kept_otherwise: int | None = None
 
     @property
     def is_tree(self) -> bool:

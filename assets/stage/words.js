@@ -57,13 +57,16 @@ export function probability(value, kind) {
 export const isDecided = (token) => token.draw !== undefined;
 
 /**
- * How speculative sampling decided: it accepts where the uniform number r is at most p ÷ q.
- * @param {Pick<Decided, "draw" | "p" | "q" | "kind">} token
+ * How speculative sampling decided: it accepts where the uniform number r is below p ÷ q, or below the chance that
+ * another rule gives the token.
+ * @param {Pick<Decided, "draw" | "p" | "q" | "bound" | "kind">} token
  */
-export function drawn({ draw, p, q, kind }) {
-  const [r, ratio] = [draw.toFixed(2), (p / q).toFixed(2)];
+export function drawn({ draw, p, q, bound, kind }) {
+  const chance = bound ?? p / q;
+  const [r, ratio] = [draw.toFixed(2), chance.toFixed(2)];
   const digits = r === ratio ? 4 : 2; // or the two look alike
-  return `r ${draw.toFixed(digits)} ${kind === "accepted" ? "≤" : ">"} p/q ${(p / q).toFixed(digits)}: ${kind}`;
+  const name = bound === undefined ? "p/q" : "chance";
+  return `r ${draw.toFixed(digits)} ${kind === "accepted" ? "≤" : ">"} ${name} ${chance.toFixed(digits)}: ${kind}`;
 }
 
 /** @param {number} rank */
@@ -103,6 +106,18 @@ export function rowsOf(token) {
 }
 
 /**
+ * What the other exact rule would have kept of a sampled draft, with the same random numbers.
+ * @param {Round} round
+ */
+export function otherwise(round) {
+  const { drafted, tree, otherwise: other } = round;
+  const kept = acceptedOf(round).length;
+  const chain = drafted.some(({ bound }) => bound !== undefined) ? "Token by token" : "Block verification";
+  const rule = tree ? "The other rule for trees" : chain;
+  return `${rule} would have kept ${other === kept ? "as many" : `${other} instead of ${kept}`} of this draft.`;
+}
+
+/**
  * What a round was, as sentences: what the target chose, what the pass cost beyond one token and what it brought.
  * @param {Round} round
  * @param {number | null} plain the baseline's median pass in seconds, if known
@@ -114,6 +129,7 @@ export function draftSentences(round, plain) {
     const rank = own.rank === undefined ? "" : ` (${choice(own.rank)})`;
     sentences.push(`The model chose “${oneLine(own.text)}” instead${rank}.`);
   }
+  if (round.otherwise !== undefined) sentences.push(otherwise(round));
   const brought = `${count(gained(round), "token")} instead of 1`;
   if (times.verify === undefined || times.draft === undefined) return [...sentences, `It brought ${brought}.`];
   const beyond = plain === null ? "" : `, ${beside(times.verify - plain)} than a plain pass (${milliseconds(plain)})`;

@@ -21,6 +21,7 @@ from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.energy import EnergyMeter
+from playground.decoding.forced import Forced
 from playground.decoding.grammar import grammar_for
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
@@ -66,6 +67,7 @@ class LocalBackend:
         self._format = {"dtype": dtype, "device": device}
         self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
+        self._answers: dict[Request, tuple[int, ...]] = {}  # the last one
         self._warmed: list[Lane] = []  # since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
@@ -77,7 +79,17 @@ class LocalBackend:
             for this target, the target is not run right by transformers, the grammar is broken.
         """
         models = self.models(lane)
-        return LocalRun(models, lane, request, self.runners(models))
+        answer = self._answer(models, lane, request) if lane.forced else ()
+        return LocalRun(models, lane, request, self.runners(models), answer)
+
+    def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
+        """What standard decoding writes, for lanes whose verdicts are drawn; kept for the next of them."""
+        if request not in self._answers:
+            plain = replace(lane, drafter="none", forced=())
+            run = LocalRun(models, plain, request, self.runners(models))
+            written = [token.id for round_ in run.rounds for token in round_.tokens]
+            self._answers = {request: tuple(id_ for id_ in written if id_ is not None)}
+        return self._answers[request]
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         run = self.run(lane, request)
@@ -188,7 +200,10 @@ class LocalRun:
 
     amended = None
 
-    def __init__(self, models: LoadedPair, lane: Lane, request: Request, runners: Runners) -> None:
+    def __init__(
+        self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
+    ) -> None:
+        """`answer`: standard decoding's, for a lane whose verdicts are drawn."""
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
@@ -207,6 +222,11 @@ class LocalRun:
         )
         self._drafter = after_forced(self._grammar, self._unwrapped)
         self.reused = Reused(held, found.bytes if found else 0)
+        self._rule = rule_of(lane)
+        if lane.forced:
+            check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
+            self._drafter = drawn = Forced(self._drafter, lane.forced, len(prompt_ids), answer, request.seed)
+            self._rule = drawn.decide
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
         self.markers = markers(models.target.tokenizer)
@@ -248,7 +268,7 @@ class LocalRun:
             self.prompt_ids,
             min(self._room, self._request.max_new_tokens),
             self._models.target.eos_ids,
-            rule_of(self._lane),
+            self._rule,
             seam(self._models.target.model.config),
             self._grammar,
         )

@@ -27,7 +27,7 @@ from playground.commands.progress_bar import progress_bar
 from playground.commands.servers import add_model_name, add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
-from playground.lane import LOCAL, Lane
+from playground.lane import LOCAL, Lane, rates_for
 from playground.settings import ANSWER, DRAFTING, PRESET, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
@@ -58,6 +58,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     compare.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"
     )
+    compare.add_argument("--all-tables", action="store_true", help="print the longer tables too")
     add_models(compare)
     servers = compare.add_argument_group("servers", f"{programs()}, each found by asking it; docs/servers.md")
     servers.add_argument("--server", metavar="URL", help="add a lane that this server decodes")
@@ -78,6 +79,14 @@ def add(commands: argparse._SubParsersAction) -> None:
     drafting.add_argument("--drafter", metavar="NAME", help=f"{', '.join(METHODS)} (default: {PRESETS_OWN})")
     add_settings(drafting, *PRESET, default=PRESETS_OWN)
     add_settings(drafting, "keep_free_gb")
+    verdicts = drafting.add_mutually_exclusive_group()
+    verdicts.add_argument(
+        "--force-acceptance", type=_rates, metavar="RATES", default=(),
+        help="adds a synthetic lane whose verdicts are drawn: the chance to accept at each position, such as 0.8,0.6",
+    )  # fmt: skip
+    verdicts.add_argument(
+        "--force-length", type=float, metavar="TOKENS", help="the same at the rate that gives this many tokens a pass"
+    )
     add_settings(compare.add_argument_group("answer"), *ANSWER)
 
 
@@ -90,6 +99,8 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")
+    forcing = options.force_acceptance or options.force_length is not None
+    check(not (options.all_drafters and forcing), "Forced acceptance is of one drafter: leave --all-drafters out.")
     check(
         options.prompt is not None or bool(options.prompt_file or options.messages),
         "Give a prompt with --prompt or --prompt-file, or a conversation with --messages.",
@@ -130,7 +141,7 @@ def _compare(options: argparse.Namespace) -> None:
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
     """The lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
-    from playground.lane import adapted, all_drafters, assisted_lane, standard_lane
+    from playground.lane import adapted, all_drafters, assisted_lane, forced, standard_lane
     from playground.models.device import keeps_blocks, resolve_device
 
     lanes: list[Lane] = []
@@ -142,6 +153,8 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
             lanes = all_drafters(pair, **settings)
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
+        if rates := options.force_acceptance or _rates_of(options.force_length, lanes[-1]):
+            lanes.append(forced(lanes[-1], rates))
         dtype = options.dtype
         if options.adapter:
             lanes.append(adapted(assisted_lane(pair, options.drafter, **settings), options.adapter))
@@ -163,6 +176,15 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
     return lanes, backends, baseline
 
 
+def _rates(text: str) -> tuple[float, ...]:
+    """Such as "0.8,0.6"."""
+    return tuple(map(float, text.split(",")))
+
+
+def _rates_of(length: float | None, lane: Lane) -> tuple[float, ...]:
+    return () if length is None else rates_for(length, lane.lookahead)
+
+
 def _show(options: argparse.Namespace, comparison: Comparison) -> None:
     """Writes the files and prints the table."""
     from playground import export
@@ -180,7 +202,7 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
         return
     if options.json:
         write(options.json, document)
-    print(report.text(report.of(comparison)))
+    print(report.text(report.of(comparison), folded=options.all_tables))
 
 
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import Rule, annotate, decide
+from playground.decoding.verify import Rule, annotate, decide, kept_otherwise
 from playground.trace import Round
 
 
@@ -98,6 +98,7 @@ def decode(
         decoded_s = clock()
         finished = ended or verdict.token in eos_ids
         drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
+        otherwise = kept_otherwise(draft, verdict, scores, sampler)
         ids += new
         target.prepare()
 
@@ -112,6 +113,7 @@ def decode(
             capped=capped,
             passes=target.passes - passes,
             commit_s=committed_s - end_s,
+            kept_otherwise=otherwise,
             annotate_s=clock.back_to(decoded_s),
             mask_s=grammar.seconds,
         )

@@ -7,11 +7,13 @@ Each keeps what it changes small, as engines do: the text still reads well, and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from playground.decoding.drafters.base import Draft
 from playground.decoding.sampling import Sampler
+from playground.decoding.tree_rules import traversal, verify_tree
 from playground.decoding.verify import Rule, Verdict, decide, decisions
 from playground.lane import Lane
 
@@ -59,11 +61,41 @@ def typical(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -
     return _ended(draft, path, scores, sampler)
 
 
-RULES: dict[str, Rule] = {"exact": decide, "wrong-q": wrong_q, "top-2": top_2, "typical": typical}
+def block_residual(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
+    """vllm-ascend's first block verification: keeps the longest prefix whose product of min(1, p / q) is at least the
+    product of its uniform numbers, and samples the target's own token from norm(max(0, p - q)), without p_τ."""
+    if draft.probabilities is None or draft.tree is not None:
+        return decide(draft, scores, sampler, length)
+    p, q, k = sampler.probabilities(scores), draft.probabilities, len(draft.ids)
+    ratios = torch.stack([(p[i, x] / q[i, x]).clamp(max=1) for i, x in enumerate(draft.ids)])
+    u = torch.rand(k, generator=sampler.generator, device=p.device)
+    kept = (ratios.cumprod(0) >= u.cumprod(0)).nonzero()
+    n = int(kept[-1]) + 1 if len(kept) else 0
+    rest = p[n] if n == k else (p[n] - q[n]).clamp(min=0)
+    path = list(range(n))
+    return Verdict(path, sampler.draw(rest if rest.sum() > 0 else p[n]), decisions(draft, path))
+
+
+def traversal_alpha(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
+    """Traversal verification that divides the mass S by what is left of q, and not by S + 1 - α."""
+    if draft.probabilities is None or draft.tree is None:
+        return decide(draft, scores, sampler, length)
+    wrong = partial(traversal, rescale=lambda mass, alpha, q_left: min(1.0, mass / q_left) if q_left > 0 else 1.0)
+    kept = verify_tree(draft, sampler.probabilities(scores), sampler, wrong)
+    return Verdict(kept.path, kept.token, decisions(draft, kept.path), kept.draws, kept.bounds)
+
+
+RULES: dict[str, Rule] = {
+    "wrong-q": wrong_q,
+    "top-2": top_2,
+    "typical": typical,
+    "block-residual": block_residual,
+    "traversal-alpha": traversal_alpha,
+}
 
 
 def rule_of(lane: Lane) -> Rule:
-    return RULES[lane.rule]
+    return RULES[lane.rule] if lane.rule != "exact" else partial(decide, verification=lane.verification)
 
 
 def _walk(draft: Draft, accepts: Callable[[int, int], bool]) -> list[int]:

@@ -143,6 +143,12 @@ class Sampler:
         missing = self.probabilities(scores.index_select(0, rows))
         return of.spread(scores.shape[1]).index_copy_(0, rows, missing)
 
+    def all_of(self, of: Distributions, scores: torch.Tensor) -> torch.Tensor:
+        """The same, whether or not rows are missing."""
+        if of.complete is None or bool(of.complete.all()):
+            return of.spread(scores.shape[1])
+        return self.completed(of, scores)
+
     def choose(self, of: Distributions, positions: torch.Tensor | None = None) -> torch.Tensor:
         """Samples a token id from each of n distributions, which need not be normalised, and leaves them on the device.
 
@@ -158,6 +164,16 @@ class Sampler:
         # without its checks, which end a GPU's work where they fail.
         at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
         return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
+
+    def several(self, of: Distributions, n: int) -> list[int]:
+        """At most n different token ids, drawn one after the other from a single distribution without replacement,
+        read. Fewer where it has fewer."""
+        self._drawn += 1
+        position = torch.full((1,), -self._drawn, device=of.p.device)
+        race = of.p / exponential(self._seed, position, of.ids)  # its order is that of the draws
+        best, at = race[0].topk(min(n, race.shape[1]))
+        ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
+        return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
 
     def choices(self, scores: torch.Tensor, positions: Sequence[int]) -> Callable[[int], int]:
         """Samples a token after each row of (n, vocabulary) scores.

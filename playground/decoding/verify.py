@@ -5,11 +5,9 @@ The target chooses as it would alone, by argmax or by sampling from its distribu
 it goes on from there. That is exact. What is sampled depends on the seed and on the position in the text: so all rows
 are sampled at once, and under one seed the text is the same whatever was drafted.
 
-Where the draft was itself sampled, from a distribution q, speculative sampling (Leviathan et al. 2023, "Fast Inference
-from Transformers via Speculative Decoding", algorithm 1) accepts more and leaves p unchanged as well: draft token x is
-accepted with probability min(1, p(x) / q(x)), and the first rejected one is replaced by a sample from
-norm(max(0, p - q)). For draft tokens that were chosen (argmax, lookup) q is one-hot. Then, and where a tree's
-alternatives are rejected one after the other (Miao et al. 2024, SpecInfer), it accepts as many as the first rule.
+Where the draft was itself sampled, from a distribution q, a rule that knows q accepts more and leaves p unchanged as
+well: chain_rules.py and tree_rules.py have them, and the lane's `verification` chooses. For draft tokens that were
+chosen (argmax, lookup) q is one-hot, and those rules would accept as many as the first one.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
+from playground.decoding import chain_rules, tree_rules
+from playground.decoding.chain_rules import Kept, block_verification, speculative_sampling
 from playground.decoding.drafters.base import Draft
 from playground.decoding.sampling import Sampler, read_choices, whole
 from playground.decoding.text import Detokenizer
@@ -35,29 +35,41 @@ class Verdict:
         path: indices of the accepted draft tokens, in the order of the text.
         token: the target's own token, which follows them.
         decisions: one for each draft token.
-        draws: the uniform numbers that decided, one for each verified token of a chain; empty for other rules.
+        draws, bounds: as in `Kept`, of a draft that was sampled; empty for others.
+        rule: which of the exact rules judged a draft that was sampled; "" for others.
     """
 
     path: list[int]
     token: int
     decisions: list[Decision]
     draws: Sequence[float] = ()
+    bounds: Sequence[float | None] = ()
+    rule: str = ""
+
+    def draw(self, i: int) -> float | None:
+        """The uniform number that decided draft token i; None if none did."""
+        tried = self.bounds[i] is not None if self.bounds else self.decisions[i] != "unverified"
+        return self.draws[i] if self.draws and tried else None
+
+    def bound(self, i: int) -> float | None:
+        """The chance with which draft token i was accepted, where that is not min(1, p / q)."""
+        return self.bounds[i] if self.bounds else None
 
 
 Rule = Callable[[Draft, torch.Tensor, Sampler, int], Verdict]  # as `decide`
 
 
-def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
+def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, verification: str = "token") -> Verdict:
     """Accepts draft tokens and chooses the target's own.
 
     Args:
         scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
         length: tokens of the text.
+        verification: the setting, for drafts that were sampled.
 
     Raises:
         FloatingPointError: scores are not numbers.
     """
-    draws: Sequence[float] = ()
     if sampler.greedy:
         best = scores.argmax(dim=-1)
         choices = read_choices(best, scores.gather(-1, best[:, None]))
@@ -65,14 +77,46 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) ->
     elif draft.probabilities is None:
         path, token = follow(draft, sampler.choices(scores, [length + depth for depth in draft.depths]))
     else:
-        quick = sampler.distributions(scores)
-        sampled = speculative_sampling(draft, quick.spread(scores.shape[1]), sampler, quick.complete)
-        if sampled is None:
-            sampled = speculative_sampling(draft, sampler.completed(quick, scores), sampler)
-            assert sampled, "these are complete"
-        n, token, draws = sampled
-        path = list(range(n))
-    return Verdict(path, token, decisions(draft, path), draws)
+        rule = rule_for(draft, verification)
+        kept = sampled(draft, scores, sampler, rule)
+        return Verdict(kept.path, kept.token, decisions(draft, kept.path), kept.draws, kept.bounds, rule)
+    return Verdict(path, token, decisions(draft, path))
+
+
+def rule_for(draft: Draft, verification: str) -> str:
+    """The rule that judges a draft that was sampled, under a setting that may be meant for the other shape."""
+    if draft.tree is not None:
+        return verification
+    return "block" if verification == "block" else "token"
+
+
+def sampled(draft: Draft, scores: torch.Tensor, sampler: Sampler, rule: str) -> Kept:
+    """As `decide`, for a draft that was sampled."""
+    quick = sampler.distributions(scores)
+    if draft.tree is not None:
+        return tree_rules.verify_tree(draft, sampler.all_of(quick, scores), sampler, tree_rules.RULES[rule])
+    of_chain = block_verification if rule == "block" else speculative_sampling
+    kept = of_chain(draft, quick.spread(scores.shape[1]), sampler, quick.complete)
+    if kept is None:
+        kept = of_chain(draft, sampler.completed(quick, scores), sampler, None)
+        assert kept, "these are complete"
+    return kept
+
+
+def kept_otherwise(draft: Draft, verdict: Verdict, scores: torch.Tensor, sampler: Sampler) -> int | None:
+    """How many draft tokens the other rule keeps of the same draft with the same random numbers: block and token by
+    token for a chain, traversal and recursive rejection for a tree. None where nothing was sampled. Decodes nothing, as
+    `annotate`."""
+    if not verdict.rule:
+        return None
+    p = sampler.all_of(sampler.distributions(scores), scores)
+    if draft.tree is not None:
+        other = tree_rules.RULES["recursive" if verdict.rule == "traversal" else "traversal"]
+        return len(other(draft, p, verdict.draws)[0])
+    u = torch.tensor(verdict.draws, device=p.device)
+    if verdict.rule == "block":
+        return int(chain_rules.kept_by_tokens(draft, p, u))
+    return int(chain_rules.block_of(draft, p).kept(u))
 
 
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
@@ -93,41 +137,6 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
             return path, token
         at = drafted[at, token]
         path.append(at)
-
-
-def speculative_sampling(
-    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
-) -> tuple[int, int, list[float]] | None:
-    """Accepts a prefix of a chain of sampled tokens, and samples the token that follows it.
-
-    Args:
-        p: (k + 1, vocabulary), the target's distributions.
-        complete: (k + 1,), which of them are; None if all are.
-
-    Returns:
-        The number of accepted draft tokens n, the target's token, and the uniform numbers that decided, at most n + 1.
-        None if a distribution is not complete.
-
-    Raises:
-        FloatingPointError: p is not numbers.
-    """
-    assert draft.probabilities is not None, "the draft was sampled"
-    k = len(draft.ids)
-    q = torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))  # nothing was drafted in the last row
-    ids = to_device(draft.ids, p.device)[:, None]
-    u = torch.rand(k, generator=sampler.generator, device=p.device)
-    accepted = u * q[:k].gather(1, ids)[:, 0] < p[:k].gather(1, ids)[:, 0]
-    n = accepted.long().cumprod(0).sum()[None]
-    p_n, q_n = p.index_select(0, n), q.index_select(0, n)
-    residual = (p_n - q_n).clamp(min=0)
-    # Where p and q are equal up to rounding, a rejection can leave nothing over; p itself is then the right choice.
-    chosen = sampler.choose(whole(torch.where(residual.sum() > 0, residual, p_n)))
-    found = n.new_ones(1) if complete is None else complete.all()[None]
-    outcome = torch.cat([n, chosen, p_n.isnan().any()[None], found]).float()  # on the device till here
-    count, token, damaged, known, *decided = torch.cat([outcome, u.float()]).tolist()
-    if damaged:
-        raise FloatingPointError
-    return (int(count), int(token), decided[: int(count) + 1]) if known else None
 
 
 def decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
@@ -182,7 +191,8 @@ def annotate(
             margin=margins[judged[i]] if i in judged else None,
             decision=verdict.decisions[i],
             parent=None if draft.tree is None else draft.parents[i],
-            draw=verdict.draws[i] if i < len(verdict.draws) else None,
+            draw=verdict.draw(i),
+            bound=verdict.bound(i),
             confidence=None if draft.confidences is None else draft.confidences[i],
             forced=i < draft.forced,
         )

@@ -41,6 +41,7 @@ def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace
         positions=tuple(metrics.acceptance_by_position(median.rounds)),
         segments=tuple(metrics.by_segment(median)),
         reused=median.reused.tokens if median.reused else None,
+        otherwise=metrics.otherwise(median.rounds),
     )
 
 
@@ -102,6 +103,7 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
         p95_s=_median(row.p95_s for row in here),
         positions=tuple(metrics.add_positions(row.positions for row in here)),
         segments=tuple(metrics.add_segments(row.segments for row in here)),
+        otherwise=metrics.add_otherwise(row.otherwise for row in here),
     )
 
 

@@ -5,6 +5,7 @@ Nothing here measures: the clock was read by the worker that decoded, and its re
 
 from __future__ import annotations
 
+from playground.metrics.calibration import Calibration, calibration
 from playground.metrics.comparison import (
     Difference,
     Equation,
@@ -17,7 +18,17 @@ from playground.metrics.comparison import (
     speedup,
 )
 from playground.metrics.depth import DepthFigures, by_depth, speedups, stops_paying
-from playground.metrics.drafts import PositionAcceptance, Ranks, acceptance_by_position, add_positions, positions, ranks
+from playground.metrics.drafts import (
+    Otherwise,
+    PositionAcceptance,
+    Ranks,
+    acceptance_by_position,
+    add_otherwise,
+    add_positions,
+    otherwise,
+    positions,
+    ranks,
+)
 from playground.metrics.lane import (
     Metrics,
     acceptance_rate,
@@ -48,6 +59,7 @@ __all__ = [
     "SEGMENTS",
     "UNSTEADY",
     "AcceptanceTest",
+    "Calibration",
     "DepthFigures",
     "Difference",
     "Equation",
@@ -56,6 +68,7 @@ __all__ = [
     "LawTest",
     "Metrics",
     "NearTie",
+    "Otherwise",
     "Over",
     "Placed",
     "Pooled",
@@ -70,11 +83,13 @@ __all__ = [
     "acceptance_rate",
     "acceptance_test",
     "accepted_up_to",
+    "add_otherwise",
     "add_positions",
     "add_segments",
     "beside",
     "by_depth",
     "by_segment",
+    "calibration",
     "compare",
     "compared_rounds",
     "differences",
@@ -93,6 +108,7 @@ __all__ = [
     "measure",
     "measure_rounds",
     "noise",
+    "otherwise",
     "plain_pass_s",
     "pooled",
     "positions",

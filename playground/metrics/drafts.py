@@ -58,6 +58,37 @@ def positions(drafted: Sequence[DraftToken]) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Otherwise:
+    """Sampled drafts under both exact rules, with the same random numbers. `kept`: tokens that the lane's rule kept;
+    `otherwise`: those that the other one would have."""
+
+    drafts: int
+    kept: int
+    otherwise: int
+
+    @property
+    def gain(self) -> float:
+        """Tokens a draft that the other rule would have kept more."""
+        return (self.otherwise - self.kept) / self.drafts
+
+
+def otherwise(rounds: Iterable[Round]) -> Otherwise | None:
+    """None where no draft was sampled."""
+    found = [(len(r.accepted), r.kept_otherwise) for r in rounds if r.kept_otherwise is not None]
+    if not found:
+        return None
+    return Otherwise(len(found), sum(kept for kept, _ in found), sum(other for _, other in found))
+
+
+def add_otherwise(several: Iterable[Otherwise | None]) -> Otherwise | None:
+    """The drafts of several runs together; None where none was sampled."""
+    known = [each for each in several if each]
+    if not known:
+        return None
+    return Otherwise(*(sum(getattr(each, name) for each in known) for name in ("drafts", "kept", "otherwise")))
+
+
+@dataclass(frozen=True)
 class Ranks:
     """The rank of the target's own token among the drafter's candidates, over the rounds that ended in a rejection and
     whose drafter scores candidates: would a wider draft have contained it? `best`: it ranked first, but another token

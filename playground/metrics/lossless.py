@@ -94,9 +94,9 @@ class LawTest:
 class AcceptanceTest:
     """Whether draft tokens are accepted as often as the exact rule accepts them.
 
-    A token x that was sampled from q is due to be accepted with probability min(1, p(x) / q(x)); of tokens that were
-    chosen, one is with the sum of their p. The number accepted, less its expectation, over its standard deviation
-    follows the normal distribution.
+    A token x that was sampled from q is due to be accepted with probability min(1, p(x) / q(x)), the first of several;
+    of tokens that were chosen, one is with the sum of their p. The number accepted, less its expectation, over its
+    standard deviation follows the normal distribution.
 
     `places`: where draft tokens were judged. `accepted`, `due`: the shares of them. `smallest_bias`: the difference
     between the two that is found with a chance of POWER.
@@ -113,15 +113,19 @@ class AcceptanceTest:
         return self.p_value >= SIGNIFICANCE
 
 
-def judged(rounds: Sequence[Round]) -> list[list[DraftToken]]:
+def judged(rounds: Sequence[Round], joint: bool = False) -> list[list[DraftToken]]:
     """For each output token, the draft tokens that were accepted or rejected in its place. Whether there are any is
     settled before it is drawn, so the tokens where there are follow the target's distribution as all do; and they are
-    those that a wrong rule changes."""
+    those that a wrong rule changes.
+
+    `joint`: the rule judges a draft as a whole, so that whether a place is reached depends on the tokens after it. Then
+    only the first place of each round has its tokens.
+    """
     found = []
     for round_ in rounds:
         places: list[list[DraftToken]] = [[] for _ in round_.tokens]
         for position, token in zip(positions(round_.drafted), round_.drafted, strict=True):
-            if token.decision != "unverified" and position <= len(places):
+            if token.decision != "unverified" and position <= (min(1, len(places)) if joint else len(places)):
                 places[position - 1].append(token)
         found += places
     return found
@@ -138,7 +142,7 @@ def acceptance_test(
     for drafted, placed in zip(places, tokens, strict=True):
         if not drafted:
             continue
-        accepted += any(token.decision == "accepted" for token in drafted)
+        accepted += any(token.decision == "accepted" for token in drafted[: 1 if sampled else None])
         if sampled:
             due.append(min(1.0, placed.drafted[0] / (drafted[0].q or 1.0)))
         else:

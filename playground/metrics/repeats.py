@@ -85,10 +85,12 @@ def headline(comparison: Comparison, other: Trace) -> float | None:
 
 def ranked(comparison: Comparison) -> list[Trace]:
     """The lanes beside the baseline, the fastest first; those that have no speed-up come last, as they ran. After them
-    come lanes whose target is another one, by its adapter."""
-    return sorted(
-        comparison.others, key=lambda trace: (bool(trace.lane.adapter), -(headline(comparison, trace) or 0.0))
-    )
+    come lanes whose target is another one, by its adapter, and those with drawn verdicts."""
+
+    def place(trace: Trace) -> tuple[bool, float]:
+        return bool(trace.lane.adapter or trace.lane.forced), -(headline(comparison, trace) or 0.0)
+
+    return sorted(comparison.others, key=place)
 
 
 def noise(comparison: Comparison) -> float | None:
@@ -114,7 +116,10 @@ def tied(comparison: Comparison, other: Trace) -> bool:
 def leader(comparison: Comparison) -> Trace | None:
     """The lane that is clearly the fastest, the baseline included: it leads every other lane by more than two runs of
     one lane differed, and by `FLOOR` at least. None where none does, or where nothing ran again."""
-    measured, (first, *rest) = noise(comparison), ranked(comparison)
+    real = [trace for trace in ranked(comparison) if not trace.lane.forced]
+    if not real:
+        return None
+    measured, (first, *rest) = noise(comparison), real
     fastest, *others = (headline(comparison, trace) or 0.0 for trace in (first, *rest[:1]))
     ahead = fastest / max([1.0, *others])
     return first if measured and first.finish != "stopped" and ahead > max(measured, FLOOR) else None

@@ -8,7 +8,17 @@ from typing import Any
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
-from playground.views import charts, compared, drafters, facts, headline, report, segments, spreadsheet
+from playground.views import (
+    calibration,
+    charts,
+    compared,
+    drafters,
+    facts,
+    headline,
+    report,
+    segments,
+    spreadsheet,
+)
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -24,7 +34,7 @@ def _(result: Comparison) -> Report:
         findings(result),
         [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
-        [*filter(None, [by_segment(result)])],
+        [*filter(None, [by_segment(result)]), *calibration.tables(result.others)],
     )
 
 
@@ -95,6 +105,7 @@ def findings(comparison: Comparison) -> list[str]:
     said = [
         *(_beside(comparison, other) for other in others),
         *map(facts.shortage, others),
+        *map(facts.otherwise, others),
         headline.caveat(*lanes),
         *(note for trace in lanes for note in trace.environment.notes),
     ]

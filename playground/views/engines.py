@@ -98,10 +98,12 @@ class Nearest:
 
 def nearest(comparison: Comparison, lane: Lane) -> Nearest | None:
     """The lane's own command where an engine has one; else that of the fastest lane of the comparison that has one, or
-    of prompt lookup, which needs nothing. None for a lane that drafts nothing, and for a server's, which runs there."""
-    if lane.drafter == "none" or lane.backend != LOCAL:
+    of prompt lookup, which needs nothing. None for a lane that drafts nothing or whose verdicts are drawn,
+    and for a server's, which runs there."""
+    if lane.drafter == "none" or lane.backend != LOCAL or lane.forced:
         return None
-    measured = {trace.lane: metrics.headline(comparison, trace) for trace in metrics.ranked(comparison)}
+    real = [trace for trace in metrics.ranked(comparison) if not trace.lane.forced]
+    measured = {trace.lane: metrics.headline(comparison, trace) for trace in real}
     lookup = replace(lane, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
     for other in (lane, *(other for other in measured if other.drafter != "none" and other.backend == LOCAL), lookup):
         if found := next((it for it in settings(other) if it.text), None):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.lane import verified_by
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
@@ -136,7 +137,7 @@ def passes(baseline: Trace, other: Trace) -> str:
 def sentences(comparison: Comparison) -> list[str]:
     """What there is to say of the first lane beside the baseline."""
     baseline, other = comparison.standard, comparison.others[0]
-    said = (sameness(baseline, other), passes(baseline, other), shortage(other))
+    said = (sameness(baseline, other), passes(baseline, other), shortage(other), otherwise(other))
     return [sentence for sentence in said if sentence]
 
 
@@ -173,6 +174,31 @@ def shortage(lane: Trace) -> str:
     return (
         f"Memory was short: drafts were cut in {capped:,} of {count(len(lane.rounds), 'round')} to keep "
         f"{lane.lane.keep_free_gb:g} GB free."
+    )
+
+
+RULES = {
+    "token": "Token by token",
+    "block": "Block verification",
+    "recursive": "Recursive rejection",
+    "traversal": "Traversal",
+}
+OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversal": "recursive"}
+
+
+def otherwise(trace: Trace) -> str:
+    """What the other exact rule would have kept of the same drafts; "" where none was sampled."""
+    return beside_other(verified_by(trace.lane), metrics.otherwise(trace.rounds))
+
+
+def beside_other(used: str, found: metrics.Otherwise | None) -> str:
+    """The same of the drafts that a rule judged."""
+    if not found:
+        return ""
+    return (
+        f"{RULES[used]} kept {found.kept:,} tokens of {count(found.drafts, 'sampled draft')}. "
+        f"{RULES[OTHER[used]]} would have kept {found.otherwise:,} of the same drafts with the same random numbers: "
+        f"{found.gain:+.2f} tokens a draft."
     )
 
 

@@ -61,7 +61,7 @@ def spread(repeats: Repeated) -> str:
 
 def doubts(comparison: Comparison, other: Trace) -> list[str]:
     """Why not to believe the speed-up of one lane over the baseline; empty if it holds."""
-    found = []
+    found = [synthetic(other)]
     repeats, shown = metrics.repeated(comparison, other), metrics.beside(comparison, other.lane.name)
     base, other = shown.standard, shown.others[0]
     equation = metrics.equation(*metrics.compared_rounds(base, other))
@@ -93,6 +93,16 @@ def _tie(comparison: Comparison, repeats: Repeated | None) -> str:
         return f"No clear difference: the range ({spread(repeats)}) includes 1."
     noise = max(metrics.noise(comparison) or 1.0, metrics.FLOOR)
     return f"No clear difference: two runs of one lane may differ by {noise - 1:.0%} here ({spread(repeats)})."
+
+
+def synthetic(trace: Trace) -> str:
+    """That the lane's verdicts were drawn; "" if they are the target's."""
+    if not trace.lane.forced:
+        return ""
+    return (
+        "Synthetic acceptance: how much a round accepts was drawn, not judged. Times are measured; acceptance and "
+        "speed-up say what a drafter that is right so often would bring."
+    )
 
 
 def cut(baseline: Trace, other: Trace) -> str:

@@ -8,10 +8,10 @@ from html import escape
 from playground import metrics
 from playground.conversation import read_tools
 from playground.format import count
-from playground.lane import LOCAL, Request
+from playground.lane import LOCAL, Request, verified_by
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
-from playground.views import facts
+from playground.views import calibration, facts
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
@@ -24,6 +24,8 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
         ("Rejections", rejections(second)),
+        *([("Confidence", confidence)] if (confidence := calibration.sentence(second)) else []),
+        *([("Verification", facts.RULES[rule].lower())] if (rule := verified_by(lane)) != "token" else []),
         *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),

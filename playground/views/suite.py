@@ -8,13 +8,14 @@ from typing import Any
 
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, milliseconds, number, percent, ratio, seconds, span
+from playground.lane import label, verified_by
 from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary
-from playground.views import charts_suite, compared, report, segments, spreadsheet
+from playground.views import charts_suite, compared, facts, report, segments, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
-LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval")  # of a row, which are no cells
+LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwise")  # of a row, which are no cells
 
 
 @report.of.register
@@ -126,6 +127,10 @@ def findings(result: SuiteResult) -> list[str]:
     """A sentence for each lane over all prompts, the fastest first, and one for what failed."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
     lanes = [_finding(summary) for summary in sorted(overall, key=lambda summary: -summary.overall)]
+    used = {label(lane): verified_by(lane) for lane in result.lanes}
+    for summary in overall:
+        if said := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
+            lanes.append(f"{summary.lane}: {said}")
     lanes.extend(left_out(result.failures))
     if not result.request.greedy:
         lanes.append("Sampled outputs may differ: all lanes follow the target's distribution.")

@@ -3,11 +3,13 @@
 The log only grows while a lane runs, so each update sends and draws only the new rounds. What is unknown, false or at
 its default is left out, because the browser holds the whole log.
 
-A round is {"drafted": [token, …], "own": token, "tree": true, "times": {"start", "draft", "verify", "end"}}, times in
-seconds. A token is {"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw",
-"forced"}: `kind` is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that
-of the target's own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that
-decided, `forced` whether a grammar forced it.
+A round is {"drafted": [token, …], "own": token, "tree": true, "otherwise": n, "times": {"start", "draft", "verify",
+"end"}}, times in seconds; `otherwise` is how many draft tokens the other exact rule would have kept. A token is {"id",
+"text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw", "bound",
+"forced"}: `kind` is its decision or
+reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's own choice among the
+drafter's, also on the rejected token it replaces, `draw` the uniform number that decided, `bound` what it is compared
+with, `forced` whether a grammar forced it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def line(round_: Round) -> str:
             parent=token.parent,
             draw=_rounded(token.draw),
             forced=token.forced or None,
+            bound=_rounded(token.bound),
         )
         for token, position in zip(round_.drafted, metrics.positions(round_.drafted), strict=True)
     ]
@@ -45,6 +48,7 @@ def line(round_: Round) -> str:
         "drafted": drafted,
         **({"own": _token(own, own.reason, rank=own.rank)} if own else {}),
         **({"tree": True} if round_.is_tree else {}),
+        **({} if round_.kept_otherwise is None else {"otherwise": round_.kept_otherwise}),
         "times": _times(round_),
     }
     return json.dumps(data, separators=(",", ":")) + "\n"

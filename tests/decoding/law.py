@@ -23,6 +23,7 @@ from playground.decoding.lookahead import Confidence
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
+from playground.decoding.verify import Rule, decide
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, Law
 from tests.decoding.real import branches_over
@@ -194,6 +195,7 @@ def follows_the_law(
     seed: int = 3,
     stop_below: float = 0.0,
     language: Language | None = None,
+    rule: Rule = decide,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
@@ -209,7 +211,9 @@ def follows_the_law(
         if grammar:
             drafter = after_forced(grammar, drafter)
         lookahead = Confidence(2, stop_below)
-        rounds = decode(target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, eos_ids, grammar=grammar)
+        rounds = decode(
+            target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, eos_ids, rule, grammar=grammar
+        )
         text = tuple(token.id for round_ in rounds for token in round_.tokens)
         if text not in counts:
             return False

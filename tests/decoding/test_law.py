@@ -13,6 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding import verify
+from playground.decoding.chain_rules import Kept
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NOTHING, NoDrafter
@@ -159,20 +160,20 @@ exact = verify.speculative_sampling
 
 
 def all_accepted(draft, p, sampler, complete):
-    return len(draft.ids), sampler.draw(p[-1]), []
+    return Kept([*range(len(draft.ids))], sampler.draw(p[-1]), [0.0] * len(draft.ids))
 
 
 def typical(draft, p, sampler, complete):
     """Medusa's: a draft token is kept where the target finds it likely enough."""
     likely = [float(p[i, id_]) > 0.2 for i, id_ in enumerate(draft.ids)]
     n = likely.index(False) if False in likely else len(likely)
-    return n, sampler.draw(p[n]), []
+    return Kept([*range(n)], sampler.draw(p[n]), [0.0] * len(draft.ids))
 
 
 def redrawn(draft, p, sampler, complete):
     """From p, and not from what p has over q."""
-    n, *_ = exact(draft, p, sampler, complete)
-    return n, sampler.draw(p[n]), []
+    kept = exact(draft, p, sampler, complete)
+    return kept._replace(token=sampler.draw(p[len(kept.path)]))
 
 
 class ToldAsDrawn(AssistantDrafter):

@@ -33,8 +33,8 @@ def law_of_first_tokens(
     counts = [0] * p.shape[1]
     for _ in range(draws):
         ids = [sampler.draw(q[0]), sampler.draw(q[1])] if drafted is None else [drafted, drafted]
-        n, token, *_ = rule(Draft(ids, [1.0, 1.0], q), p, sampler)
-        counts[ids[0] if n else token] += 1
+        kept = rule(Draft(ids, [1.0, 1.0], q), p, sampler)
+        counts[ids[0] if kept.path else kept.token] += 1
     return counts
 
 
@@ -78,9 +78,9 @@ def test_rules_are_exact_where_top_p_asks_for_more_than_the_first_candidates(can
 
 def test_agreement_shows_in_acceptance():
     sampler = Sampler(Request("x", temperature=1.0), CPU)
-    same = [speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, sampler)[0] for _ in range(200)]
+    same = [len(speculative_sampling(Draft([1, 2], [1, 1], P[:2]), P, sampler).path) for _ in range(200)]
     never, q = DISJOINT[[0, 0, 0]], DISJOINT[[1, 1]]
-    none = [speculative_sampling(Draft([4, 4], [1, 1], q), never, sampler)[0] for _ in range(200)]
+    none = [len(speculative_sampling(Draft([4, 4], [1, 1], q), never, sampler).path) for _ in range(200)]
     assert set(same) == {2}
     assert set(none) == {0}
 
@@ -92,14 +92,16 @@ def test_a_verdict_has_the_numbers_that_decided():
         draft = Draft([sampler.draw(q[0]), sampler.draw(q[1])], [1.0, 1.0], q)
         verdict = decide(draft, P.log(), sampler, length=1)
         ratios = [float(P[i, id_] / q[i, id_]) for i, id_ in enumerate(draft.ids)]
-        decided = [u < ratio for u, ratio in zip(verdict.draws, ratios, strict=False)]
+        shown = [u for u in map(verdict.draw, range(2)) if u is not None]
+        decided = [u < ratio for u, ratio in zip(shown, ratios, strict=False)]
         assert decided == ([True, True] if len(verdict.path) == 2 else [True] * len(verdict.path) + [False])
 
 
 def test_wrong_rules_are_caught():
     def no_residual(draft, p, sampler):
-        n, token, draws = speculative_sampling(draft, p, sampler)
-        return n, token if n == 2 else sampler.draw(p[n]), draws
+        kept = speculative_sampling(draft, p, sampler)
+        n = len(kept.path)
+        return kept if n == 2 else kept._replace(token=sampler.draw(p[n]))
 
     # What transformers 5.22 does with a drafter that drafts greedily: its softmax is not what the token was drawn from.
     q = distributions(1, 2)

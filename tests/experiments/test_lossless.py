@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from playground import metrics, results
 from playground.backends.local import LocalBackend
@@ -15,8 +16,10 @@ from playground.errors import PlaygroundError
 from playground.experiments.kinds.lossless import Lossless
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, label, lossy, standard_lane
+from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, fits, label, lossy, standard_lane
 from playground.metrics import NearTie, Placed, law_test
+from playground.models.load import LoadedModel
+from playground.models.networks.trained import TrainedConfig, build, save_trained
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD
@@ -45,7 +48,7 @@ def run(pair, lanes, draws=320, asked=ASKED):
 
 def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):
     exact = [assisted_lane(pair, name, 3) for name in ("assistant", "ngram")]
-    wrong = [lossy(exact[0], rule) for rule in LOSSY_RULES]
+    wrong = [lossy(exact[0], rule) for rule in ("wrong-q", "top-2", "typical")]
     result = run(pair, [*exact, *wrong])
     passed = {check.lane: check.passed for check in result.checks}
     assert passed == {STANDARD: True} | {label(lane): lane in exact for lane in [*exact, *wrong]}
@@ -59,6 +62,42 @@ def test_exact_lanes_pass_and_each_lossy_rule_fails_by_name(pair):
     assert view.table(result).markdown().count("FAIL, lossy rule") == 3
     assert view.headline(result).endswith("all 2 lanes. Of 3 lanes wrong on purpose, 3 were caught.")
     assert results.load(json.dumps(results.to_json(result))) == result
+
+
+@pytest.fixture
+def layer(pair, tmp_path, tiny_tokenizer):
+    """The target with a layer that drafts, chains and trees."""
+    target = LoadedModel(small_llama(tiny_tokenizer, initializer_range=0.3), tiny_tokenizer, "target", "made here")
+    sizes = target.model.config.hidden_size, target.model.config.vocab_size
+    config = TrainedConfig("mtp", pair.target, *sizes, draft_vocabulary=sizes[1], steps=2)
+    torch.manual_seed(0)
+    network = build(config, target, torch.arange(sizes[1]))
+    network.start_from(target.model)
+    save_trained(network, config, tmp_path / "layer", "A card.")
+    return custom_pair(pair.target, str(tmp_path / "layer"), "mtp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drafter", "rules", "wrong"),
+    [("assistant", ["block"], "block-residual"), ("tree", ["traversal", "recursive"], "traversal-alpha")],
+)
+def test_exact_rules_pass_and_what_was_shipped_of_them_elsewhere_fails(pair, layer, drafter, rules, wrong):
+    pair = layer if drafter == "tree" else pair
+    exact = [assisted_lane(pair, drafter, 5, verification=rule, policy="constant") for rule in rules]
+    result = run(pair, [*exact, lossy(exact[0], wrong)], draws=2_000)
+    assert [check.passed for check in result.checks] == [True, *[True] * len(exact), False]
+
+
+def test_a_rule_is_made_wrong_only_where_it_applies(pair, layer):
+    chain, tree, lookup = (
+        assisted_lane(each, name, 3) for each, name in ((pair, "assistant"), (layer, "tree"), (pair, "ngram"))
+    )
+    of = {rule: [fits(lane, rule) for lane in (chain, tree, lookup)] for rule in LOSSY_RULES}
+    assert of["block-residual"] == [True, False, False]
+    assert of["traversal-alpha"] == [False, True, False]
+    assert all(of[rule] == [True] * 3 for rule in ("wrong-q", "top-2", "typical"))
+    assert lossy(tree, "traversal-alpha").verification == "traversal"
 
 
 def test_a_lossy_lane_says_so_in_its_name(pair):

@@ -26,6 +26,20 @@ test("a decision shows both numbers, to digits in which they differ", () => {
   assert.equal(words.drawn({ draw: 0.5012, p: 0.3, q: 0.6, kind: "rejected" }), "r 0.5012 > p/q 0.5000: rejected");
 });
 
+test("a decision of another rule is compared with its chance", () => {
+  const chance = words.drawn({ draw: 0.25, bound: 0.4, p: 0.1, q: 0.9, kind: "accepted" });
+  assert.equal(chance, "r 0.25 ≤ chance 0.40: accepted");
+});
+
+test("what the other rule would have kept is named by the rule", () => {
+  const drafted = [draft("a", "accepted", 1), draft("b", "rejected", 2)];
+  const block = [draft("a", "accepted", 1, { bound: 0.5 }), draft("b", "rejected", 2)];
+  const said = (/** @type {object} */ more) => words.otherwise(round(0, 1, { drafted, ...more }));
+  assert.equal(said({ otherwise: 2 }), "Block verification would have kept 2 instead of 1 of this draft.");
+  assert.equal(said({ drafted: block, otherwise: 1 }), "Token by token would have kept as many of this draft.");
+  assert.match(said({ tree: true, otherwise: 0 }), /^The other rule for trees would have kept 0 instead/);
+});
+
 test("the target's choice among the drafter's", () => {
   assert.deepEqual([1, 2, 3, 11, 22, 0].map(words.choice), [
     "drafter's 1st choice",

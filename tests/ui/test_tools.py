@@ -13,7 +13,17 @@ from playground.hosting.access import FOR_VISITORS, Access
 from playground.ui import page
 from tests.ui import fakes
 
-ENDPOINTS = ("suite", "sweep", "recommend", "lossless", "load", "experiment", "stop_experiment", "experiments")
+ENDPOINTS = (
+    "suite",
+    "sweep",
+    "recommend",
+    "lossless",
+    "acceptance",
+    "load",
+    "experiment",
+    "stop_experiment",
+    "experiments",
+)
 ASKED = {"pair": "fake", "prompts": ["A prompt"], "max_new_tokens": 4}
 
 

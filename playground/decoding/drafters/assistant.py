@@ -79,7 +79,7 @@ class AssistantDrafter(ChainDrafter):
         if k < 1 or max(ids[self._assistant.length :]) >= self._assistant.vocab_size:
             return NOTHING
         draft = super().propose(ids, k, stop_below)
-        if any(map(math.isnan, draft.q)):
+        if any(q is not None and math.isnan(q) for q in draft.q):
             raise self._assistant.not_numbers()
         return draft
 

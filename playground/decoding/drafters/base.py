@@ -15,11 +15,12 @@ class Draft:
 
     Attributes:
         ids: k token ids.
-        q: the drafter's own probability of each, to be shown.
+        q: the drafter's own probability of each, to be shown; None of a token that it did not draft.
         probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
             chosen instead (argmax, lookup).
         tree: for each token the index of its parent, which comes before it, or -1 after the committed
-            tokens. None is a chain. The tokens of a tree are chosen, never sampled.
+            tokens. None is a chain. Siblings that were sampled were drawn in their order, without replacement, and each
+            has the distribution that the first was drawn from.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
         confidences: for each token what a head trained for it said of its chance to be accepted; None without one.
@@ -27,7 +28,7 @@ class Draft:
     """
 
     ids: list[int]
-    q: list[float]
+    q: Sequence[float | None]
     probabilities: torch.Tensor | None = None
     tree: list[int] | None = None
     candidates: Sequence[torch.Tensor] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -71,6 +72,16 @@ class TextVocabulary:
         return torch.cat([logits, torch.nn.functional.linear(hidden, self._rows)], dim=-1)
 
 
+class Several(NamedTuple):
+    """Tokens that were drawn without replacement, in their order, each with the q that it had at first, and what they
+    were drawn from: as in `Draft`."""
+
+    ids: list[int]
+    q: list[float]
+    probabilities: torch.Tensor
+    candidates: torch.Tensor
+
+
 class DraftChoice:
     """Chooses a draft token from logits over a draft vocabulary, with the request's own settings."""
 
@@ -95,9 +106,7 @@ class DraftChoice:
         if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
             return Chosen(draft_ids.index_select(0, column[None])[0], q, None, logits)
-        whole = logits.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
-        whole.index_copy_(0, draft_ids, logits.float())
-        scores = self._sampler.scores(whole[None], lambda row: ids)
+        scores = self._scores(ids, logits, draft_ids)
         candidates = scores[0].index_select(0, draft_ids)
         if self._sampler.greedy:
             q, best = scores[0].softmax(dim=-1).max(dim=-1)
@@ -106,3 +115,18 @@ class DraftChoice:
         token = self._sampler.choose(distributions)
         probabilities = distributions.spread(self._vocab_size)[0]
         return Chosen(token[0], probabilities.gather(0, token)[0], probabilities, candidates)
+
+    def several(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor, n: int) -> Several:
+        """Draws at most n different tokens without replacement. The arguments are those of a call."""
+        scores = self._scores(ids, logits, draft_ids)
+        distributions = self._sampler.distributions(scores)
+        drawn = self._sampler.several(distributions, n)
+        probabilities = distributions.spread(self._vocab_size)[0]
+        q = probabilities[to_device(drawn, probabilities.device)].tolist()
+        return Several(drawn, q, probabilities, scores[0].index_select(0, draft_ids))
+
+    def _scores(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
+        """(1, vocabulary)"""
+        whole = logits.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
+        whole.index_copy_(0, draft_ids, logits.float())
+        return self._sampler.scores(whole[None], lambda row: ids)

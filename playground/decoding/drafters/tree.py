@@ -21,9 +21,11 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.errors import PlaygroundError
+from playground.lane import samples_drafts
 from playground.models.load import LoadedDrafter
 from playground.models.networks.native_mtp import NativeLayers
 
@@ -33,13 +35,15 @@ WIDTH = 8  # branches that grow per position, and candidates after each
 @dataclass(frozen=True)
 class Node:
     """A token of a tree. `parent`: the index of its parent, -1 at the root. `chance`: the product of the q along its
-    branch. `candidates`: the logits that it was chosen from."""
+    branch. `candidates`: the logits that it was chosen from. `probabilities`: the distribution that it was sampled
+    from, if it was."""
 
     id: int
     parent: int
     q: float
     chance: float
     candidates: torch.Tensor
+    probabilities: torch.Tensor | None = None
 
 
 class TreeDrafter(BranchesDrafter):
@@ -78,7 +82,7 @@ class TreeDrafter(BranchesDrafter):
             rows = [tips.index(nodes[i].parent) for i in growing]
             logits = self._branches.grow([nodes[i].id for i in growing], rows)
             tips = growing
-        return _draft(nodes, best, self._branches.draft_ids) if best else NOTHING
+        return draft_of(nodes, best, self._branches.draft_ids) if best else NOTHING
 
     def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
         """As many of the nodes `best`, likeliest first, as maximise expected tokens per pass cost. Expected are the
@@ -104,7 +108,7 @@ def _continued(
     ]
 
 
-def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
+def draft_of(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
     """The nodes `best`, likeliest first, in depth-first order: a node's likeliest branch directly follows it, so that
     the likeliest branch of the tree lies in the cache in the order of a chain."""
     children: dict[int, list[int]] = {}
@@ -117,9 +121,11 @@ def _draft(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) 
         order.append(i)
         waiting += children.get(i, [])[::-1]
     index = {i: at for at, i in enumerate(order)} | {-1: -1}
+    sampled_from = [probabilities for i in order if (probabilities := nodes[i].probabilities) is not None]
     return Draft(
         [nodes[i].id for i in order],
         [nodes[i].q for i in order],
+        torch.stack(sampled_from) if sampled_from else None,
         tree=[index[nodes[i].parent] for i in order],
         candidates=[nodes[i].candidates for i in order],
         draft_ids=draft_ids,
@@ -144,5 +150,10 @@ def build(setup: Setup) -> TreeDrafter:
     timed = model.pass_times.get(how)
     if not timed or timed[-1].tokens < max(sizes_for(setup.target, most)):
         model.pass_times[how] = timed = time_passes(setup.runners(model), most)
+    shape = branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead
     cost = PassCost(timed, setup.target.computed)
-    return TreeDrafter(branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead, cost)
+    if samples_drafts(setup.lane) and not setup.sampler.greedy:
+        from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
+
+        return SampledTreeDrafter(*shape, cost, choose=DraftChoice(setup.target.vocab_size, setup.sampler))
+    return TreeDrafter(*shape, cost)

@@ -5,9 +5,9 @@ docs/add-an-experiment.md shows how to add one.
 
 from __future__ import annotations
 
-from playground.experiments.kinds import depth, load, lossless, recommend, suite, sweep, traffic
+from playground.experiments.kinds import acceptance, depth, load, lossless, recommend, suite, sweep, traffic
 from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND for module in (suite, recommend, sweep, traffic, depth, lossless, load)
+    module.KIND.name: module.KIND for module in (suite, recommend, sweep, traffic, depth, acceptance, lossless, load)
 }  # by the name that the history has

@@ -24,7 +24,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, LOSSY_RULES, Lane, Rule, lossy, samples_drafts
+from playground.lane import LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts
 from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
@@ -123,13 +123,14 @@ def _check(
     differing = tuple(each for each in found if each)
     places: list[Sequence[DraftToken]] = []
     tokens: list[metrics.Placed] = []
+    joint = any(verified_by(trace.lane) in JOINT for trace in sampled.values())
     for trace in sampled.values():
-        judged = metrics.judged(trace.rounds)
+        judged = metrics.judged(trace.rounds, joint=joint)
         drafted = [_ids([token.id for token in each]) for each in judged]
         ids = _ids(trace.token_ids)
         tokens += backend.placed(trace.lane, trace.request, _ids(trace.prompt_ids), ids, drafted)
         places += judged
-    tested = tokens if lane == STANDARD else list(itertools.compress(tokens, places))
+    tested = tokens if lane == STANDARD or joint else list(itertools.compress(tokens, places))
     samples = any(samples_drafts(trace.lane) for trace in sampled.values())
     return LaneCheck(
         lane=lane,
@@ -164,7 +165,7 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
     assert on.pair, "of a pair alone"
     name, questions = options.read()
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
-    wrong = [lossy(lane, rule) for lane in exact for rule in options.rules]
+    wrong = [lossy(lane, rule) for lane in exact for rule in options.rules if fits(lane, rule)]
     work = Lossless(on.pair, (*exact, *wrong), questions, options.sampled_at, options.draws)
     return work, f"{name} on {on.title}"
 

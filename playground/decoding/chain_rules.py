@@ -1,0 +1,149 @@
+"""Verification of a chain of tokens x_1 … x_γ that were sampled from q_1 … q_γ. Both rules leave p unchanged.
+
+Token by token (Leviathan et al. 2023, algorithm 1): x_i is accepted with probability min(1, p(x_i) / q(x_i)) if those
+before it were. The first rejected one is replaced by a sample from norm(max(0, p - q)).
+
+Block (Sun et al. 2024, "Block Verification Accelerates Speculative Decoding"): the draft is judged as a whole, from its
+end. With p_0 = 1, p_i = min(1, p_(i-1) p(x_i) / q(x_i)) and R_i = Σ max(0, p_i p - q) over the tokens after x_i, the
+chance to keep x_1 … x_i is h_i = R_i / (R_i + 1 - p_i), and h_γ = p_γ. The longest prefix that passes is kept, of τ
+tokens; what follows is sampled from norm(max(0, p_τ p - q)), or from p after the whole draft. By that paper no
+exact rule for one chain keeps more on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from playground.decoding.drafters.base import Draft
+from playground.decoding.sampling import Sampler, whole
+from playground.decoding.transfer import to_device
+
+
+class Kept(NamedTuple):
+    """What a rule makes of a sampled draft of k tokens.
+
+    Attributes:
+        path: indices of the accepted draft tokens.
+        token: the target's own token.
+        draws: k uniform numbers, one for each draft token.
+        bounds: the chance with which each token was accepted; None where that is not min(1, p / q), or no chance was
+            tried. Empty if it is that for all.
+    """
+
+    path: list[int]
+    token: int
+    draws: list[float]
+    bounds: Sequence[float | None] = ()
+
+
+class Block(NamedTuple):
+    """The numbers of block verification, on the device. `running`: (γ + 1,), p_0 … p_γ. `bounds`: (γ,), h_1 … h_γ."""
+
+    running: torch.Tensor
+    bounds: torch.Tensor
+
+    def kept(self, u: torch.Tensor) -> torch.Tensor:
+        """(1,), τ. `u`: (γ,), uniform numbers."""
+        places = torch.arange(1, len(u) + 1, device=u.device)
+        return (places * (u < self.bounds)).amax(dim=0, keepdim=True)
+
+
+def speculative_sampling(
+    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
+) -> Kept | None:
+    """Token by token.
+
+    Args:
+        p: (k + 1, vocabulary), the target's distributions.
+        complete: (k + 1,), which of them are; None if all are.
+
+    Returns:
+        None if a distribution is not complete.
+
+    Raises:
+        FloatingPointError: p is not numbers.
+    """
+    q, u = _drafted(draft), _uniform(draft, sampler, p)
+    n = kept_by_tokens(draft, p, u)
+    p_n, q_n = p.index_select(0, n), q.index_select(0, n)
+    read = _read(n, p_n, (p_n - q_n).clamp(min=0), sampler, complete, u)
+    return read and Kept(list(range(read[0])), read[1], read[2])
+
+
+def block_verification(
+    draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
+) -> Kept | None:
+    """As `speculative_sampling`, of the block. From its end, no chance is tried before τ: those bounds are None."""
+    q, u = _drafted(draft), _uniform(draft, sampler, p)
+    block = block_of(draft, p)
+    n = block.kept(u)
+    p_n, q_n = p.index_select(0, n), q.index_select(0, n)
+    rest = (block.running.index_select(0, n) * p_n - q_n).clamp(min=0)
+    read = _read(n, p_n, rest, sampler, complete, torch.cat([u, block.bounds]))
+    if read is None:
+        return None
+    count, token, numbers = read
+    k = len(draft.ids)
+    bounds = [None if i < count - 1 else bound for i, bound in enumerate(numbers[k:])]
+    return Kept(list(range(count)), token, numbers[:k], bounds)
+
+
+def kept_by_tokens(draft: Draft, p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """(1,), how many tokens are kept token by token. `u`: (k,), uniform numbers."""
+    at_drafted, q = _at_drafted(draft, p)
+    return (u * q < at_drafted).long().cumprod(0).sum()[None]
+
+
+def block_of(draft: Draft, p: torch.Tensor) -> Block:
+    """`p`: as `speculative_sampling` takes it."""
+    q = _drafted(draft)
+    at_drafted, q_of = _at_drafted(draft, p)
+    total = (at_drafted.double() / q_of).log().cumsum(0)
+    # min(1, …) at each step: a walk of logarithms that is held at 0, which is the sum less its highest point so far.
+    running = (total - total.cummax(0).values.clamp(min=0)).exp().to(p.dtype)
+    rest = (running[:-1, None] * p[1:-1] - q[1:-1]).clamp(min=0).sum(dim=-1)  # R_1 … R_(γ-1)
+    inner = torch.where(running[:-1] < 1, rest / (rest + 1 - running[:-1]), 1.0)
+    return Block(torch.cat([running.new_ones(1), running]), torch.cat([inner, running[-1:]]))
+
+
+def _drafted(draft: Draft) -> torch.Tensor:
+    """(k + 1, vocabulary), q. Nothing was drafted in the last row."""
+    assert draft.probabilities is not None, "the draft was sampled"
+    return torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))
+
+
+def _at_drafted(draft: Draft, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """p and q of each draft token, (k,) each."""
+    assert draft.probabilities is not None, "the draft was sampled"
+    ids = to_device(draft.ids, p.device)[:, None]
+    return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
+
+
+def _uniform(draft: Draft, sampler: Sampler, p: torch.Tensor) -> torch.Tensor:
+    return torch.rand(len(draft.ids), generator=sampler.generator, device=p.device)
+
+
+def _read(
+    n: torch.Tensor,
+    p_n: torch.Tensor,
+    rest: torch.Tensor,
+    sampler: Sampler,
+    complete: torch.Tensor | None,
+    numbers: torch.Tensor,
+) -> tuple[int, int, list[float]] | None:
+    """The number of kept tokens, the target's own, sampled from what is left of p, and `numbers`, in one transfer.
+
+    Args:
+        p_n, rest: (1, vocabulary). Where p and q are equal up to rounding, a rejection can leave nothing; p itself is
+            then the right choice.
+    """
+    chosen = sampler.choose(whole(torch.where(rest.sum() > 0, rest, p_n)))
+    found = n.new_ones(1) if complete is None else complete.all()[None]
+    outcome = torch.cat([n, chosen, p_n.isnan().any()[None], found]).float()
+    count, token, damaged, known, *rest_of = torch.cat([outcome, numbers.float()]).tolist()
+    if damaged:
+        raise FloatingPointError
+    return (int(count), int(token), rest_of) if known else None
