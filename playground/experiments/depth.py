@@ -19,6 +19,7 @@ from playground.experiments.record import Record
 from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, label
 from playground.results import STANDARD, DepthResult, LaneDepths, SuiteResult
+from playground.trace import Trace
 
 ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
 SAMPLE = 400  # characters that say how many a token has
@@ -92,7 +93,7 @@ def conversation(request: Request, until: int, turns: int, backend: Backend, lan
 def depth_result(found: SuiteResult, until: int, turns: int) -> DepthResult:
     """The rounds of a long conversation by depth, in as many spans as it has turns."""
     edges = [i * until // turns for i in range(turns + 1)]
-    lanes: dict[str, list] = {STANDARD: [], **{label(lane): [] for lane in found.lanes}}
+    lanes: dict[str, list[Trace]] = {STANDARD: [], **{label(lane): [] for lane in found.lanes}}
     for trace in found.traces:
         lanes[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
     depths = tuple(LaneDepths(name, tuple(metrics.by_depth(traces, edges))) for name, traces in lanes.items())

@@ -22,6 +22,7 @@ from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, label
 from playground.metrics.estimate import Counts, add_counts
 from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
+from playground.trace import Trace
 
 
 def run(
@@ -74,9 +75,9 @@ def traffic_result(
     names = list(dict.fromkeys(row.lane for row in found.rows))
     best = max((name for name in names if name != STANDARD), key=lambda name: found.of(name).overall)
     gain = summaries.ratio(found.rows, best, comparisons=len(names) - 1)
-    in_lane: dict[str, list] = {name: [] for name in names}
+    in_lane: dict[str, list[Trace]] = {name: [] for name in names}
     for trace in found.traces:
-        in_lane[STANDARD if trace.lane.name == _standard_name(found) else label(trace.lane)].append(trace)
+        in_lane[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
     depths = [LaneDepths(name, tuple(metrics.by_depth(traces))) for name, traces in in_lane.items()]
     estimates = [
         Estimated(name, it, it.tokens_per_pass, found.of(name).mean_accepted_length if name in names else None)
@@ -93,10 +94,6 @@ def traffic_result(
         estimates=tuple(estimates),
         skipped=tuple(skipped),
     )
-
-
-def _standard_name(found: SuiteResult) -> str:
-    return next(trace.lane.name for trace in found.traces if trace.lane not in found.lanes)
 
 
 def _without_texts(found: SuiteResult) -> SuiteResult:

@@ -115,8 +115,8 @@ class Access:
         )
 
     def alone(self, request: Request) -> Request:
-        """The request as it runs here. Strangers share no prefix cache: how much of a prompt came from it would tell
-        one what another has asked."""
+        """The request as it runs here. Strangers share no prefix cache: what came from it would tell one of them what
+        another has asked."""
         return replace(request, prefix_cache=False) if self.public else request
 
     def check_servers(self) -> None:

@@ -24,7 +24,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts
+from playground.lane import JOINT, LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts, verified_by
 from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult
 from playground.settings import PRESET, SAMPLING, SETTINGS, default
