@@ -76,6 +76,15 @@ export function showRun(id) {
 }
 
 /**
+ * Answers the Share menu with the address of the run that was kept for it.
+ * @param {string} query
+ */
+export function copyRun(query) {
+  const url = `${location.origin}${location.pathname}?${query}`;
+  document.dispatchEvent(new CustomEvent("copy-link", { detail: { url, short: false } }));
+}
+
+/**
  * Answers the Share menu (share.js) with the address.
  * @param {ControlValue[]} values
  * @param {Defaults} known

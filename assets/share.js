@@ -27,7 +27,8 @@ export function share({ element, props, watch, trigger }) {
 
   /** @type {Record<string, () => void>} */
   const acts = {
-    link: () => trigger("copy"), // address.js answers with "copy-link"
+    run: () => trigger("keep"), // address.js answers both with "copy-link"
+    link: () => trigger("copy"),
     markdown: () => copy(props.value, "Markdown copied."),
     picture: () => document.dispatchEvent(new Event("save-picture")),
     file: () => document.getElementById("save-html")?.click(),

@@ -19,7 +19,8 @@ SCRIPT = f"(globalThis.playgroundAddress ??= {scripts.bundle('address.js')})"
 MENU = """
 <button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>
 <div id="share-menu" popover aria-label="Share">
-  <button type="button" name="link">Copy link <small>models, settings and prompt</small></button>
+  <button type="button" name="run">Copy link to this run <small>opens its replay</small></button>
+  <button type="button" name="link">Copy link to this setup <small>models, settings and prompt</small></button>
   <button type="button" name="markdown">Copy as Markdown <small>a table, and the command</small></button>
   <button type="button" name="picture">Save picture <small>1200 × 630 pixels</small></button>
   <button type="button" name="file">Save as HTML <small>one file with the replay, works offline</small></button>

@@ -182,13 +182,13 @@ def _wire_history(
     first = Shown(recorded.comparison, recorded.chosen)
 
     def of_address(owner: str, request: gr.Request) -> Filled:
-        if not (name := request.query_params.get("id")):
-            return gr.skip()
         try:
-            return fill(events.show(past.comparison(owner, name), "the history", own=True))
+            found = past.linked(owner, dict(request.query_params))
         except PlaygroundError as problem:
             gr.Warning(html.escape(str(problem)))  # which takes HTML
             return gr.skip()
+        source = "a link" if "shared" in request.query_params else "the history"
+        return fill(events.show(found, source, own=True)) if found else gr.skip()
 
     def _keep(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
         runs = last_runs.added(runs, shown)
@@ -212,6 +212,16 @@ def _wire_history(
         end.then(past.keep, [owner, shown], saved, **PRIVATE).then(
             None, saved, None, js=f"(id) => {share.SCRIPT}.showRun(id)", **PRIVATE
         )
+    link = gr.Textbox(visible=False)  # what the address of a shared run asks for
+
+    def share_run(owner: str, shown: Shown | None) -> str:
+        try:
+            return past.share(owner, shown)
+        except PlaygroundError as problem:
+            raise gr.Error(html.escape(str(problem)), print_exception=False) from None
+
+    copied = f"(query) => {share.SCRIPT}.copyRun(query)"
+    parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
     return back.then
 
 

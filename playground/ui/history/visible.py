@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gradio as gr
 from gradio.events import Dependency
 
 from playground import export
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.experiments import jobs
 from playground.experiments.history import COMPARE, History
 from playground.hosting.access import Access
@@ -56,6 +57,33 @@ class VisibleHistory:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
             return None
 
+    def share(self, owner: str, shown: Shown | None) -> str:
+        """Keeps a run for whoever has its link, and gives what the link's address asks for. On one's own machine that
+        is the run's id in the history. Strangers' runs are kept under a name that nobody guesses, as long as their
+        history is and within its bounds; such a link opens this run alone.
+
+        Raises:
+            PlaygroundError: nothing was run here that could be kept.
+        """
+        check(shown is not None and shown.repeatable, "Only a finished run of this page can be shared by a link.")
+        assert shown
+        if not self._access.public:
+            return f"id={self.keep(owner, shown)}"
+        name = hashlib.sha256(f"{owner} {shown.id}".encode()).hexdigest()[:32]
+        title = headline.title(shown.comparison, shown.chosen)
+        self.history.keep(COMPARE, title, export.to_json(shown.comparison), _shared(name), name)
+        return f"shared={name}"
+
+    def linked(self, owner: str, query: Mapping[str, str]) -> Comparison | None:
+        """The comparison that the page's address names; None if it names none.
+
+        Raises:
+            PlaygroundError: it is no longer kept, or another visitor's.
+        """
+        if name := query.get("shared"):
+            return self.comparison(_shared(name), name)
+        return self.comparison(owner, name) if (name := query.get("id")) else None
+
     def opened(self, owner: str, name: str) -> Result | Comparison:
         """Raises:
         PlaygroundError: the owner has no such experiment, or it has no result yet.
@@ -81,6 +109,11 @@ class VisibleHistory:
         text = result_file.build(self.opened(owner, name), form, entry.title)
         make_room(self._access.limits.files)
         return panels.saved(f"{entry.kind}-{name}{form}", text.encode())
+
+
+def _shared(name: str) -> str:
+    """The owner of a shared run, which is its own."""
+    return f"shared {name}"
 
 
 def owner_of(after: Callable[..., Dependency], past: VisibleHistory) -> tuple[gr.State, Dependency]:
