@@ -37,6 +37,7 @@ def run(
     seed: int = 0,
     skip: bool = False,
     record: Record | None = None,
+    called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
     """Once it is stopped it ends within one round and returns what the finished questions gave; None if none finished.
 
@@ -48,6 +49,7 @@ def run(
         runs: how often each prompt goes through each lane.
         seed: of the order of the lanes.
         skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains beside the baseline.
+        called: what the progress calls a question, by its number from 0 and how many there are.
         record: takes each question as it ends. What it already holds of the same suite is not run again.
 
     Raises:
@@ -78,7 +80,7 @@ def run(
 
     def step(fraction: float, lane: str) -> None:
         at = (len(done) + fraction) / len(questions)
-        watch.progress(Progress(f"Prompt {len(done) + 1} of {len(questions)}: {lane}", at))
+        watch.progress(Progress(f"{called(len(done), len(questions))}: {lane}", at))
 
     for at, number in enumerate(left):
         question = questions[number]

@@ -11,43 +11,50 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from playground.format import count
 from playground.lane import AXES, label
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
 from playground.views import charts
-from playground.views.charts import ASSISTED, GRID, OTHERS
+from playground.views.charts import ASSISTED, GRID, INK, OTHERS
 
-HATCHED = ("", "/", "x", ".")  # beside the colours, which are few
+NAME = 26  # characters in a line of a lane's name
 PREDICTED = "#8A6100"
 COLUMNS = 2  # of small multiples
 TITLE, LABEL = 20, 12  # characters in a line over a small multiple, and under bars: a phone shows no more
 
 
 def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
-    """The pooled speed-up of every lane on each category, with its interval where there is one."""
-    figure = charts.blank(title, "pooled, with 95 % intervals; 1 is standard decoding", "", "speed-up")
-    lanes = [name for name in dict.fromkeys(s.lane for s in result.summaries) if name != STANDARD]
+    """The pooled speed-up of every lane with its interval where there is one, the fastest on top; small dots are its
+    categories. Ratios have a log axis, on which twice and half are equally far from 1."""
+    lanes = sorted((it for it in result.summaries if it.category == ALL and it.lane != STANDARD), key=_overall)
+    prompts = count(lanes[0].prompts if lanes else 0, "prompt")
+    figure = charts.blank(title, f"over {prompts}, 95 % intervals; small dots: categories", "speed-up, log scale", "")
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
-    sentences = []
-    for number, name in enumerate(lanes):
-        color, hatched = OTHERS[number % len(OTHERS)], HATCHED[number // len(OTHERS) % len(HATCHED)]
-        here = [summary for summary in result.summaries if summary.lane == name]
-        here = [summary for summary in here if summary.category == ALL] + here[:-1]
-        figure.add_bar(
-            x=[_broken(summary.category, LABEL) for summary in here],
-            y=[summary.overall for summary in here],
-            error_y=error_bars(here),
-            name=escape(name),
-            marker={"color": color, "pattern": {"shape": hatched}},
-            hovertemplate="%{y:.2f}×<extra>" + escape(name) + ", %{x}</extra>",
-        )
-        sentences.append(f"{name}: {here[0].overall:.2f} over all prompts.")
-    charts.add_unity(figure)
-    # The legend, under the bars: on a phone it has a line for each lane.
-    legend = {"y": 0, "yref": "container", "yanchor": "bottom"}
-    meta = " ".join(["Speed-up by category.", *sentences])
-    figure.update_layout(barmode="group", height=300 + 20 * len(lanes), legend=legend, meta=meta)
-    return figure.update_yaxes(rangemode="tozero")
+    colors = [charts.STANDARD] * max(0, len(lanes) - len(OTHERS)) + [*OTHERS[: len(lanes)]][::-1]
+    for lane, color in zip(lanes, colors, strict=True):
+        name = _broken(lane.lane, NAME)
+        of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
+        figure.add_scatter(
+            x=[it.overall for it in of_categories], y=[name] * len(of_categories), mode="markers",
+            marker={"color": color, "size": 5, "opacity": 0.5}, name=name,
+            customdata=[[escape(it.category), it.prompts] for it in of_categories],
+            hovertemplate="%{x:.2f}× on %{customdata[0]} (n = %{customdata[1]})<extra>%{y}</extra>",
+        )  # fmt: skip
+        figure.add_scatter(
+            x=[lane.overall], y=[name], mode="markers", marker={"color": color, "size": 11}, name=name,
+            error_x=error_bars([lane]), hovertemplate="%{x:.2f}×<extra>%{y}</extra>",
+        )  # fmt: skip
+    figure.add_vline(x=1, line={"color": INK, "width": 1, "dash": "dot"})
+    sentences = [f"{it.lane}: {it.overall:.2f} over all prompts." for it in reversed(lanes)]
+    meta = " ".join(["Speed-up of each lane, the fastest first.", *sentences])
+    figure.update_layout(height=150 + 34 * len(lanes), showlegend=False, meta=meta)
+    ticks = {"tickvals": [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8], "ticksuffix": "×"}
+    return figure.update_xaxes(type="log", **ticks).update_yaxes(showgrid=False)
+
+
+def _overall(summary: Summary) -> float:
+    return summary.overall
 
 
 def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:

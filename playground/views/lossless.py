@@ -55,8 +55,9 @@ def headline(result: LosslessResult) -> str:
     exact = [check for check in checks if LOSSY not in check.lane]
     failed = [check.lane for check in exact if not check.passed]
     found = sum(not check.passed for check in checks if LOSSY in check.lane)
-    passed = f"Lossless as far as this can see: {'all ' if len(exact) > 1 else ''}{count(len(exact), 'lane')}."
-    said = f"NOT lossless: {', '.join(failed)}." if failed else passed
+    samples = sum(check.sampled for check in exact)
+    over = f"{count(len(exact), 'drafter')}, {count(len(result.prompts), 'prompt')}, {count(samples, 'sampled token')}"
+    said = f"NOT lossless: {', '.join(failed)}." if failed else f"No difference found: {over}."
     lossy = count(len(checks) - len(exact), "lane")
     caught = f" Of {lossy} wrong on purpose, {found} {'was' if found == 1 else 'were'} caught."
     return said + (caught if len(checks) > len(exact) else "")
@@ -82,7 +83,7 @@ def method(result: LosslessResult) -> str:
 
 
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
-    verdict = "lossless as far as this can see" if check.passed else "NOT lossless"
+    verdict = "no difference found" if check.passed else "NOT lossless"
     yield " ".join(filter(None, [f"{check.lane}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))
     for each in check.differing:
         yield f"{check.lane}, {_where(each, result)}: {_difference(each)}"

@@ -49,11 +49,20 @@ def test_categories_are_small_multiples_and_their_names_stay_text():
     assert [trace.yaxis for trace in figure.data] == ["y", "y2"]
 
 
-def test_a_suite_shows_each_lane_over_all_prompts_first():
-    figure = charts_suite.speedups(suite({2: 8.0, 4: 5.0}))
-    assert [bar.name for bar in figure.data] == ["ngram 2", "ngram 4"]
-    assert list(figure.data[0].x) == ["all", "&lt;b&gt;qa", "rag"]
-    assert isnan(figure.data[0].error_y.array[1]), "four prompts make no interval"
+def test_a_suite_shows_each_lane_as_a_dot_the_fastest_on_top_with_its_categories():
+    figure = charts_suite.speedups(suite({4: 5.0, 2: 8.0}))
+    of_categories, slower, _, faster = figure.data
+    assert (list(slower.y), list(faster.y)) == (["ngram 2"], ["ngram 4"]), "Plotly draws the last one on top"
+    assert [at[0] for at in of_categories.customdata] == ["&lt;b&gt;qa", "rag"] and len(of_categories.x) == 2
+    assert figure.layout.xaxis.type == "log"
+    assert isnan(faster.error_x.array[0]) == isnan(slower.error_x.array[0])
+
+
+def test_more_lanes_than_colours_leave_the_slower_ones_grey():
+    figure = charts_suite.speedups(suite({k: 10.0 - k for k in range(1, 7)}))
+    colors = [dots.marker.color for dots in figure.data[1::2]]
+    assert colors[:2] == ["#808080", "#808080"] and "#808080" not in colors[2:]
+    assert colors[-1] == charts_suite.ASSISTED and list(figure.data[-1].y) == ["ngram 6"]
 
 
 def test_two_suites_are_compared_where_both_have_a_lane():

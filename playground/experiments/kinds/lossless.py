@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from playground import metrics
 from playground.backends.base import Backend
 from playground.experiments import suite
-from playground.experiments.events import Progress
+from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
@@ -33,6 +33,7 @@ from playground.trace import DraftToken, Trace
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.local import LocalBackend
 
+ANSWERS = 0.75  # of the progress; the rest is the check against the target
 Turn = tuple[int, int]  # a question and a turn
 
 
@@ -71,22 +72,38 @@ class Lossless(OfPrompts):
         Raises:
             PlaygroundError: as `suite.run`, or no question could be run.
         """
-        every = self._every_question()
-        result = suite.run(baseline, self.lanes, every, backends, watch, record=record_at(self.record))
+        every, first = self._every_question(), len(self.questions)
+
+        def called(number: int, total: int) -> str:
+            if number < first:
+                return f"Prompt {number + 1} of {first}"
+            return f"Sampled answer {number + 1 - first} of {total - first}"
+
+        def emit(event: Event) -> None:
+            """The check against the target comes after the answers."""
+            if isinstance(event, PromptDone) or (isinstance(event, Progress) and event.fraction):
+                event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
+            watch.emit(event)
+
+        part, record = replace(watch, emit=emit), record_at(self.record)
+        result = suite.run(baseline, self.lanes, every, backends, part, record=record, called=called)
         if result is None or watch.stopped():
             return None
         suite.check_ran(result)
-        watch.emit(Progress("Checking against the target"))
         backend = cast("LocalBackend", backends[LOCAL])
-        first = len(self.questions)
-        names = dict.fromkeys(row.lane for row in result.rows)
+        names = [*dict.fromkeys(row.lane for row in result.rows)]
         greedy = {name: _traces(result, name, range(first)) for name in names}
         sampled = {name: _traces(result, name, range(first, len(every))) for name in names}
+        checks = []
+        for number, name in enumerate(names):
+            done = ANSWERS + (1 - ANSWERS) * number / len(names)
+            watch.emit(Progress(f"Checking lane {number + 1} of {len(names)} against the target: {name}", done))
+            checks.append(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend))
         return LosslessResult(
             environment=result.environment,
             request=every[-1].request,
             lanes=self.lanes,
-            checks=tuple(_check(name, greedy[STANDARD], greedy[name], sampled[name], backend) for name in names),
+            checks=tuple(checks),
             prompts=result.prompts[:first],
             failures=result.failures,
         )
