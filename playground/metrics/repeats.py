@@ -115,6 +115,7 @@ def leader(comparison: Comparison) -> Trace | None:
     """The lane that is clearly the fastest, the baseline included: it leads every other lane by more than two runs of
     one lane differed, and by `FLOOR` at least. None where none does, or where nothing ran again."""
     measured, (first, *rest) = noise(comparison), ranked(comparison)
-    fastest, *others = (headline(comparison, trace) or 0.0 for trace in (first, *rest[:1]))
+    same = [trace for trace in rest if not trace.lane.adapter]
+    fastest, *others = (headline(comparison, trace) or 0.0 for trace in (first, *same[:1]))
     ahead = fastest / max([1.0, *others])
     return first if measured and first.finish != "stopped" and ahead > max(measured, FLOOR) else None
