@@ -116,7 +116,7 @@ def tied(comparison: Comparison, other: Trace) -> bool:
 def leader(comparison: Comparison) -> Trace | None:
     """The lane that is clearly the fastest, the baseline included: it leads every other lane by more than two runs of
     one lane differed, and by `FLOOR` at least. None where none does, or where nothing ran again."""
-    real = [trace for trace in ranked(comparison) if not trace.lane.forced]
+    real = [trace for trace in ranked(comparison) if not (trace.lane.forced or trace.lane.adapter)]
     if not real:
         return None
     measured, (first, *rest) = noise(comparison), real

@@ -182,9 +182,10 @@ def test_the_models_of_all_listed_pairs_stay_in_memory(monkeypatch):
     monkeypatch.setattr(zerogpu, "ModelStore", Store)
     monkeypatch.setattr(zerogpu, "PAIRS", ("fake", "far", "gone"))
     held = zerogpu.Held({**PAIRS, "far": fakes.FAR})
-    assert loaded == [("fake", "ngram"), ("fake", "assistant"), ("fake", "none")] and list(held.pairs) == ["fake"]
+    assert loaded == [("fake", drafter) for drafter in ("ngram", "assistant", "grammar", "none")]
+    assert list(held.pairs) == ["fake"]
     assert held.get(fakes.PAIR, drafter="assistant", progress=print) == "assistant"
-    with pytest.raises(zerogpu.PlaygroundError, match="Choose one of ngram, assistant, none"):
+    with pytest.raises(zerogpu.PlaygroundError, match="Choose one of ngram, assistant, grammar, none"):
         held.get(fakes.PAIR, drafter="mtp")
     assert held.problems == ["Far pair is left out. The hub cannot be reached. Connect to the network."]
     assert held.sampling_defaults("fake-target") and held.fit(fakes.PAIR).runs
