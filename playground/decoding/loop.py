@@ -26,7 +26,7 @@ from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import Rule, annotate, decide, kept_otherwise
+from playground.decoding.verify import Rule, annotate, decide
 from playground.trace import Round
 
 
@@ -88,9 +88,8 @@ def decode(
         accepted = [draft.ids[i] for i in verdict.path]
         ended = any(id_ in eos_ids for id_ in accepted)
         finished = ended or verdict.token in eos_ids
-        drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
+        drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
         ids += accepted if ended else [*accepted, verdict.token]
-        otherwise = kept_otherwise(draft, verdict, scores, sampler)
         target.prepare()
 
         yield Round(
