@@ -221,6 +221,20 @@ def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):
     assert follows_the_law(random_law(1, V), V, drafter(way), draws=draws, rule=rule, **sampling)
 
 
+@pytest.mark.parametrize(("way", "verification"), WAYS)
+def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification):
+    """As the policy confidence ends them: after a token of low q."""
+
+    def unsure(target, sampler):
+        drafting = drafter(way)(target, sampler)
+        propose = drafting.propose
+        drafting.propose = lambda ids, k, stop_below: propose(ids, k, 0.6)
+        return drafting
+
+    rule = partial(decide, verification=verification)
+    assert follows_the_law(random_law(1, V), V, unsure, rule=rule, temperature=1.0)
+
+
 @pytest.mark.parametrize(("way", "rule"), [("chain", lossy.block_residual), ("tree", lossy.traversal_alpha)])
 def test_whole_runs_of_the_wrong_variants_do_not(way, rule):
     wild = drafter(way, random_law(3, V, spread=2.5))
