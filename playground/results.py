@@ -261,8 +261,9 @@ class Differing:
 @dataclass(frozen=True)
 class LaneCheck:
     """Whether a lane's output is the target's own. `lane`: its label. `outputs`: greedy ones that were compared, of
-    which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them at positions where a
-    draft token was verified (of the standard lane, of all). Tests are None where there were too few tokens."""
+    which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them at positions where a draft
+    token was verified (of the standard lane, and of rules that judge drafts as a whole, of all). Tests are None where
+    there were too few tokens."""
 
     lane: str
     outputs: int

@@ -26,7 +26,7 @@ from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
-from playground.decoding.verify import Rule, annotate, decide, kept_otherwise
+from playground.decoding.verify import Rule, annotate, decide
 from playground.trace import Round
 
 
@@ -97,8 +97,7 @@ def decode(
         # 4. Annotate.
         decoded_s = clock()
         finished = ended or verdict.token in eos_ids
-        drafted, own = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
-        otherwise = kept_otherwise(draft, verdict, scores, sampler)
+        drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
         ids += new
         target.prepare()
 

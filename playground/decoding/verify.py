@@ -103,22 +103,6 @@ def sampled(draft: Draft, scores: torch.Tensor, sampler: Sampler, rule: str) -> 
     return kept
 
 
-def kept_otherwise(draft: Draft, verdict: Verdict, scores: torch.Tensor, sampler: Sampler) -> int | None:
-    """How many draft tokens the other rule keeps of the same draft with the same random numbers: block and token by
-    token for a chain, traversal and recursive rejection for a tree. None where nothing was sampled. Decodes nothing, as
-    `annotate`."""
-    if not verdict.rule:
-        return None
-    p = sampler.all_of(sampler.distributions(scores), scores)
-    if draft.tree is not None:
-        other = tree_rules.RULES["recursive" if verdict.rule == "traversal" else "traversal"]
-        return len(other(draft, p, verdict.draws)[0])
-    u = torch.tensor(verdict.draws, device=p.device)
-    if verdict.rule == "block":
-        return int(chain_rules.kept_by_tokens(draft, p, u))
-    return int(chain_rules.block_of(draft, p).kept(u))
-
-
 def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
     """Follows the draft for as long as it contains the target's choice.
 
@@ -156,8 +140,9 @@ def annotate(
     sampler: Sampler,
     detokenizer: Detokenizer,
     with_own: bool,
-) -> tuple[tuple[DraftToken, ...], TargetToken | None]:
-    """The round's tokens as the trace holds them. Decodes nothing: it may be left out without changing the output.
+) -> tuple[tuple[DraftToken, ...], TargetToken | None, int | None]:
+    """The round's tokens as the trace holds them, and `Round.kept_otherwise`. Decodes nothing: it may be left out
+    without changing the output.
 
     Args:
         scores: as `decide` was given them.
@@ -171,11 +156,13 @@ def annotate(
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
     shown = [i + 1 for i in row_after]
     in_order = shown == list(range(len(shown)))  # a chain, and a tree's first branch
-    p, margins, rank = _shown(
+    other = Otherwise(draft, verdict, scores, sampler) if verdict.rule else None
+    p, margins, rank, otherwise = _shown(
         scores[: len(shown)] if in_order else scores.index_select(0, to_device(shown, scores.device)),
         rows=[*judged.values(), len(verdict.path)],
         ids=[*(draft.ids[i] for i in judged), verdict.token],
         rank=None if rejected is None else draft.rank(rejected, verdict.token),
+        other=other,
         sampler=sampler,
     )
     p_of = dict(zip(judged, p, strict=False))
@@ -199,7 +186,7 @@ def annotate(
         for i, id_ in enumerate(draft.ids)
     )
     if not with_own:
-        return drafted, None
+        return drafted, None, otherwise
     own = TargetToken(
         id=verdict.token,
         text=detokenizer.commit([verdict.token])[0],
@@ -209,18 +196,25 @@ def annotate(
         reason="plain" if not draft.ids else "bonus" if rejected is None else "correction",
         rank=rank,
     )
-    return drafted, own
+    return drafted, own, otherwise
 
 
 def _shown(
-    scores: torch.Tensor, rows: Sequence[int], ids: Sequence[int], rank: torch.Tensor | None, sampler: Sampler
-) -> tuple[list[float], list[float | None], int | None]:
+    scores: torch.Tensor,
+    rows: Sequence[int],
+    ids: Sequence[int],
+    rank: torch.Tensor | None,
+    other: Otherwise | None,
+    sampler: Sampler,
+) -> tuple[list[float], list[float | None], int | None, int | None]:
     """The probability of each of `ids` in its row, the gap between the two highest scores of every row (None where only
-    one is allowed), and the rank; read in one transfer."""
+    one is allowed), the rank and what the other rule would have kept; read in one transfer."""
     p = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
     best = scores.topk(2, dim=-1).values
     row, id_ = to_device([list(rows), list(ids)], scores.device)
     parts = [p.spread(scores.shape[1])[row, id_], best[:, 0] - best[:, 1]]
+    if other is not None:
+        parts.append(other.waiting.to(best.dtype))
     if rank is not None:
         parts.append(rank[None].to(best.dtype))
     if p.complete is not None:
@@ -228,5 +222,43 @@ def _shown(
     shown = torch.cat(parts).tolist()
     complete = p.complete is None or shown.pop()
     ranked = None if rank is None else int(shown.pop())
+    otherwise = None
+    if other is not None:
+        *shown, kept, known = shown
+        otherwise = int(kept) if known else other.completed()
     chances = shown[: len(ids)] if complete else sampler.completed(p, scores)[row, id_].tolist()
-    return chances, [gap if gap < math.inf else None for gap in shown[len(ids) :]], ranked
+    gaps = [gap if gap < math.inf else None for gap in shown[len(ids) :]]
+    return chances, gaps, ranked, otherwise
+
+
+class Otherwise:
+    """How many draft tokens the other rule keeps of a sampled draft with the same random numbers: block and token by
+    token for a chain, traversal and recursive rejection for a tree.
+
+    `waiting`: (2,), on the device: how many, and whether every distribution was complete, so that this holds.
+    """
+
+    def __init__(self, draft: Draft, verdict: Verdict, scores: torch.Tensor, sampler: Sampler) -> None:
+        self._draft, self._rule, self._draws = draft, verdict.rule, verdict.draws
+        self._scores, self._sampler = scores, sampler
+        self._quick = sampler.distributions(scores)
+        if draft.tree is not None:  # which is judged token after token
+            self.waiting = torch.tensor([self.completed(), 1], device=scores.device)
+        else:
+            kept = self._of_chain(self._quick.spread(scores.shape[1]))
+            complete = self._quick.complete
+            self.waiting = torch.cat([kept, kept.new_ones(1) if complete is None else complete.all()[None]])
+
+    def completed(self) -> int:
+        """The same over complete distributions, read."""
+        p = self._sampler.all_of(self._quick, self._scores)
+        if self._draft.tree is None:
+            return int(self._of_chain(p))
+        other = tree_rules.RULES["recursive" if self._rule == "traversal" else "traversal"]
+        return len(other(self._draft, p, self._draws)[0])
+
+    def _of_chain(self, p: torch.Tensor) -> torch.Tensor:
+        u = to_device(self._draws, p.device)
+        if self._rule == "block":
+            return chain_rules.kept_by_tokens(self._draft, p, u)
+        return chain_rules.block_of(self._draft, p).kept(u)

@@ -74,7 +74,7 @@ def method(result: LosslessResult) -> str:
     return (
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
         f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
-        "positions where a draft token was verified are tested against the distribution that the target gives them "
+        "positions where a draft token was verified (all of them, where a rule judges a draft as a whole) are tested against the distribution that the target gives them "
         "in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The smallest bias "
         f"is the probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The "
         "draft tokens that were accepted are counted against how many exact verification would accept. "
@@ -105,7 +105,7 @@ def _sampled(check: LaneCheck) -> str:
     law = check.law
     if law is None:
         return f"Of {check.sampled:,} sampled tokens too few were drafted to test."
-    tested = f"{law.draws:,} sampled tokens that were drafted"
+    tested = f"{law.draws:,} sampled tokens{' that were drafted' if law.draws < check.sampled else ''}"
     if law.passed:
         power = f"a bias of {law.smallest_bias:.1%} would have been found"
         return f"The ranks of {tested} show no bias (p = {law.p_value:.2g}; {power})."
@@ -114,7 +114,9 @@ def _sampled(check: LaneCheck) -> str:
 
 def _accepted(check: LaneCheck) -> str:
     rule = check.acceptance
-    if rule is None or rule.passed:
+    if rule is None:
+        return "" if check.lane == STANDARD else "Too few draft tokens were judged to test how many are accepted."
+    if rule.passed:
         return ""
     return (
         f"Draft tokens are accepted at {rule.accepted:.1%} of {rule.places:,} places; exact verification would accept "

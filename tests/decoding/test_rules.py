@@ -20,7 +20,7 @@ from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.tree_rules import recursive_rejection, traversal
-from playground.decoding.verify import decide, kept_otherwise
+from playground.decoding.verify import Otherwise, decide
 from playground.lane import Request
 from tests.decoding.fakes import FakeModel, random_law
 from tests.decoding.law import NoText, cases, follows_the_law
@@ -221,6 +221,20 @@ def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):
     assert follows_the_law(random_law(1, V), V, drafter(way), draws=draws, rule=rule, **sampling)
 
 
+@pytest.mark.parametrize(("way", "verification"), WAYS)
+def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification):
+    """As the policy confidence ends them: after a token of low q."""
+
+    def unsure(target, sampler):
+        drafting = drafter(way)(target, sampler)
+        propose = drafting.propose
+        drafting.propose = lambda ids, k, stop_below: propose(ids, k, 0.6)
+        return drafting
+
+    rule = partial(decide, verification=verification)
+    assert follows_the_law(random_law(1, V), V, unsure, rule=rule, temperature=1.0)
+
+
 @pytest.mark.parametrize(("way", "rule"), [("chain", lossy.block_residual), ("tree", lossy.traversal_alpha)])
 def test_whole_runs_of_the_wrong_variants_do_not(way, rule):
     wild = drafter(way, random_law(3, V, spread=2.5))
@@ -252,14 +266,16 @@ def test_what_is_kept_otherwise_is_what_the_other_rule_keeps():
             u = torch.tensor(verdict.draws)
             kept = {"token": kept_by_tokens(draft, p, u), "block": block_of(draft, p).kept(u)}
             assert len(verdict.path) == int(kept[rule])
-            assert kept_otherwise(draft, verdict, p.log(), sampler) == int(kept[other])
+            otherwise = Otherwise(draft, verdict, p.log(), sampler)
+            assert otherwise.waiting.tolist() == [int(kept[other]), 1]
+            assert otherwise.completed() == int(kept[other])
 
 
 def test_a_chosen_draft_is_judged_by_the_targets_choice_under_every_rule():
     scores, draft = torch.randn(3, V), Draft([0, 1], [1.0, 1.0])
     verdicts = [decide(draft, scores, Sampler(SAMPLED, CPU), 5, rule) for rule in ("token", "block", "traversal")]
     assert len({(tuple(verdict.path), verdict.token) for verdict in verdicts}) == 1
-    assert kept_otherwise(draft, verdicts[0], scores, Sampler(SAMPLED, CPU)) is None
+    assert {verdict.rule for verdict in verdicts} == {""}
 
 
 @pytest.mark.parametrize(("size", "depth"), [(1, 4), (6, 3), (40, 2), (60, 5)])
