@@ -59,7 +59,9 @@ class BlockDrafter(nn.Module):
             mask_token_id=mask_id,
             target_layer_ids=[i - 1 for i in inputs],
             layer_types=["full_attention"] * LAYERS,
-            **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),  # the class has defaults
+            bos_token_id=None,  # the class has defaults, of a larger vocabulary
+            eos_token_id=None,
+            pad_token_id=None,
         )
         base: Any = MuseGlimmerAssistantModel(config)
         width, device = config.hidden_size, target.model.device
