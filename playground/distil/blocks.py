@@ -1,8 +1,8 @@
 """Block drafters in training: DFlash (Chen et al. 2026), and DSpark, which adds two small heads to it.
 
 A block is the last token of the text and mask tokens; all of it goes through the layers at once, and so do the blocks
-of many places of an answer: each sees the target's hidden states before its own place, and itself. Both draft from the
-masks, so that DSpark goes on from a DFlash. DSpark's Markov head adds to a position's logits what the token before it
+of many places of an answer: each sees the target's hidden states before its own place, and itself. DFlash drafts from
+the masks, DSpark from the last token too. DSpark's Markov head adds to a position's logits what the token before it
 says; its confidence head learns the chance that the position is accepted.
 """
 
@@ -51,7 +51,7 @@ class BlockDrafter(nn.Module):
     def __init__(self, kind: str, target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...], mask_id: int):
         super().__init__()
         self.kind, self.draft_ids, self.mask_id, self.inputs = kind, draft_ids, mask_id, inputs
-        self.block = K + 1
+        self.block = K if kind == "dspark" else K + 1
         shape = layer_config(target.model, LAYERS)
         config = MuseGlimmerAssistantConfig(
             **shape,
@@ -149,7 +149,7 @@ class BlockStudent:
             "block_size": drafter.block,
             "aux_hidden_state_layer_ids": list(drafter.inputs),
             "mask_token_id": drafter.mask_id,
-            "sample_from_anchor": False,
+            "sample_from_anchor": drafter.kind == "dspark",
             **(heads if drafter.kind == "dspark" else {}),
         }
 

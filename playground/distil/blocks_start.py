@@ -1,7 +1,7 @@
-"""A block drafter whose first mask begins as an MTP layer without its attention to other places.
+"""A block drafter whose first slot begins as an MTP layer without its attention to other places.
 
 An MTP layer reads x = P_e norm(e) + P_h norm(h): the last token's embedding and the state before it. Two layers of a
-block drafter make the same: in the first, the first mask looks at the last token's slot and takes P_e
+block drafter make the same: in the first, the slot that drafts first looks at the last token's slot and takes P_e
 norm(e); in the second it looks one place further back, at the target's hidden states, and takes P_h norm(h). The MTP
 layer's feed-forward network and norm follow. What looks so many places back is a query and a key that are the same
 everywhere but for their rotary positions.
@@ -27,6 +27,7 @@ def start_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answers: Se
     """Args:
     answers: with the last hidden state after those that the drafter reads.
     """
+    back = 0 if drafter.kind == "dspark" else 1  # places from the slot that drafts first to the last token's
     base = drafter.base
     first, second = base.layers
     width, end = base.config.hidden_size, mtp["base.norm.weight"].float()
@@ -39,11 +40,15 @@ def start_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answers: Se
     project = mtp["proj.weight"].float()
     takes = project[:, :width] * mtp["norm_embedding.weight"].float()
     embedded = _normed(drafter.embedding)
-    read = embedded @ takes.T + drafter.embedding[drafter.mask_id]  # what the first layer leaves in the first mask
-    _look_back(first.self_attn, 1, embedded, embedded)
+    read = embedded @ takes.T  # what the first layer leaves in the slot that drafts first, of each token
+    if back == 0:
+        takes = takes - torch.eye(width) * drafter.embedding.pow(2).mean(-1).sqrt().mean()
+    else:
+        read = read + drafter.embedding[drafter.mask_id]
+    _look_back(first.self_attn, back, embedded, embedded)
     first.self_attn.v_proj.weight.copy_(takes)
     first.mlp.down_proj.weight.zero_()
-    _look_back(second.self_attn, 2, _normed(read), states)
+    _look_back(second.self_attn, back + 1, _normed(read), states)
     second.self_attn.v_proj.weight.copy_(project[:, width:] * (mtp["norm_hidden.weight"].float() * end / scale))
     for part in (
         "post_attention_layernorm.weight",
