@@ -67,10 +67,11 @@ def _look_back(attention: Any, places: int, queries: Tensor, keys: Tensor) -> No
         queries, keys: [m, width], such as come in; a linear map of them is constant enough to be normed to 1.
     """
     size, heads = attention.head_dim, attention.num_attention_heads
-    theta = attention.config.rope_parameters["rope_theta"] ** (-2 * torch.arange(FREQUENCIES) / size)
+    used = min(FREQUENCIES, size // 2)
+    theta = attention.config.rope_parameters["rope_theta"] ** (-2 * torch.arange(used) / size)
     query, key = torch.zeros(size), torch.zeros(size)
-    query[:FREQUENCIES], query[size // 2 : size // 2 + FREQUENCIES] = (-places * theta).cos(), (-places * theta).sin()
-    key[:FREQUENCIES] = 1
+    query[:used], query[size // 2 : size // 2 + used] = (-places * theta).cos(), (-places * theta).sin()
+    key[:used] = 1
     attention.q_proj.weight.copy_(torch.outer(query.repeat(heads), _constant(queries)))
     attention.k_proj.weight.copy_(torch.outer(key.repeat(heads), _constant(keys)))
     attention.q_norm.weight.fill_(SHARP)

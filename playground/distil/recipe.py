@@ -22,7 +22,7 @@ from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.card import card
 from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.eagle3 import Eagle3Student, new_head, start_from_mtp
+from playground.distil.eagle3 import Eagle3Student, layer_config, new_head, start_from_mtp
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
@@ -182,6 +182,7 @@ def _published_student(
     if begun:
         mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
         if "proj.weight" in mean:
+            _check_mtp(kind, target, mean)
             fitted = list(itertools.islice(read(shards(work)[1]), FITTED))
             if isinstance(student, Eagle3Student):
                 start_from_mtp(student.module, mean, fitted)
@@ -190,6 +191,19 @@ def _published_student(
         else:
             student.begin(mean)
     return student
+
+
+def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> None:
+    """Raises:
+    PlaygroundError: the kind has no place for what this MTP layer has learned.
+    """
+    shape = layer_config(target.model)
+    heads, width = shape["num_attention_heads"] * shape["head_dim"], shape["hidden_size"]
+    if heads != width or "base.layers.0.mlp.gate_proj.weight" not in mtp or mtp["base.norm.weight"].shape != (width,):
+        raise PlaygroundError(
+            f"A drafter of the kind {kind} cannot start from this MTP layer: it takes attention heads as wide together "
+            "as the target, and a gated feed-forward network. Leave --start-from out."
+        )
 
 
 def _check_layers(kind: str, target: LoadedModel, answers: Sequence[Answer]) -> None:
