@@ -31,8 +31,9 @@ def test_every_shipped_pair_is_good():
     default, *others = pairs["starter"].drafters
     assert default == pairs["starter"].drafter == "composite"
     assert others == [name for name in METHODS if name in others], "in the order of registration"
-    assert {"ngram", "suffix", "assistant", "mtp", "heads", "tree", "adaptive"} <= set(others)
-    assert not {"eagle3", "universal", "none", "composite"} & set(others)
+    assert {"ngram", "assistant", "mtp", "eagle3", "dflash", "dspark", "heads", "tree"} <= set(others)
+    assert pairs["starter"].drafts_by("composite") == "mtp", "the best of them"
+    assert not {"universal", "none", "composite"} & set(others)
     assert not {"tree", "composite", "adaptive"} & set(pairs["qwen3.5-2b"].drafters), "recurrent layers take no trees"
     assert pairs["smollm2-360m"].weights == {"assistant": "HuggingFaceTB/SmolLM2-135M-Instruct"}
     gated = {pair.name for pair in pairs.values() if pair.gated}

@@ -52,13 +52,16 @@ class BlockDrafter(nn.Module):
         super().__init__()
         self.kind, self.draft_ids, self.mask_id, self.inputs = kind, draft_ids, mask_id, inputs
         self.block = K if kind == "dspark" else K + 1
-        shape = layer_config(target.model, LAYERS, num_key_value_heads=_groups(target))
+        shape = layer_config(target.model, LAYERS)
         config = MuseGlimmerAssistantConfig(
             **shape,
             block_size=self.block,
             mask_token_id=mask_id,
             target_layer_ids=[i - 1 for i in inputs],
             layer_types=["full_attention"] * LAYERS,
+            bos_token_id=None,  # the class has defaults, of a larger vocabulary
+            eos_token_id=None,
+            pad_token_id=None,
         )
         base: Any = MuseGlimmerAssistantModel(config)
         width, device = config.hidden_size, target.model.device
@@ -134,8 +137,7 @@ class BlockStudent:
     def config_json(self, target: LoadedModel) -> dict[str, Any]:
         """As speculators writes it."""
         drafter = self.module
-        groups = _groups(target)
-        layer = Qwen3Config(**layer_config(target.model, LAYERS, num_key_value_heads=groups, sliding_window=None))
+        layer = Qwen3Config(**layer_config(target.model, LAYERS, sliding_window=None))
         heads = {
             "markov_rank": RANK,
             "markov_head_type": "vanilla",
@@ -152,11 +154,9 @@ class BlockStudent:
         }
 
     def begin(self, state: Mapping[str, Tensor]) -> None:
-        """From the tensors of a published drafter with the same draft vocabulary: those of its layers and heads; of an
-        EAGLE-3 head, whose layer is another, what makes one state of the target's, and the last norm."""
-        other = "layers.0.hidden_norm.weight" in state
-        names = {ours: theirs for theirs, ours in self._names().items() if theirs in state}
-        took = {ours: state[theirs] for ours, theirs in names.items() if not (other and theirs.startswith("layers."))}
+        """From the tensors of a published drafter with the same draft vocabulary. DSpark's heads begin anew where there
+        are none."""
+        took = {ours: state[theirs] for theirs, ours in self._names().items() if theirs in state}
         self.module.load_state_dict(took, strict=False)
 
     def state(self) -> dict[str, Tensor]:
@@ -184,8 +184,3 @@ def mask_token(target: LoadedModel, seen: Tensor) -> int:
         seen: [vocab_size], how often each token comes.
     """
     return min(target.tokenizer.all_special_ids, key=lambda i: (int(seen[i]), i))
-
-
-def _groups(target: LoadedModel) -> int:
-    text = target.model.config.get_text_config(decoder=True)
-    return getattr(text, "num_key_value_heads", None) or text.num_attention_heads

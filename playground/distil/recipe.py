@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
-from playground.distil import blocks
+from playground.distil import blocks, blocks_start
 from playground.distil.answers import Answer
 from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.card import card
 from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.eagle3 import Eagle3Student, new_head, start_from_mtp
+from playground.distil.eagle3 import Eagle3Student, layer_config, new_head, start_from_mtp
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
@@ -38,7 +38,7 @@ from playground.presets import folder_of, kind_of
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, "dspark": blocks.K}
 PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
 # Kinds to start from, where there are others than the same.
-STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "eagle3"), "dspark": ("dspark", "dflash", "eagle3")}
+STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "mtp"), "dspark": ("dspark", "dflash", "mtp")}
 FITTED = 64  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
 DRAFT_VOCABULARY = 8192
 ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
@@ -181,11 +181,29 @@ def _published_student(
         student = BlockStudent(BlockDrafter(kind, target, draft_ids, inputs, mask_token(target, seen)))
     if begun:
         mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
-        if isinstance(student, Eagle3Student) and "proj.weight" in mean:
-            start_from_mtp(student.module, mean, list(itertools.islice(read(shards(work)[1]), FITTED)))
+        if "proj.weight" in mean:
+            _check_mtp(kind, target, mean)
+            fitted = list(itertools.islice(read(shards(work)[1]), FITTED))
+            if isinstance(student, Eagle3Student):
+                start_from_mtp(student.module, mean, fitted)
+            else:
+                blocks_start.start_from_mtp(student.module, mean, fitted)
         else:
             student.begin(mean)
     return student
+
+
+def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> None:
+    """Raises:
+    PlaygroundError: the kind has no place for what this MTP layer has learned.
+    """
+    shape = layer_config(target.model)
+    heads, width = shape["num_attention_heads"] * shape["head_dim"], shape["hidden_size"]
+    if heads != width or "base.layers.0.mlp.gate_proj.weight" not in mtp or mtp["base.norm.weight"].shape != (width,):
+        raise PlaygroundError(
+            f"A drafter of the kind {kind} cannot start from this MTP layer: it takes attention heads as wide together "
+            "as the target, and a gated feed-forward network. Leave --start-from out."
+        )
 
 
 def _check_layers(kind: str, target: LoadedModel, answers: Sequence[Answer]) -> None:

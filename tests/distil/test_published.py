@@ -133,11 +133,14 @@ def test_a_target_of_few_layers_is_refused(target, work, tmp_path):
             train_drafter(kind, target, work, tmp_path, PLAN)
 
 
-def test_an_eagle3_head_starts_from_an_mtp_layer_better_than_anew(deep, answers, published, tmp_path):
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_it_starts_from_an_mtp_layer_better_than_anew(deep, answers, tmp_path, kind):
     train_drafter("mtp", deep, answers, tmp_path / "mtp", PLAN, vocabulary=200)
-    short = Plan(tokens=0)
-    log = train_drafter("eagle3", deep, answers, tmp_path / "eagle3", short, start_from=[str(tmp_path / "mtp")])
-    assert log[0]["accepted"][0] > 2 * published["eagle3"][1][0]["accepted"][0]
+    untrained = Plan(tokens=0)
+    (anew,) = train_drafter(kind, deep, answers, tmp_path / "anew", untrained, vocabulary=200)
+    start = [str(tmp_path / "mtp")]
+    (begun,) = train_drafter(kind, deep, answers, tmp_path / "begun", untrained, start_from=start)
+    assert begun["accepted"][0] > 3 * anew["accepted"][0]
 
 
 def test_a_drafter_is_exported_loads_again_and_has_its_commands(deep, published, tmp_path, capsys):
