@@ -10,7 +10,7 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import depth, sweep
+from playground.experiments import depth
 from playground.experiments.events import ResultReady
 from playground.experiments.kinds.depth import KIND, DepthOptions
 from playground.experiments.kinds.options import Decoders
@@ -40,7 +40,6 @@ def run(pair, **options) -> DepthResult:
 
 
 def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatch):
-    monkeypatch.setattr(sweep, "documents", lambda: "The waves count the winters. " * 400)
     monkeypatch.setattr(depth, "documents", lambda: "The waves count the winters. " * 400)
     found = run(pair)
     assert [row.turn for row in found.suite.rows if row.lane == STANDARD] == [1, 2, 3, 4]
@@ -49,7 +48,7 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
         assert trace.reused.tokens > 100 and new < 260, "only the turn's own text is computed"
     depths = [at.low for at in found.depths[0].figures]
     assert depths == sorted(depths) and len(depths) >= 3
-    assert 600 < len(found.suite.traces[-1].prompt_ids) <= 800
+    assert 600 < len(found.suite.traces[-1].prompt_ids) <= 900, "random answers take more tokens when read again"
     assert all(row.identical for row in found.suite.rows)
     text = report.text(report.of(found))
     assert "By depth" in text and "4 turns of one conversation" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -253,3 +254,8 @@ def test_it_stops_paying_where_nothing_deeper_is_faster():
     slower = replace(slow, prompt_ids=tuple(range(300)))
     assert metrics.stops_paying(plain, metrics.by_depth([fast, slow, slower])) == 128
     assert metrics.stops_paying(plain, metrics.by_depth([slow, replace(fast, prompt_ids=tuple(range(300)))])) is None
+
+
+def test_a_log_of_twenty_conversations_is_read():
+    log = traffic_log.load(str(Path(__file__).parents[1] / "files" / "conversations.jsonl"), {})
+    assert (log.conversations, len(log.turns), log.problems) == (20, 30, ())
