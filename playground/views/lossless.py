@@ -75,9 +75,10 @@ def method(result: LosslessResult) -> str:
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "
         f"decoding's, token for token. Of the tokens sampled at temperature {request.temperature:g}, those at "
         "positions where a draft token was verified (all of them, where a rule judges a draft as a whole) are tested "
-        "against the distribution that the target gives them in a plain pass: by the class of their rank (1, 2, 3 to 4, 5 to 16, further), chi-square. The smallest bias "
-        f"is the probability that must move between ranks to be found with a chance of {lossless.POWER:.0%}. The "
-        "draft tokens that were accepted are counted against how many exact verification would accept. "
+        "against the distribution that the target gives them in a plain pass: by the class of their rank (1, 2, 3 to "
+        "4, 5 to 16, further), chi-square. The smallest bias is the probability that must move between ranks to be "
+        f"found with a chance of {lossless.POWER:.0%}. The draft tokens that were accepted are counted against how "
+        "many exact verification would accept. "
         f"A fault is p < {lossless.SIGNIFICANCE:g}."
     )
 
