@@ -74,7 +74,14 @@ def test_of_several_methods_with_one_config_the_tensors_decide(config, tensors, 
 
 def test_the_shipped_drafters_are_recognised():
     kinds = {folder.name: kind_of(folder.name) for folder in SHIPPED.iterdir()}
-    assert kinds == {"starter-mtp": "mtp", "starter-heads": "heads", "starter-assistant": None}
+    assert kinds == {
+        "starter-mtp": "mtp",
+        "starter-heads": "heads",
+        "starter-eagle3": "eagle3",
+        "starter-dflash": "dflash",
+        "starter-dspark": "dspark",
+        "starter-assistant": None,
+    }
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "nonsense"])

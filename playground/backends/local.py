@@ -212,7 +212,9 @@ class LocalRun:
         self._key = kept.key_of(lane, request)
         most = kept.reusable(models.target.tokenizer, request, prompt_ids)
         self._drafting = models.drafting if lane.drafter != "none" else None
-        found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
+        found, held = None, 0
+        if not request.constraint:
+            found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
@@ -303,7 +305,7 @@ class LocalRun:
 
     def _keep(self, ids: list[int]) -> None:
         """For the conversation's next turn."""
-        if self._request.prefix_cache and not self._grammar:  # a drafter would keep what this grammar allows
+        if self._request.prefix_cache and not self._request.constraint:  # else a drafter may follow its grammar
             cached = kept.Kept(ids[: self._target.length], self._target, self._unwrapped, self._drafting)
             kept.keep(self._models.target, self._key, cached)
 

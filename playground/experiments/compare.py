@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from playground import metrics
 from playground.backends.base import Backend
+from playground.backends.restarted import Restarted
 from playground.errors import PlaygroundError, Stopped
 from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
 from playground.experiments.watch import Watch
@@ -104,7 +105,8 @@ def run(
         if traces:
             finish()
         raise
-    if len(traces) < len(able) or not all(_short(trace) for trace in traces):
+    restarts = any(isinstance(backends[lane.backend], Restarted) for lane in able)  # a start for each turn of a lane
+    if restarts or len(traces) < len(able) or not all(_short(trace) for trace in traces):
         return finish() if traces else None
     comparison, repeats = Comparison(tuple(traces), baseline), list[tuple[Trace, ...]]()
     ranking = [comparison.standard.lane, *(trace.lane for trace in metrics.ranked(comparison))]

@@ -87,7 +87,7 @@ def _preset(suite: Suite, settings: Mapping[str, Any]) -> list[Question]:
                 p.asked,
                 history=p.before,
                 system=p.system,
-                **{**settings, "tools": settings.get("tools") or p.tools, **_schema(p)},
+                **{**settings, "tools": settings.get("tools") or p.tools, **_constraint(p)},
             ),
             p.more,
         )

@@ -12,7 +12,7 @@ import pytest
 from playground.commands import main
 from playground.experiments.history import open_history
 from playground.experiments.kinds import KINDS
-from playground.ui import page
+from playground.ui import page, rooms
 from tests.ui import fakes
 
 GUIDE = Path(__file__).parents[2] / "docs" / "add-an-experiment.md"
@@ -44,4 +44,5 @@ def test_the_guide_s_kind_has_a_command_an_entry_in_the_history_a_tab_and_an_end
 
     blocks = page.build(fakes.Store(), fakes.PAIRS, fakes.PAIR, ())
     assert "noise" in {it.api_name for it in blocks.fns.values()}
-    assert "Noise" in [name for _, name, *_ in blocks.pages]
+    assert "noise" in [path for path, *_ in blocks.pages]
+    assert 'href="noise"' in rooms.markup("suite")

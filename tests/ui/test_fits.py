@@ -29,4 +29,4 @@ def test_a_pair_that_cannot_be_judged_is_listed_by_its_title_alone():
 def test_choosing_one_that_cannot_run_says_why_at_once():
     info = _described(fakes.PAIRS["large"], fakes.FITS["large"])[0]["info"]
     assert info.startswith("Cannot run here. It needs about 82 GB")
-    assert _described(fakes.PAIR, fakes.READY)[0]["info"] == fakes.PAIR.note
+    assert _described(fakes.PAIR, fakes.READY)[0]["info"] is None

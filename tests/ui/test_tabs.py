@@ -181,7 +181,7 @@ def test_a_log_comes_as_a_file_or_as_itself_and_never_as_a_path(tmp_path):
     (tmp_path / "log.jsonl").write_text(chat)
     asked = {"pair": "fake", "drafters": ["ngram"], "max_new_tokens": 4}
     for given in ({"log": "", "file": str(tmp_path / "log.jsonl")}, {"log": chat}):
-        work, _ = controls.asked_for(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
+        work, _ = controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
         assert len(work.questions) == 1
     with pytest.raises(PlaygroundError, match="Choose a file with your conversations"):
-        controls.asked_for(KINDS["traffic"], fakes.PAIRS, {**asked, "log": str(tmp_path / "log.jsonl")})
+        controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, "log": str(tmp_path / "log.jsonl")})
