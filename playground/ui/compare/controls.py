@@ -154,7 +154,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
         made["server"] = gr.Dropdown(
             label="Server", elem_id="server", **address,
-            info=f"address of a {programs()}; Run adds its lane. The tab Servers starts one",
+            info=f"address of a {programs()}; Run adds its lane. The room Serve starts one",
         )  # fmt: skip
         made["baseline_server"] = gr.Dropdown(
             label="Baseline server", elem_id="baseline-server", **address,

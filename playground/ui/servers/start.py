@@ -15,7 +15,7 @@ from playground.ui.wiring import UNBOUNDED
 
 INTRO = (
     "llama.cpp on the starter, on this machine only, at a free port. It ends with the playground. Its lane runs beside "
-    "the local ones if its address is chosen on Compare, under Advanced."
+    "the local ones if its address is chosen on Try, under Advanced."
 )
 TITLES = {PLAIN: "standard", LOOKUP: "with lookup"}
 LOG = '<pre tabindex="0" role="region" aria-label="End of the log">{}</pre>'

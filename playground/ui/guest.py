@@ -1,0 +1,43 @@
+"""The token view in another Gradio app: both lanes, the timeline and the replay of a saved trace, without models and
+without this page. docs/embed.md shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from playground import export
+from playground.ui import panels
+from playground.views import scripts
+from playground.views.stage import Stage, packed
+
+
+def replay(trace: str | bytes | Path, lane: str = "") -> gr.HTML:
+    """The view of a trace, to lay out in a `gr.Blocks` that is launched with `look()`. One fits on a page.
+
+    Args:
+        trace: a file that the page or `compare --json` saved, or its text.
+        lane: the name of the lane beside the baseline; "" for the fastest.
+
+    Raises:
+        PlaygroundError: it is no trace, or of a newer version.
+        OSError: the file cannot be read.
+    """
+    return panels.stage(value(trace, lane))
+
+
+def value(trace: str | bytes | Path, lane: str = "") -> dict[str, Any]:
+    """What a handler returns to show another trace in the view; as `replay`."""
+    comparison = export.load(trace.read_bytes() if isinstance(trace, Path) else trace)
+    shown = Stage()
+    shown.load(comparison)
+    shown.choose(lane or shown.chosen)
+    shown.replay = "loop"
+    return packed(shown.value())
+
+
+def look() -> dict[str, Any]:
+    """Arguments for `launch`: the view's style sheets."""
+    return {"css_paths": scripts.styles()}
