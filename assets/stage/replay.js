@@ -34,7 +34,11 @@ export function replayPart() {
   const steps = make("ol", "phases");
   const words = make("div", "words", title, steps);
   words.setAttribute("aria-live", "polite");
-  const node = make("section", "replay", bar, words);
+  const node = make("section", "replay", bar);
+  // Below the text: what appears there moves no token under the pointer.
+  const said = make("section", "replay", words);
+  said.setAttribute("aria-label", "The round in words");
+  said.hidden = true;
   node.setAttribute("aria-label", "Replay");
   node.hidden = true;
 
@@ -135,8 +139,8 @@ export function replayPart() {
 
   function tellPhases() {
     const round = rounds[chosen.lane]?.all[chosen.round - 1];
-    words.hidden = frame !== 0 || !round;
-    if (words.hidden) return;
+    said.hidden = frame !== 0 || !round;
+    if (said.hidden) return;
     title.textContent = `${names[chosen.lane]}, round ${chosen.round} of ${rounds[chosen.lane].all.length}`;
     steps.replaceChildren(
       ...phasesOf(round, sampled).map(([name, ...parts]) =>
@@ -189,7 +193,7 @@ export function replayPart() {
     begun = true;
   }
   label();
-  return { node, show };
+  return { node, said, show };
 }
 
 /**

@@ -36,7 +36,7 @@ export function stage({ element, props, watch, trigger: press }) {
   offer.type = "button";
   offer.addEventListener("click", () => press?.("download"));
   banner.id = "banner";
-  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, legend, lanes.node, deploy.node, gaps.node];
+  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, legend, lanes.node, replay.said, deploy.node, gaps.node];
   element.querySelector(".stage")?.append(...parts);
   savesPicture(() => unpacked(props.value));
 

@@ -22,7 +22,22 @@ pytestmark = pytest.mark.browser
 MARKUP = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><svg onload=alert(3)>${alert(4)}{{alert(5)}}"
 )
-CODES = {"drafter", "policy", "rule", "decision", "reason", "finish", "created"}  # not free: they have to be known
+CODES = {
+    "drafter",
+    "policy",
+    "verification",
+    "tools",
+    "template",
+    "json_schema",
+    "regex",
+    "grammar",
+    "role",
+    "rule",
+    "decision",
+    "reason",
+    "finish",
+    "created",
+}  # not free: they have to be known
 
 
 def marked(data: Any, key: str = "") -> Any:
