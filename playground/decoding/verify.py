@@ -156,7 +156,7 @@ def annotate(
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
     shown = [i + 1 for i in row_after]
     in_order = shown == list(range(len(shown)))  # a chain, and a tree's first branch
-    other = Otherwise(draft, verdict, scores, sampler) if verdict.rule else None
+    other = Otherwise(draft, verdict, scores, sampler) if verdict.rule and draft.ids else None
     p, margins, rank, otherwise = _shown(
         scores[: len(shown)] if in_order else scores.index_select(0, to_device(shown, scores.device)),
         rows=[*judged.values(), len(verdict.path)],

@@ -45,6 +45,9 @@ def card(
     products = " with bfloat16 products" if has_bfloat16(target.model.device) else ""
     begun = ", ".join(Path(name).name for name in start_from)
     before = f"- Started from: {begun}; where there are several, from the mean of their weights.\n" if begun else ""
+    prompts = (
+        "Of prompts it learned the target's hidden states, no more; nothing" if config.kind == "mtp" else "Nothing"
+    )
     return f"""---
 license: apache-2.0
 tags: [speculative-decoding, {config.kind}]
@@ -58,8 +61,8 @@ tags: [speculative-decoding, {config.kind}]
 {before}- Learned from: {len(answers):,} answers, {written:,} tokens, that {config.target} ({target.weights})
   wrote, half of them greedily, to questions that it asked itself and to prompts made from the templates in
   `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`
-  named some, passages by others, neighbours joined to up to 3,600 characters. Of prompts an MTP layer learned the
-  target's hidden states, no more; nothing was learned from another model.
+  named some, passages by others, neighbours joined to up to 3,600 characters.
+  {prompts} was learned from another model.
 - Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; Muon and AdamW, learning
   rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
