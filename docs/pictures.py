@@ -20,7 +20,7 @@ from playground.bench.page import CHROMIUMS, FLAGS
 from playground.models.fit import Fit
 from playground.presets import Pair, load_pairs, load_suites
 from playground.ui import page
-from playground.ui.panels import ASSETS
+from playground.views.scripts import ASSETS
 
 SHOT = {"width": 1280, "height": 1180}
 FILM = {"width": 1120, "height": 900}
