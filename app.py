@@ -61,7 +61,7 @@ def main() -> None:
     hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
     # A folder of its own, from which old files may be deleted.
     os.environ.setdefault("GRADIO_TEMP_DIR", os.path.join(tempfile.gettempdir(), "speculative-decoding-playground"))
-    examples = suites["examples"].prompts if "examples" in suites else ()
+    examples = suites["first"].prompts if "first" in suites else ()
     problems += more_problems
     store: Any = ModelStore()
     elsewhere = None

@@ -84,6 +84,12 @@ export function copyRun(query) {
   document.dispatchEvent(new CustomEvent("copy-link", { detail: { url, short: false } }));
 }
 
+/** The page's address for a picture; "" on one's own machine, where nobody else reaches it. */
+export function publicAddress() {
+  const own = ["localhost", "127.0.0.1", "[::1]", ""].includes(location.hostname);
+  return own ? "" : location.host + location.pathname.replace(/\/$/, "");
+}
+
 /**
  * Answers the Share menu (share.js) with the address.
  * @param {ControlValue[]} values

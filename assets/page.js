@@ -1,7 +1,12 @@
-// The page by keyboard, beyond what Gradio does, and what its charts say to a screen reader.
+// The page by keyboard and with files, beyond what Gradio does, and what its charts say to a screen reader.
 
 import { copyText, REFUSED } from "./clipboard.js";
 import { leadBack } from "./rooms.js";
+import { light, lightPressed } from "./stage/lit.js";
+
+/** @typedef {{ points: { customdata?: unknown }[] }} Clicked */
+/** @typedef {Element & { layout: { meta: string }, on?: (name: string, act: (event: Clicked) => void) => void }} Plotted
+ *   by Plotly */
 
 export function page() {
   runByKeyboard();
@@ -9,7 +14,33 @@ export function page() {
   closeLists();
   handFocusOn();
   describeCharts();
+  lightSteps();
   leadBack();
+  takeFiles();
+  if (new URLSearchParams(location.search).has("embed")) embed();
+  customElements.define("local-time", LocalTime);
+}
+
+/** In another page's frame: the replay alone, under a link to the page that has all of it. */
+function embed() {
+  document.body.classList.add("embedded");
+  const whole = new URL(location.href);
+  whole.searchParams.delete("embed");
+  const title = document.querySelector("#rooms h1");
+  const link = document.createElement("a");
+  Object.assign(link, { className: "brand", href: whole.href, target: "_blank", textContent: title?.textContent ?? "" });
+  title?.replaceWith(link);
+}
+
+/** A moment, in seconds since 1970, as the reader's clock has it: in the shadow, since Gradio rewrites what it wrote. */
+class LocalTime extends HTMLElement {
+  static observedAttributes = ["data-s"];
+
+  attributeChangedCallback() {
+    const shadow = this.shadowRoot ?? this.attachShadow({ mode: "open" });
+    const at = new Date(1000 * Number(this.dataset.s));
+    shadow.textContent = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  }
 }
 
 const within = (/** @type {Event} */ event, /** @type {string} */ selector) =>
@@ -28,6 +59,22 @@ function runByKeyboard() {
     },
     true,
   );
+}
+
+/** A file that is dropped on a box for longer texts under Advanced is its text. */
+function takeFiles() {
+  const boxOf = (/** @type {Event} */ event) => /** @type {HTMLTextAreaElement | null} */ (within(event, ".takes-files textarea"));
+  document.addEventListener("dragover", (event) => {
+    if (boxOf(event)) event.preventDefault(); // or the browser opens the file
+  });
+  document.addEventListener("drop", async (event) => {
+    const box = boxOf(event);
+    const file = event.dataTransfer?.files[0];
+    if (!box || !file) return;
+    event.preventDefault();
+    box.value = await file.text();
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+  });
 }
 
 /** A button in a section copies the section's block. */
@@ -57,7 +104,7 @@ function closeLists() {
 /** A button that is switched off or taken away while it has the focus hands it on: Run to Stop, and back. */
 function handFocusOn() {
   /** @type {Record<string, string>} */
-  const next = { run: "stop", stop: "run", clear: "run" };
+  const next = { run: "stop", stop: "run" };
   const button = (/** @type {string} */ id) => /** @type {HTMLButtonElement | null} */ (document.getElementById(id));
   /** @type {HTMLButtonElement | null} */
   let focused = null;
@@ -84,12 +131,30 @@ function handFocusOn() {
   });
 }
 
+/** A step of the waterfall, or the button of one, lights what it counts on the stage. */
+function lightSteps() {
+  document.addEventListener("click", (event) => {
+    if (!within(event, ".stage")) lightPressed(event);
+  });
+}
+
 /** Each chart is a picture with a text, and its button can be reached. Those under #why come when it is unfolded. */
 function describeCharts() {
+  /** @type {WeakSet<Plotted>} */
+  const heard = new WeakSet();
+  /** @param {Plotted} chart */
+  const listen = (chart) => {
+    if (heard.has(chart) || !chart.on) return;
+    heard.add(chart);
+    chart.on("plotly_click", ({ points: [point] }) => {
+      if (typeof point?.customdata === "string") light(point.customdata);
+    });
+  };
   /** @param {Element} charts */
   const describe = (charts) => {
     for (const chart of charts.querySelectorAll(".js-plotly-plot")) {
-      const { layout } = /** @type {Element & { layout: { meta: string } }} */ (chart); // by Plotly
+      const { layout } = /** @type {Plotted} */ (chart);
+      listen(/** @type {Plotted} */ (chart));
       const [picture, ...layers] = chart.querySelectorAll(".main-svg");
       picture?.setAttribute("role", "img");
       picture?.setAttribute("aria-label", layout.meta);

@@ -32,6 +32,39 @@ export function kept(name, otherwise) {
 /** The settings of Try, for the controls of another room. */
 export const settings = () => kept("settings", {});
 
+let shown = ""; // what the controls asked for when the experiment that is shown was started
+
+/**
+ * The experiment that is shown was asked for by these values of the controls.
+ * @param {unknown[]} values
+ */
+export function ran(values) {
+  shown = JSON.stringify(values);
+  changed(values);
+}
+
+/**
+ * A control has changed: a result of other values is marked as old.
+ * @param {unknown[]} values
+ */
+export function changed(values) {
+  const old = shown !== "" && JSON.stringify(values) !== shown;
+  document.getElementById("experiment")?.classList.toggle("old", old);
+}
+
+/**
+ * The experiment was started: the address comes to name it, so that it can be opened again.
+ * @param {unknown[]} values
+ */
+export function showExperiment(values) {
+  const started = /** @type {HTMLElement | null} */ (document.querySelector("#experiment [data-experiment]"));
+  if (!started) return;
+  const url = new URL(location.href);
+  url.searchParams.set("id", started.dataset.experiment ?? "");
+  history.replaceState(history.state, "", url);
+  ran(values);
+}
+
 /** Links to Try lead back to the run that was shown there. */
 export function leadBack() {
   document.addEventListener("click", (event) => {

@@ -4,6 +4,17 @@ import { copyText, REFUSED } from "./clipboard.js";
 
 /** @import { Component } from "./types.d.ts" */
 
+/**
+ * A line of HTML that shows the replay at an address in another page.
+ * @param {string} url
+ */
+function frameOf(url) {
+  const frame = document.createElement("iframe");
+  Object.assign(frame, { src: `${url}&embed`, title: "Speculative decoding, replayed", width: "100%", height: "640" });
+  frame.style.border = "0";
+  return frame.outerHTML;
+}
+
 /** @param {Component<string>} component */
 export function share({ element, props, watch, trigger }) {
   const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (element.querySelector(selector));
@@ -25,10 +36,23 @@ export function share({ element, props, watch, trigger }) {
     say((await copyText(text)) ? sentence : REFUSED);
   }
 
+  let framed = false; // whether the link that was asked for is to be an <iframe>
+
+  /** @param {boolean} inFrame */
+  function keep(inFrame) {
+    framed = inFrame;
+    trigger("keep"); // address.js answers it with "copy-link", as it does "copy"
+  }
+
   /** @type {Record<string, () => void>} */
   const acts = {
-    run: () => trigger("keep"), // address.js answers both with "copy-link"
+    run: () => keep(false),
+    frame: () => keep(true),
     link: () => trigger("copy"),
+    animation: () => {
+      say("Drawing …");
+      trigger("download");
+    },
     markdown: () => copy(props.value, "Markdown copied."),
     picture: () => document.dispatchEvent(new Event("save-picture")),
     file: () => document.getElementById("save-html")?.click(),
@@ -36,7 +60,9 @@ export function share({ element, props, watch, trigger }) {
 
   document.addEventListener("copy-link", (event) => {
     const { url, short } = /** @type {CustomEvent<{ url: string, short: boolean }>} */ (event).detail;
-    copy(url, short ? "Link copied without the prompt, which is too long for an address." : "Link copied.");
+    if (framed) copy(frameOf(url), "<iframe> copied.");
+    else copy(url, short ? "Link copied without the prompt, which is too long for an address." : "Link copied.");
+    framed = false;
   });
   menu.addEventListener("click", (event) => {
     const button = /** @type {Element} */ (event.target).closest("button");
@@ -45,8 +71,10 @@ export function share({ element, props, watch, trigger }) {
     acts[button.name]();
   });
   menu.addEventListener("beforetoggle", () => {
-    const { bottom, right } = opens.getBoundingClientRect();
-    menu.style.top = `${scrollY + bottom + 4}px`;
+    const { top, bottom, right } = opens.getBoundingClientRect();
+    const up = bottom > innerHeight / 2;
+    menu.style.top = up ? "auto" : `${scrollY + bottom + 4}px`;
+    menu.style.bottom = up ? `${document.documentElement.clientHeight - scrollY - top + 4}px` : "auto";
     menu.style.right = `${Math.max(8, document.documentElement.clientWidth - right)}px`;
   });
 

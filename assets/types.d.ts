@@ -13,11 +13,19 @@ export interface StageValue {
   /** The words of a button that agrees to a download; "" without one. */
   offer: string;
   banner: string;
+  /** The messages up to the one that is answered, where there are more than that one. */
+  conversation: Message[];
   /** Whether the page begins to replay by itself: once after a run; in a loop what was opened with the page. */
   replay: "" | "once" | "loop";
   sampled: boolean;
-  /** Model, device and date, for the picture. */
+  /** Model, device and date, for the picture; and the beginning of the prompt. */
   ran: string;
+  asked: string;
+}
+
+export interface Message {
+  role: string;
+  text: string;
 }
 
 /** `rest`: the value as JSON, without the logs, which grow apart from it. */
@@ -35,7 +43,11 @@ export interface LaneValue {
   log: string;
   /** Once the lane has ended. */
   timing: Timing | null;
+  /** The same: the parts of the output, each with its tokens; none where it is an answer alone. */
+  segments: [Segment, number][];
 }
+
+export type Segment = "thinking" | "tool call" | "code" | "answer";
 
 export interface Timing {
   gaps: Gaps | null;
@@ -60,12 +72,14 @@ export interface Figure {
   meaning: string;
 }
 
-/** Where the lanes' outputs differ first: a token of the output, from 0, of `total` of the baseline. */
+/** Where the lanes' outputs differ first: a token of the output, from 0, of `total` of the baseline. `expected`: they were
+ * sampled. */
 export interface Difference {
   index: number;
   margin: number | null;
   texts: string[];
   total: number;
+  expected: boolean;
 }
 
 export interface Verdict {
@@ -77,7 +91,10 @@ export interface Verdict {
   repeatable: boolean;
   trust: "" | "doubtful" | "holds";
   badges: string[];
+  /** Whether the outputs are the same, and the passes. */
   sentences: string[];
+  /** What else there is to say, below the text. */
+  notes: string[];
 }
 
 /** Speed-up = tokens per pass ÷ cost of a round; the cost and its parts are in plain passes. */
@@ -90,8 +107,10 @@ export interface Terms {
   other: number | null;
 }
 
-/** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. */
+/** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. `drafter`: that one, where
+ * it was not measured here; else "". */
 export interface Deploy {
+  drafter: string;
   engine: string;
   text: string;
   note: string;
@@ -166,11 +185,12 @@ export interface Decided extends Token {
   q: number;
 }
 
-/** As the tooltip tells it. `at`: its index in the output. */
+/** As the tooltip tells it. `at`: its index in the output. `segment`: what it is part of, where there are several. */
 export interface ShownToken extends Token {
   round: number;
   place: string;
   at?: number;
+  segment?: Segment;
 }
 
 /** A token's element. `spaces`: how many leading characters stand before it, in `lead`. */

@@ -3,6 +3,11 @@
 Writes assets/screenshot.png, the first view with both lanes, and assets/replay.gif, the replay of both lanes on one
 clock. They show the run that comes with the page, or the run in the trace file. Needs tests/requirements.txt and a
 Chromium; loads no model.
+
+The run that comes with the page is that of its first example, with the default drafter, on a quiet machine:
+
+    python -m playground compare --pair starter --json assets/recorded.json \\
+        --prompt "Write a Python function that returns the first n Fibonacci numbers as a list."
 """
 
 from __future__ import annotations
@@ -58,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     pairs, _ = load_pairs()
     suites, _ = load_suites()
-    blocks = page.build(NoModels(), pairs, pairs["starter"], suites["examples"].prompts)
+    blocks = page.build(NoModels(), pairs, pairs["starter"], suites["first"].prompts)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **page.look())
     with sync_playwright() as playwright:
         path = next(found for name in CHROMIUMS if (found := shutil.which(name)))

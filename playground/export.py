@@ -42,7 +42,7 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "metrics": asdict(metrics.measure(trace)),
         "segments": metrics.segments(trace),
         "by_segment": [asdict(it) for it in metrics.by_segment(trace)],
-        "calibration": [] if trace.lane.forced else [asdict(each) for each in metrics.calibration(trace.rounds)],
+        "calibration": [] if trace.lane.drawn else [asdict(each) for each in metrics.calibration(trace.rounds)],
     }
 
 
@@ -118,6 +118,8 @@ def _read_lane(data: Any, where: str) -> Trace:
         all(time.seconds > 0 for time in trace.environment.pass_times),
         f"{where}.environment.pass_times has a pass that took no time.",
     )
+    counted = [count for count in asdict(trace.totals).values() if count is not None] if trace.totals else []
+    check(min(counted, default=0) >= 0, f"{where}.totals has a negative count.")
     held = trace.memory
     sizes = [held.target_weights, held.target_cache, held.drafter_weights, held.drafter_cache] if held else [0]
     check(min(sizes) >= 0, f"{where}.memory has a negative size.")

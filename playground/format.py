@@ -51,6 +51,15 @@ def count(n: int, noun: str, plural: str = "") -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def beginning(text: str, most: int) -> str:
+    """The text on one line, or as many of its first words as `most` characters hold; a longer word is cut."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    words, _, _ = line[:most].rpartition(" ")
+    return f"{words or line[: most - 1]} …"
+
+
 def gigabytes(size: float) -> str:
     """Such as "2.4 GB" or "82 GB"."""
     return f"{size / 1e9:.{1 if size < 9.95e9 else 0}f} GB"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field
 
 from playground import conversation
 from playground.conversation import Message
@@ -17,6 +20,7 @@ from playground.settings import CONSTRAINTS, PRESET, SETTINGS, SWEPT, AnswerSett
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
+MANY = 3  # drafters: so many are counted, not named
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 SYNTHETIC = "synthetic"  # in the name of a lane whose verdicts are drawn
 
@@ -195,7 +199,7 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `forced`: the
+    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `drawn`: the
     chance with which the draft token at each position is accepted if those before it were, whatever the target says of
     it; the last one holds for all further positions. The output is that of standard decoding all the same
     (decoding/forced.py), and all else is synthetic. Empty for real verdicts.
@@ -208,13 +212,13 @@ class Lane(DraftSettings):
     backend: str = LOCAL
     rule: Rule = "exact"
     adapter: str | None = None
-    forced: tuple[float, ...] = ()
+    drawn: Annotated[tuple[float, ...], Field(validation_alias=AliasChoices("drawn", "forced"))] = ()  # in older files
 
     def __post_init__(self) -> None:
         check_fields(self)
         check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
-        check(not self.forced or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}.")
-        check(all(0 <= rate <= 1 for rate in self.forced), "Forced acceptance takes rates from 0 to 1.")
+        check(not self.drawn or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}.")
+        check(all(0 <= rate <= 1 for rate in self.drawn), "Forced acceptance takes rates from 0 to 1.")
 
     @property
     def program(self) -> str:
@@ -272,10 +276,10 @@ def fits(lane: Lane, rule: Rule) -> bool:
     return verification is None or (METHODS[lane.drafter].tree if verification == "traversal" else samples_drafts(lane))
 
 
-def forced(lane: Lane, rates: Sequence[float]) -> Lane:
-    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.forced`."""
+def synthetic(lane: Lane, rates: Sequence[float]) -> Lane:
+    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.drawn`."""
     check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
-    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced=tuple(rates))
+    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", drawn=tuple(rates))
 
 
 def rates_for(length: float, lookahead: int) -> tuple[float]:
@@ -329,14 +333,43 @@ def verified_by(lane: Lane) -> str:
     return lane.verification if samples_drafts(lane) and lane.verification in meant else "token"
 
 
+def together(lanes: Sequence[Lane]) -> str:
+    """Their names, such as "Prompt lookup and MTP layer", or how many drafters they are."""
+    found = list(dict.fromkeys(METHODS[lane.drafter].label if lane.backend == LOCAL else lane.name for lane in lanes))
+    return " and ".join(found) if len(found) < MANY else f"{len(found)} drafters"
+
+
 def label(lane: Lane) -> str:
-    """A short name for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
+    """A short key for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
     if lane.backend != LOCAL:
         return lane.name
-    policy = "" if lane.policy == "constant" else f", {lane.policy}"
+    return ", ".join([f"{lane.drafter} {lane.lookahead}", *_drafts(lane), *_verdicts(lane)])
+
+
+def names(lanes: Iterable[Lane]) -> dict[str, str]:
+    """What people read of each lane, by its label: such as "Prompt lookup + tree (10 ahead)", with its other settings
+    where two would read the same."""
+    of = {label(lane): lane for lane in lanes}
+    short = {key: _name(lane, ()) for key, lane in of.items()}
+    shared = Counter(short.values())
+    return {key: name if shared[name] == 1 else _name(of[key], _drafts(of[key])) for key, name in short.items()}
+
+
+def _name(lane: Lane, more: Sequence[str]) -> str:
+    if lane.backend != LOCAL:
+        return lane.name
+    return f"{METHODS[lane.drafter].label} ({', '.join([f'{lane.lookahead} ahead', *more, *_verdicts(lane)])})"
+
+
+def _drafts(lane: Lane) -> list[str]:
+    """How it drafts, beside the lookahead."""
+    tree = [f"{lane.nodes} nodes"] if METHODS[lane.drafter].tree else []
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    tree = f", {lane.nodes} nodes" if METHODS[lane.drafter].tree else ""
-    verified = "" if verified_by(lane) == "token" else f", {lane.verification}"
-    rule = "" if lane.rule == "exact" else f", {LOSSY}: {lane.rule}"
-    drawn = f", {SYNTHETIC}: {_rates(lane.forced)} accepted" if lane.forced else ""
-    return f"{lane.drafter} {lane.lookahead}{tree}{policy}{threshold}{verified}{rule}{drawn}"
+    policy = [] if lane.policy == "constant" else [f"{lane.policy}{threshold}"]
+    return [*tree, *policy, *([] if verified_by(lane) == "token" else [lane.verification])]
+
+
+def _verdicts(lane: Lane) -> list[str]:
+    """Where they are not the target's own."""
+    rule = [] if lane.rule == "exact" else [f"{LOSSY}: {lane.rule}"]
+    return [*rule, *([f"{SYNTHETIC}: {_rates(lane.drawn)} accepted"] if lane.drawn else [])]

@@ -4,13 +4,15 @@ Dataclasses, and the JSON files that keep them."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
-from playground.lane import Axis, Lane, Request, label
+from playground.lane import STANDARD as BASELINE
+from playground.lane import Axis, Lane, Request, label, names
 from playground.metrics import (
     AcceptanceTest,
     LawTest,
@@ -32,27 +34,32 @@ ALL = "all"  # the category of the summary over all prompts
 Interval = tuple[float, float]
 
 
+def names_of(lanes: Iterable[Lane]) -> dict[str, str]:
+    """What people read of each lane of a result, by its label; of the baseline's rows too."""
+    return {STANDARD: BASELINE, **names(lanes)}
+
+
 @dataclass(frozen=True)
 class Row:
     """One prompt (a turn of a question) through one lane. Of several runs, `seconds` is the median, and all else is of
     the run with the median time; `runs_s` and `runs_tokens` have all, in the order in which they ran.
 
     `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
-    they are enough (see `metrics.pooled`). `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave
-    the same tokens as every run of the standard lane. `reused`: tokens of the prompt that came from the cache of the
-    turns before. `otherwise`: what the other exact rule would have kept. Files of earlier releases lack what is None or
-    empty here.
+    they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report it.
+    `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
+    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: what the
+    other exact rule would have kept. Files of earlier releases lack what is None or empty here.
     """
 
     question: int
     category: str
     lane: str
     tokens: int
-    passes: int
+    passes: int | None
     seconds: float
     drafting_s: float | None
-    accepted: int
-    drafted: int
+    accepted: int | None
+    drafted: int | None
     speedup: float
     identical: bool
     turn: int = 1
@@ -111,7 +118,7 @@ class Summary:
     lane: str
     category: str
     prompts: int
-    mean_accepted_length: float
+    mean_accepted_length: float | None
     acceptance_rate: float | None
     speedup: float
     low: float
@@ -222,7 +229,7 @@ class AcceptanceResult:
     @property
     def curve(self) -> list[tuple[float, Summary | None]]:
         """Each rate with its lane over all prompts."""
-        return [(lane.forced[0], self._of(lane)) for lane in self.suite.lanes[1:]]
+        return [(lane.drawn[0], self._of(lane)) for lane in self.suite.lanes[1:]]
 
     def _of(self, lane: Lane) -> Summary | None:
         return self.suite.of(label(lane)) if self.suite.rows else None

@@ -204,12 +204,26 @@ class Reused:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """What a server counts of a whole answer, where it does not report the verify steps. None: it does not say.
+
+    `tokens`: of the answer. `passes`: verify passes. `drafted`, `accepted`: draft tokens.
+    """
+
+    tokens: int | None = None
+    passes: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+
+
+@dataclass(frozen=True)
 class Trace:
     """One lane on one request. `prompt_ids`: the token ids that the target was given; None if a server does not report
     them. `memory` is None where it was not measured. `joules`: the energy that the device used during the run,
     other programs included; None where it has no counter. `markers`: id and text of the target's special tokens that
     begin and end segments of an output; see `metrics.segments`. `reused`: None where nothing is
-    known of it."""
+    known of it. `totals`: None where the rounds tell everything. Otherwise the rounds are the pieces of the answer as
+    they arrived: texts of one token or more, each after one verify pass or more."""
 
     lane: Lane
     request: Request
@@ -221,6 +235,7 @@ class Trace:
     joules: float | None = None
     markers: tuple[tuple[int, str], ...] = ()
     reused: Reused | None = None
+    totals: Totals | None = None
 
     @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_compare_adds_a_synthetic_lane_at_rates_or_at_a_length(tiny_folder, caps
     for option, rates in (("--force-acceptance=0.8,0.5", [0.8, 0.5]), ("--force-length=1", [0.0])):
         main([*common, option])
         lanes = json.loads(capsys.readouterr().out)["lanes"]
-        assert [lane["lane"]["forced"] for lane in lanes] == [[], [], rates]
+        assert [lane["lane"]["drawn"] for lane in lanes] == [[], [], rates]
         assert "synthetic" in lanes[2]["lane"]["name"] and lanes[2]["token_ids"] == lanes[0]["token_ids"]
 
 
@@ -236,10 +237,10 @@ def test_suite_prints_its_tables_and_writes_its_result(tiny_folder, tmp_path, ca
     printed = capsys.readouterr()
     assert len(traces.read_text().splitlines()) == 2 * 3
     lines = [line.split() for line in printed.out.splitlines()]
-    assert [words[:4] for words in lines].count(["ngram", "3", "all", "2"]) == 1
-    assert ["2", "winters", "mine", "ngram", "3"] in [words[:5] for words in lines]
-    assert "all outputs identical." in printed.out
-    assert "2 of 2, mine: ngram 2" in printed.err
+    assert [words[:6] for words in lines].count(["Prompt", "lookup", "(3", "ahead)", "all", "2"]) == 1
+    assert ["2", "winters", "mine", "Prompt", "lookup", "(3"] in [words[:6] for words in lines]
+    assert "All outputs are identical" in printed.out
+    assert "2 of 2, mine: Prompt lookup (2 ahead)" in printed.err
     assert [row["lane"] for row in json.loads(out.read_text())["rows"]] == 2 * ["standard", "ngram 2", "ngram 3"]
 
 
@@ -247,7 +248,7 @@ def test_sweep_prints_the_best_value_and_json_goes_to_standard_output(tiny_folde
     sweep = ["sweep", "--target", str(tiny_folder), "--drafter", "ngram", "--dtype", "float32", "--max-new-tokens", "4",
              "--runs", "1", "--suite", own_suite(tmp_path, "waves"), "--values", "0", "3"]  # fmt: skip
     main(sweep)
-    assert "Best lookahead: " in capsys.readouterr().out
+    assert re.search("(The fastest|No) lookahead was", capsys.readouterr().out), "of one prompt and run"
     main([*sweep, "--json", "-"])
     assert [point["value"] for point in json.loads(capsys.readouterr().out)["points"]] == [0, 3]
 
@@ -314,13 +315,13 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
 
     assert set(kept) == {"compare", "suite", "sweep"}
     assert [line.split()[3] for line in printed().splitlines()[1:]] == ["sweep", "suite", "compare"]
-    assert len(printed("list", "finished", "ngram", "lookahead").splitlines()) == 2
-    assert ["ngram", "5", "all", "2"] in [line.split()[:4] for line in printed("show", kept["suite"]).splitlines()]
-    assert "Best lookahead" in printed("show", kept["sweep"])
+    assert len(printed("list", "finished", "lookup", "lookahead").splitlines()) == 2
+    assert "Prompt lookup (5 ahead)" in printed("show", kept["suite"])
+    assert "lookahead was" in printed("show", kept["sweep"])
     assert "Identical output" in printed("show", kept["compare"])
     assert json.loads(printed("show", kept["compare"], "--json"))["lanes"]
     same = printed("compare", kept["suite"], str(tmp_path / "suite.json"))
-    assert "ngram 5  all" in same and "The prompts differ" not in same
+    assert "Prompt lookup (5 ahead)  all" in same and "The prompts differ" not in same
     assert "Standard: tokens/s " in printed("compare", kept["compare"], kept["compare"])
     with pytest.raises(SystemExit):
         main(["history", "compare", kept["compare"], kept["suite"]])
@@ -330,7 +331,7 @@ def test_what_was_run_is_listed_shown_compared_exported_and_cleared(kept, tmp_pa
             main(["history", "export", name, str(tmp_path / f"{kind}.{form}")])
     assert (tmp_path / "suite.csv").read_text().startswith("question,category,lane,")
     assert (tmp_path / "compare.csv").read_text().count("\n") == 3
-    assert "| 2 \\<b\\>winters\\</b\\> | mine | ngram 5 |" in (tmp_path / "suite.md").read_text()
+    assert "| 2 \\<b\\>winters\\</b\\> | mine | Prompt lookup (5 ahead) |" in (tmp_path / "suite.md").read_text()
     main(["history", "delete", kept["sweep"]])
     assert printed("clear") == "2 deleted.\n"
     assert "Nothing was run" in printed()

@@ -135,7 +135,7 @@ def test_a_speedup_is_tokens_per_pass_over_the_cost_of_a_round_and_its_parts_add
     equation = metrics.equation(standard.rounds, ROUNDS)
     assert equation.tokens_per_pass == pytest.approx(8 / 4)
     assert equation.cost == pytest.approx((2.0 / 4) / 0.1)
-    assert equation.speedup == pytest.approx(metrics.speedup(standard.rounds, ROUNDS))
+    assert equation.speedup == pytest.approx(metrics.compare(standard, trace(ROUNDS)).speedup)
     assert equation.verify + equation.draft + equation.other == pytest.approx(equation.cost)
     untimed = replace(ROUNDS[0], draft_s=None)
     assert metrics.equation(standard.rounds, [untimed]).verify is None

@@ -13,7 +13,7 @@ from playground.conversation import Message, as_dict
 from playground.decoding.text import Detokenizer, chat_ids, markers
 from playground.metrics.segments import MARKERS
 from playground.trace import Round, TargetToken, Trace
-from playground.views import segments
+from playground.views import segments, stage
 from tests.examples import drafted_round, plain_round, trace
 
 TEMPLATES = Path(__file__).parent / "files" / "templates"
@@ -144,6 +144,15 @@ def test_a_round_counts_for_the_segment_that_it_began_in_and_the_prefill_has_no_
     assert (thinking.drafted, thinking.accepted, thinking.timed) == (2, 2, 3)
     assert thinking.tokens_per_s == pytest.approx(3 / 0.2) and thinking.mean_accepted_length == 2
     assert (answer.tokens, answer.acceptance_rate, answer.seconds) == (2, 0, pytest.approx(0.4))
+
+
+def test_the_stage_has_the_parts_of_an_output_and_none_of_one_that_is_whole():
+    plain = trace([plain_round(1)])
+    view, other = (stage.LaneView("Standard") for _ in range(2))
+    view.finish(thought())
+    other.finish(plain)
+    assert view.value()["segments"] == [("thinking", 3), ("answer", 3)]
+    assert other.value()["segments"] == []
 
 
 def test_runs_add_up():

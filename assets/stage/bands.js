@@ -19,7 +19,7 @@ export const AXIS = 24;
 export class Band {
   /** @param {number} index */
   constructor(index) {
-    this.blocks = svg("g");
+    this.blocks = svg("g", { class: "blocks" });
     this.caption = svg("text", { class: "caption", x: 0 });
     this.stub = svg("g", { class: "stub" });
     this.node = svg(
@@ -47,31 +47,41 @@ export class Band {
   }
 
   /**
-   * Draws the rounds that are new: one path for each kind of block, however many rounds came.
+   * Draws the rounds that are new: one path for each kind of block, however many rounds came. The model's own token is
+   * as high as in the baseline; what was guessed right stands on it.
    * @param {Rounds} rounds
    */
   draw(rounds) {
     if (rounds.all !== this.all) this.clear(rounds.all);
     this.rounds = rounds;
     if (this.drawn === this.all.length) return false;
-    const paths = { verify: "", draft: "", unknown: "", edge: "" };
-    /** @param {number} from @param {number} to @param {number} height */
-    const block = (from, to, height) => (to > from ? `M${from} 0H${to}V${height}H${from}Z` : "");
+    /** @type {Record<string, string>} */
+    const paths = {};
     for (const round of this.all.slice(this.drawn)) {
       const { start, draft, verify, end } = round.times;
       const height = gained(round);
-      if (draft === undefined || verify === undefined) paths.unknown += block(start, end, height);
+      const base = round.own ? 1 : Math.min(1, height);
+      const which = round === this.all[0] ? "first" : round.drafted.length ? "drafts" : "idle";
+      /** @param {string} kind @param {number} from @param {number} to @param {number} low @param {number} high */
+      const block = (kind, from, to, low, high) => {
+        if (to > from && high > low)
+          paths[`${kind} ${which}`] = `${paths[`${kind} ${which}`] ?? ""}M${from} ${low}H${to}V${high}H${from}Z`;
+      };
+      if (draft === undefined || verify === undefined) block("unknown", start, end, 0, base);
       else {
-        paths.draft += block(start, start + draft, height);
-        paths.verify += block(start + draft, end, height);
+        block("draft", start, start + draft, 0, base);
+        block("verify", start + draft, start + draft + verify, 0, base);
+        block("other", start + draft + verify, end, 0, base);
       }
-      paths.edge += `M${start} 0V${height}`;
+      block("gain", start, end, base, height);
+      paths.edge = `${paths.edge ?? ""}M${start} 0V${height}`;
       this.most = Math.max(this.most, height);
       this.drafts ||= round.drafted.length > 0;
       if (round !== this.all[0]) this.longest = Math.max(this.longest, end - start);
     }
     this.drawn = this.all.length;
-    for (const [kind, d] of Object.entries(paths)) if (d) this.blocks.append(svg("path", { class: kind, d }));
+    const { edge, ...blocks } = paths;
+    for (const [kind, d] of Object.entries({ ...blocks, edge })) this.blocks.append(svg("path", { class: kind, d }));
     return true;
   }
 
@@ -89,9 +99,8 @@ export class Band {
     /** @param {number} x */
     const edge = (x) => [0, 1, 2, 3, 4].map((i) => `${x + (i % 2 ? 3 : -1)} ${this.bottom - (reach * i) / 4 + 3}`);
     const zigzag = [...edge(BREAK - 12), ...edge(BREAK - 8).reverse()].join("L");
-    const kind = first.times.verify === undefined ? "unknown" : "verify";
     this.stub.append(
-      svg("rect", { class: kind, x: 0, y: this.bottom - tall, width: BREAK, height: tall }),
+      svg("rect", { class: "verify", x: 0, y: this.bottom - tall, width: BREAK, height: tall }),
       svg("path", { class: "break", d: `M${zigzag}Z` }),
     );
   }

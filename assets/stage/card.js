@@ -1,15 +1,19 @@
 // The comparison as a picture of 1200 x 630 pixels, drawn on a canvas: headline, equation, speed of each lane, the
-// rounds over true time. Saved where the document hears "save-picture".
+// rounds over true time, the beginning of the marked text, prompt, machine and address. Saved where the document hears
+// "save-picture".
 
+import { publicAddress } from "../address.js";
 import { make } from "./core.js";
-import { gained, Rounds } from "./log.js";
+import { acceptedOf, gained, Rounds } from "./log.js";
 import { equation } from "./verdict.js";
 
 /** @import { Round, StageValue } from "../types.d.ts" */
 
 const CARD = { width: 1200, height: 630, margin: 56, label: 300 };
 const INKS = { ink: "#1f2328", quiet: "#57606a", rule: "#d9dde2", plain: "#8b949e", accepted: "#0072b2", draft: "#e69f00" };
+const TINT = "#cfe5f4"; // of accepted tokens
 const SHOWN = 4; // lanes that there is room for
+const TEXT = { top: 494, size: 22, line: 32, lines: 2 }; // the marked text
 
 /**
  * Saves the picture of the value that is shown then.
@@ -57,20 +61,51 @@ function cardOf(value) {
     return { name, speed: speed ? `${speed.value} ${speed.unit}` : "", rounds: rounds.all };
   });
   const total = Math.max(...lanes.map(({ rounds }) => rounds.at(-1)?.times.end ?? 0));
-  const step = Math.min(118, 240 / lanes.length);
+  const step = Math.min(84, 168 / lanes.length);
   lanes.forEach(({ name, speed, rounds }, index) => {
-    const top = 296 + index * step;
-    write(name, CARD.margin, top + step * 0.3, { size: 22, weight: 600, room: CARD.label - 20 });
-    write(speed, CARD.margin, top + step * 0.3 + 34, { size: 28, ink: index ? INKS.accepted : INKS.ink, weight: 600, room: CARD.label - 20 });
+    const top = 282 + index * step;
+    write(name, CARD.margin, top + step * 0.3, { size: 20, weight: 600, room: CARD.label - 20 });
+    write(speed, CARD.margin, top + step * 0.3 + 30, { size: 26, ink: index ? INKS.accepted : INKS.ink, weight: 600, room: CARD.label - 20 });
     timelineOf(rounds, CARD.margin + CARD.label, top, right - CARD.margin - CARD.label, step * 0.72);
   });
-  const note = { size: 17, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
-  write("a block a pass, orange while drafting; height: tokens gained", CARD.margin + CARD.label, 552, note);
-  write("time →", right, 552, { ...note, align: "right" });
+  const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
+  write("a block a pass, orange while drafting; height: tokens gained", CARD.margin + CARD.label, 462, note);
+  write("time →", right, 462, { ...note, align: "right" });
+  textOf(lanes[1].rounds);
   pen.fillStyle = INKS.rule;
-  pen.fillRect(CARD.margin, 572, right - CARD.margin, 1);
-  write(value.ran, CARD.margin, 604, { size: 19, ink: INKS.quiet, room: right - CARD.margin });
+  pen.fillRect(CARD.margin, 550, right - CARD.margin, 1);
+  write(`Prompt: ${value.asked}`, CARD.margin, 580, { size: 18, room: right - CARD.margin });
+  const address = publicAddress();
+  write(value.ran, CARD.margin, 608, { size: 17, ink: INKS.quiet, room: right - CARD.margin - (address ? 330 : 0) });
+  write(address, right, 608, { size: 17, ink: INKS.quiet, align: "right", room: 320 });
   return canvas;
+
+  /**
+   * The beginning of the text, with accepted draft tokens tinted as on the page.
+   * @param {Round[]} rounds
+   */
+  function textOf(rounds) {
+    let x = CARD.margin, line = 0;
+    pen.font = `${TEXT.size}px ui-sans-serif, system-ui, sans-serif`;
+    pen.textAlign = "left";
+    const tokens = rounds.flatMap((round) => [...acceptedOf(round), ...(round.own ? [round.own] : [])]);
+    for (const { text, kind, special } of tokens) {
+      let shown = special ? "" : text.replace(/\s+/g, " ");
+      if (x + pen.measureText(shown).width > right) {
+        shown = shown.trimStart();
+        x = CARD.margin;
+        line += 1;
+      }
+      const wide = pen.measureText(shown).width;
+      if (line >= TEXT.lines) return;
+      const y = TEXT.top + line * TEXT.line;
+      pen.fillStyle = TINT;
+      if (kind === "accepted") pen.fillRect(x, y - TEXT.size, wide, TEXT.size + 7);
+      pen.fillStyle = INKS.ink;
+      pen.fillText(shown, x, y);
+      x += wide;
+    }
+  }
 
   /**
    * A block a round, as wide as it took and as high as the tokens it gained; the standard lane's passes are grey.

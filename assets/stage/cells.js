@@ -16,6 +16,24 @@ export function cellOf({ text, kind, special, forced }, dropped) {
   return { classes: classes.join(" "), spaces: blank ? 0 : space };
 }
 
+const FENCE = "```";
+
+/** Says of each token of an output, as they come, whether it is code between two fences of Markdown. */
+export function codeReader() {
+  let inside = false;
+  let read = ""; // since the last fence
+  return (/** @type {string} */ text) => {
+    const before = inside;
+    read += text;
+    for (let at = read.indexOf(FENCE); at >= 0; at = read.indexOf(FENCE)) {
+      inside = !inside;
+      read = read.slice(at + FENCE.length);
+    }
+    read = read.slice(1 - FENCE.length);
+    return before || inside;
+  };
+}
+
 /**
  * Where a caret stands that belongs before text `at`: there, or at the next boundary before it that splits no cluster of
  * letters.

@@ -86,7 +86,7 @@ function lane(index) {
   const tokens = tokenPanel(panel, index);
 
   /** @param {LaneValue} value @param {Difference | null} difference */
-  function show({ name, label, state, figures: values, log }, difference) {
+  function show({ name, label, state, figures: values, log, segments }, difference) {
     title.textContent = name;
     tab.textContent = name;
     panel.setAttribute("aria-label", label);
@@ -94,8 +94,9 @@ function lane(index) {
     chip.className = "chip " + state;
     figures.show(values);
     const fresh = rounds.update(log);
-    tokens.draw(fresh, rounds.restarted);
+    tokens.draw(fresh, rounds.restarted, state === "running");
     tokens.mark(difference);
+    tokens.part(segments);
   }
   /** @param {number} time */
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));

@@ -2,6 +2,7 @@
 // so that both panels follow and a new run keeps them.
 
 import { make } from "./core.js";
+import { SEGMENTS } from "./words.js";
 
 const HINT =
   "Hover over a token, or focus it and use the arrow keys, to see its round and its probabilities; Enter opens the round's draft.";
@@ -14,12 +15,13 @@ export function legendPart() {
     "div",
     "legend",
     list("the token marks", "", [mark("accepted", "accepted", "guessed right"), mark("plain", "plain", "the model's own"), cell(), caret()]),
-    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted"), mark("accepted forced", "forced", "the grammar leaves no choice")]),
+    list("the gutter", "gutter", Object.entries(SEGMENTS).map(segment)),
+    list("the details", "marks", [mark("correction", "correction", "replaces a rejected token"), mark("bonus", "bonus", "follows a draft that was all accepted")]),
+    list("the grammar", "by-grammar", [mark("accepted forced", "forced", "the grammar leaves no choice")]),
     list("the rejected drafts", "dropped", [dropped("rejected", "rejected", "discarded"), dropped("unverified", "unverified", "after a rejection, not checked")]),
     make("div", "switches", details, rejected, space),
   );
   node.title = HINT;
-  node.hidden = true;
   return node;
 }
 
@@ -35,6 +37,13 @@ const mark = (kind, name, meaning) => make("li", "", make("span", `tok ${kind}`,
 
 /** @param {string} kind @param {string} name @param {string} meaning */
 const dropped = (kind, name, meaning) => make("li", "", make("del", `tok ${kind}`, name), ` ${meaning}`);
+
+/** @param {[string, string]} of */
+function segment([name, letter]) {
+  const bar = make("span", "bar");
+  Object.assign(bar.dataset, { segment: name, begins: letter });
+  return make("li", "", bar, ` ${name}`);
+}
 
 const cell = () => make("li", "", make("span", "cell", "between two lines"), " one pass of the model");
 

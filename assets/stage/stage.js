@@ -1,67 +1,105 @@
 // The stage, drawn from one value (see ui/compare/screen.py): status, headline, lanes, timeline and replay.
 
 import { savesPicture } from "./card.js";
+import { conversationPart, nextPart } from "./conversation.js";
 import { make } from "./core.js";
 import { draftersPart } from "./drafters.js";
 import { gapsPart } from "./gaps.js";
 import { lanesPart } from "./lanes.js";
 import { legendPart } from "./legend.js";
+import { lightPressed } from "./lit.js";
 import { unpacked } from "./log.js";
 import { plainPass } from "./popover.js";
 import { replayPart } from "./replay.js";
 import { timelinePart } from "./timeline.js";
 import { deployPart, verdictPart } from "./verdict.js";
 
-/** @import { Component, Packed, Press } from "../types.d.ts" */
+/** @import { Component, Packed, Press, StageValue } from "../types.d.ts" */
+
+/**
+ * What goes on: a sentence, for how many seconds it has held, how far it is, and a download to agree to.
+ * @param {Press | null} press
+ */
+function statusPart(press) {
+  const sentence = make("span");
+  const elapsed = make("span", "elapsed");
+  const progress = make("progress");
+  const offer = make("button", "offer");
+  const node = make("div", "status", sentence, offer, elapsed, progress);
+  elapsed.ariaHidden = "true"; // else a screen reader would count along
+  node.id = "status";
+  offer.type = "button";
+  offer.addEventListener("click", () => press?.("download"));
+  let since = 0;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let timer;
+
+  function count() {
+    const seconds = Math.floor((performance.now() - since) / 1000);
+    elapsed.textContent = seconds ? `${seconds} s` : "";
+  }
+
+  /** @param {StageValue["status"]} value @param {string} offered */
+  function show({ text, kind, fraction }, offered) {
+    node.className = `status ${kind}`;
+    node.setAttribute("role", kind === "error" ? "alert" : "status");
+    if (sentence.textContent !== text || (kind === "busy") !== (timer !== undefined)) {
+      clearInterval(timer);
+      since = performance.now();
+      timer = kind === "busy" ? setInterval(count, 1000) : undefined;
+      elapsed.textContent = "";
+      sentence.textContent = text;
+    }
+    node.hidden = !text;
+    offer.textContent = offered;
+    offer.hidden = !offered || !press;
+    progress.hidden = elapsed.hidden = kind !== "busy";
+    if (fraction === null) progress.removeAttribute("value");
+    else progress.value = fraction;
+  }
+  return { node, show };
+}
 
 /**
  * Draws it in an element of Gradio's or of the saved HTML file, whose `trigger` is null: nobody hears an event there.
  * @param {Omit<Component<Packed>, "trigger"> & { trigger: Press | null }} component
  */
 export function stage({ element, props, watch, trigger: press }) {
-  const sentence = make("span");
-  const progress = make("progress");
-  const offer = make("button", "offer");
-  const status = make("div", "status", sentence, progress, offer);
+  const status = statusPart(press);
   const banner = make("p", "banner");
   const verdict = verdictPart(press);
   const drafters = draftersPart(press);
+  const conversation = conversationPart();
   const lanes = lanesPart();
+  const next = nextPart(press);
   const timeline = timelinePart();
   const replay = replayPart();
   const legend = legendPart();
-  const deploy = deployPart();
+  const deploy = deployPart(press);
   const gaps = gapsPart();
-  status.id = "status";
-  offer.type = "button";
-  offer.addEventListener("click", () => press?.("download"));
   banner.id = "banner";
-  const parts = [status, banner, drafters.node, verdict.node, timeline.node, replay.node, legend, lanes.node, replay.said, deploy.node, gaps.node];
+  const notes = make("ul", "notes");
+  const says = make("div", "says", status.node, banner);
+  const parts = [says, drafters.node, verdict.node, timeline.node, replay.node, conversation.node, legend, lanes.node, next.node, replay.said, notes, deploy.node, gaps.node];
   element.querySelector(".stage")?.append(...parts);
+  element.addEventListener("click", lightPressed);
   savesPicture(() => unpacked(props.value));
 
   function show() {
     const value = unpacked(props.value);
-    const { text, kind, fraction } = value.status;
-    status.className = `status ${kind}`;
-    status.setAttribute("role", kind === "error" ? "alert" : "status");
-    if (sentence.textContent !== text) sentence.textContent = text;
-    status.hidden = !text;
-    offer.textContent = value.offer;
-    offer.hidden = !value.offer || !press;
-    progress.hidden = kind !== "busy";
-    if (fraction === null) progress.removeAttribute("value");
-    else progress.value = fraction;
+    status.show(value.status, value.offer);
     if (banner.textContent !== value.banner) banner.textContent = value.banner;
     banner.hidden = !value.banner;
     plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
     drafters.show(value.drafters);
     verdict.show(value.verdict);
     deploy.show(value.deploy);
+    conversation.show(value.conversation);
+    next.show(value);
+    notes.replaceChildren(...value.verdict.notes.map((note) => make("li", "", note)));
     const rounds = lanes.show(value.lanes, value.difference);
     timeline.show(value.lanes, rounds);
     replay.show(value, rounds);
-    legend.hidden = !rounds.some(({ all }) => all.length);
     gaps.show(value.lanes, rounds);
   }
 

@@ -48,7 +48,7 @@ export function timelinePart() {
   plot.setAttribute("aria-roledescription", "timeline");
   const head = timelineHead(
     "Rounds timeline",
-    [["plain", "plain pass"], ["draft", "drafting"], ["verify", "verifying"], ["height", "height: tokens gained; press a block for its round"]],
+    [["verify", "a pass, as long as it took"], ["draft", "drafting"], ["gain", "guessed right, a step a token"], ["height", "press a block for its round"]],
     [["−", "Zoom out (Ctrl+wheel)", () => zoom(2)], ["+", "Zoom in (Ctrl+wheel)", () => zoom(0.5)], ["Fit", "Fit the run", () => look(null)]],
   );
   const node = make(

@@ -2,14 +2,14 @@
 // the output; what was drafted and not kept folds into a caret, which opens the round's draft (popover.js).
 // All text enters through textContent: what a model writes is never markup.
 
-import { boundary, cellOf, placesOf, visible } from "./cells.js";
-import { hear, make, tell, within } from "./core.js";
-import { acceptedOf } from "./log.js";
+import { codeReader } from "./cells.js";
+import { hear, tell, within } from "./core.js";
+import { asCode, differs, nearest, roundOf, spellOut, write } from "./nodes.js";
 import { closeRound, closeSoon, opened, openRound, openSoon, popover } from "./popover.js";
 import { hideTip, showTip } from "./tip.js";
-import { count, oneLine } from "./words.js";
+import { SEGMENTS } from "./words.js";
 
-/** @import { Difference, Round, RoundNode, Token, TokenNode } from "../types.d.ts" */
+/** @import { Difference, Round, RoundNode, Segment, TokenNode } from "../types.d.ts" */
 
 /**
  * Makes `panel` the token panel of the lane with this index.
@@ -27,6 +27,8 @@ export function tokenPanel(panel, lane) {
   /** @type {TokenNode | null} */
   let lit = null;
   let marked = "null";
+  let parted = "[]";
+  let isCode = codeReader();
   let following = true; // new rounds are scrolled into view
   let placed = 0; // where a script last scrolled to
   /** @type {{ token: number, ahead: number } | null} */
@@ -36,14 +38,17 @@ export function tokenPanel(panel, lane) {
    * Appends new rounds, or starts again.
    * @param {Round[]} fresh
    * @param {boolean} restarted
+   * @param {boolean} runs whether more will come; what has ended is read from its beginning
    */
-  function draw(fresh, restarted) {
+  function draw(fresh, restarted, runs) {
     if (restarted) {
       panel.replaceChildren();
       rounds.length = output.length = 0;
+      isCode = codeReader();
       shown = Infinity;
       selected = lit = null;
       marked = "null";
+      parted = "[]";
       following = true;
       place = null;
       hideTip();
@@ -52,11 +57,12 @@ export function tokenPanel(panel, lane) {
     if (!fresh.length) return;
     const first = !rounds.length;
     const nodes = fresh.map((log, i) => roundOf(log, rounds.length + i + 1, output));
+    nodes.flatMap(({ spans }) => spans).filter(({ token }) => isCode(token.text)).forEach(asCode);
     nodes.forEach((node, i) => node.classList.toggle("future", rounds.length + i >= shown));
     rounds.push(...nodes);
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
-    if (following) scrollTo(panel.scrollHeight);
+    if (following && runs) scrollTo(panel.scrollHeight);
   }
 
   /**
@@ -72,7 +78,24 @@ export function tokenPanel(panel, lane) {
     if (!difference) return;
     const token = output[difference.index];
     token.before(differs(difference));
-    token.parentElement?.classList.add("parts");
+    token.parentElement?.classList.toggle("parts", !difference.expected);
+  }
+
+  /**
+   * Shows in the gutter what each line is part of. The bars are out of the flow, so that no line moves.
+   * @param {[Segment, number][]} segments
+   */
+  function part(segments) {
+    const text = JSON.stringify(segments);
+    if (text === parted) return;
+    parted = text;
+    let at = 0;
+    for (const [segment, count] of segments) {
+      const spans = output.slice(at, (at += count));
+      for (const span of spans) span.dataset.segment = span.token.segment = segment;
+      const first = spans.find(({ token }) => !token.special && token.text.trim());
+      if (first) first.dataset.begins = SEGMENTS[segment];
+    }
   }
 
   /**
@@ -180,7 +203,8 @@ export function tokenPanel(panel, lane) {
     closeSoon();
   });
   panel.addEventListener("click", (event) => {
-    const span = within(event, ".tok, .caret");
+    const under = within(event, ".tok, .caret");
+    const span = under?.classList.contains("caret") && event.detail ? nearest(rounds, event) : under;
     if (!span) return;
     const round = /** @type {RoundNode} */ (span.closest(".round"));
     const again = opened.round === round && opened.kept;
@@ -243,111 +267,5 @@ export function tokenPanel(panel, lane) {
     panel.querySelectorAll("del").forEach((token) => token.remove());
     rounds.forEach(spellOut);
   });
-  return { draw, mark, show, align, select };
-}
-
-/**
- * A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
- * @param {Round} log
- * @param {number} number
- * @param {TokenNode[]} output
- * @returns {RoundNode}
- */
-function roundOf(log, number, output) {
-  const kept = acceptedOf(log);
-  const dropped = log.drafted.length - kept.length;
-  const place = placesOf(log);
-  const spans = [...kept, ...(log.own ? [log.own] : [])].map((token) => {
-    const span = tokenOf(token, number, place(token), "span");
-    span.token.at = output.push(span) - 1;
-    return span;
-  });
-  /** @type {RoundNode} */
-  const round = Object.assign(make("span", "round"), { log, spans });
-  round.dataset.round = String(number);
-  spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
-  if (!dropped) return round;
-
-  const texts = spans.map((span) => span.token.text);
-  const at = boundary(texts, kept.length); // where the draft left the output
-  round.caret = caretOf(dropped, texts.join("").length);
-  if (at < spans.length) (spans[at].lead ?? spans[at]).before(round.caret);
-  else round.append(round.caret);
-  spellOut(round);
-  return round;
-}
-
-/**
- * In a round of a letter or two the next caret is too near for a number.
- * @param {number} dropped
- * @param {number} length
- */
-function caretOf(dropped, length) {
-  const caret = make("span", "caret");
-  caret.dataset.count = length > 2 ? String(dropped) : "";
-  caret.tabIndex = -1;
-  caret.setAttribute("role", "button");
-  caret.setAttribute("aria-haspopup", "dialog");
-  caret.setAttribute("aria-expanded", "false");
-  caret.setAttribute("aria-label", `${count(dropped, "drafted token")} not kept`);
-  return caret;
-}
-
-/**
- * Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
- * target judged; its caret opens the rest.
- * @param {RoundNode} round
- */
-function spellOut(round) {
-  if (!document.body.classList.contains("show-rejected")) return;
-  const { drafted, tree } = round.log;
-  const place = placesOf(round.log);
-  const accepted = acceptedOf(round.log).length;
-  for (const token of drafted) {
-    if (token.kind === "accepted" || (tree && token.kind === "unverified")) continue;
-    const dropped = tokenOf(token, Number(round.dataset.round), place(token), "del");
-    const instead = round.spans[Math.min(token.position - 1, accepted)];
-    if (instead) (instead.lead ?? instead).before(dropped);
-    else round.append(dropped);
-  }
-}
-
-/**
- * A token's element. Leading white space stands before it as a text node of its own, `lead`, and takes no mark.
- * @param {Token} token
- * @param {number} round
- * @param {string} place
- * @param {"span" | "del"} tag
- * @returns {TokenNode}
- */
-function tokenOf(token, round, place, tag) {
-  const { classes, spaces } = cellOf(token, tag === "del");
-  /** @type {TokenNode} */
-  const span = Object.assign(make(tag, classes), { token: { ...token, round, place }, spaces });
-  if (spaces) span.lead = document.createTextNode("");
-  span.tabIndex = -1;
-  span.dataset.round = String(round);
-  if (token.id !== undefined) span.dataset.id = String(token.id);
-  write(span);
-  return span;
-}
-
-/** @param {TokenNode} span */
-function write(span) {
-  const text = document.body.classList.contains("show-space") ? visible : String;
-  span.textContent = text(span.token.text.slice(span.spaces));
-  if (span.lead) span.lead.data = text(span.token.text.slice(0, span.spaces));
-}
-
-/**
- * The line between what is alike and what is not.
- * @param {Difference} difference
- */
-function differs({ index, margin, texts, total }) {
-  const [ours, theirs] = texts.map((text) => `“${oneLine(text)}”`);
-  const logits = margin === null ? "" : `, logits ${margin.toFixed(2)} apart`;
-  const same = index ? `identical up to token ${index} of ${total}` : "different from the first token";
-  const node = make("span", "differs", make("b", "", same), ` · outputs differ here: ${ours} / ${theirs}${logits}`);
-  node.setAttribute("role", "note");
-  return node;
+  return { draw, mark, part, show, align, select };
 }

@@ -4,7 +4,8 @@
 
 import { copyText, REFUSED } from "../clipboard.js";
 import { kept } from "../rooms.js";
-import { make, within } from "./core.js";
+import { make } from "./core.js";
+import { light } from "./lit.js";
 import { number, partsOf } from "./words.js";
 
 /** @type {Record<string, string>} */
@@ -15,12 +16,10 @@ const WORDS = { gain: "tokens a pass", verify: "checking", draft: "guessing", ot
 /** @param {Press | null} press */
 export function verdictPart(press) {
   const large = make("output", "figure");
-  const meaning = make("span", "meaning");
-  const range = make("span", "range");
+  const says = make("div", "equation");
   const terms = make("div", "terms");
   const bars = make("div", "bars");
   const badges = make("ul", "badges");
-  const facts = make("div", "facts");
   const sentences = make("div", "sentences");
   const why = leads("Why?", "why");
   const test = make("a", "leads", "Test this");
@@ -30,21 +29,14 @@ export function verdictPart(press) {
   again.type = "button";
   again.title = "Runs the lanes three times more, in turn, and shows the median and the range";
   again.addEventListener("click", () => press?.("retry"));
-  facts.append(sentences, test, why, again);
-  const doubt = make("div", "doubt", badges);
-  const node = make("section", "verdict", make("div", "equation", large, meaning, range), bars, terms, facts, doubt);
+  const on = make("div", "on", why, test, again, badges);
+  const node = make("section", "verdict", says, sentences, bars, terms, on);
   node.id = "verdict";
   node.setAttribute("aria-label", "Result");
   let drawn = "";
 
-  terms.addEventListener("click", (event) => {
-    const term = /** @type {HTMLButtonElement | null} */ (within(event, "button"));
-    const stage = /** @type {HTMLElement | null} */ (node.closest(".stage"));
-    if (!term || !stage) return;
-    const lit = term.getAttribute("aria-pressed") === "true" ? "" : term.name;
-    stage.dataset.lit = lit;
-    for (const each of terms.querySelectorAll("button")) each.setAttribute("aria-pressed", String(each.name === lit));
-  });
+  // A badge has one line, so that the text below stays where it is when a run ends; a press shows all of it.
+  badges.addEventListener("click", () => badges.classList.toggle("whole"));
 
   /** @param {Verdict} verdict */
   function show(verdict) {
@@ -52,18 +44,18 @@ export function verdictPart(press) {
     if (text === drawn) return;
     drawn = text;
     const { figure, terms: told, repeatable, badges: doubts, sentences: said, trust } = verdict;
-    delete /** @type {HTMLElement | null} */ (node.closest(".stage"))?.dataset.lit;
+    if (node.isConnected) light("", node);
     why.hidden = test.hidden = !told || !press;
     test.href = "lossless";
     again.hidden = !repeatable || !press;
-    doubt.hidden = !doubts.length;
     large.textContent = figure;
     node.className = `verdict ${trust}`;
-    meaning.textContent = verdict.meaning;
-    range.textContent = verdict.runs && `(${verdict.runs})`;
+    const runs = verdict.runs && `(${verdict.runs})`;
+    says.replaceChildren(large, make("span", "meaning", verdict.meaning), make("span", "range", runs));
     terms.replaceChildren(...(told ? equation(told) : []));
     bars.replaceChildren(...(told ? [bar("gain", "tokens a pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told), bar("cost", "cost of a round", told.cost, partsOf(told), told)] : []));
-    badges.replaceChildren(...doubts.map((why) => make("li", "", why)));
+    badges.className = "badges";
+    badges.replaceChildren(...doubts.map(badge));
     sentences.replaceChildren(...said.map((fact) => make("p", "", fact)));
   }
 
@@ -81,20 +73,28 @@ export function equation(told) {
     make("span", "equals", `${number(told.speedup)} = `),
     term("gain", make("b", "gain", number(told.tokens_per_pass)), " tokens a pass"),
     make("span", "", " ÷ "),
-    make("b", "cost", number(told.cost)),
-    make("span", "", " normal passes a round"),
+    term("cost", make("b", "cost", number(told.cost)), " normal passes a round"),
     ...known.flatMap(([name, size], i) => [
       make("span", "", i ? " + " : " ("),
-      name === "other" ? make("span", "", `${WORDS.other} ${number(size)}`) : term(name, `${WORDS[name]} ${number(size)}`),
+      term(name, `${WORDS[name]} ${number(size)}`),
     ]),
     ...(known.length ? [make("span", "", ")")] : []),
   ];
 }
 
+/** @param {string} why */
+function badge(why) {
+  const button = make("button", "", why);
+  button.type = "button";
+  button.title = why;
+  return make("li", "", button);
+}
+
 /** A part of the equation that can be lit. @param {string} name @param {(Node | string)[]} words */
 function term(name, ...words) {
   const button = make("button", "term", ...words);
-  Object.assign(button, { type: "button", name, title: "Shows what it counts" });
+  Object.assign(button, { type: "button", title: "Shows what it counts" });
+  button.dataset.lights = name;
   button.setAttribute("aria-pressed", "false");
   return button;
 }
@@ -130,15 +130,22 @@ function bar(kind, label, value, pieces, told) {
   return make("div", `bar ${kind}`, make("span", "", label), track, make("span", "value", number(value)));
 }
 
-/** What to run of the lane in an engine: one line, and a button that copies all of it. */
-export function deployPart() {
+/**
+ * What to run of the lane in an engine: one line, and a button that copies all of it. Where it is another drafter, which
+ * did not run here, another one runs it.
+ * @param {Press | null} press
+ */
+export function deployPart(press) {
   const engine = make("b");
   const command = make("code");
   const copy = make("button", "copy-command", "Copy");
   const said = make("span", "said");
-  const note = make("p");
-  const node = make("div", "nearest", engine, command, copy, said, note);
-  copy.type = "button";
+  const note = make("span");
+  const measure = make("button", "measure", "Measure it here");
+  const node = make("div", "nearest", make("div", "line", engine, command, copy, said), make("p", "", note, measure));
+  copy.type = measure.type = "button";
+  let drafter = "";
+  measure.addEventListener("click", () => press?.("option_select", { drafter }));
   said.setAttribute("role", "status");
   let text = "";
   copy.addEventListener("click", async () => {
@@ -148,14 +155,15 @@ export function deployPart() {
 
   /** @param {Deploy | null} value */
   function show(value) {
-    node.hidden = !value;
+    node.classList.toggle("empty", !value); // it keeps its place
     if (!value) return;
     text = value.text;
     engine.textContent = `In ${value.engine}:`;
     copy.setAttribute("aria-label", `Copy the command for ${value.engine}`);
     command.textContent = text;
     note.textContent = value.note;
+    ({ drafter } = value);
+    measure.hidden = !drafter || !press;
   }
-  node.hidden = true;
   return { node, show };
 }

@@ -2,7 +2,7 @@
 
 import { acceptedOf, gained } from "./log.js";
 
-/** @import { Decided, Kind, Round, ShownToken, Terms, Token } from "../types.d.ts" */
+/** @import { Decided, Kind, Round, Segment, ShownToken, Terms, Token } from "../types.d.ts" */
 
 /** @type {Record<Kind, string>} */
 export const KINDS = {
@@ -13,6 +13,12 @@ export const KINDS = {
   correction: "Correction: the model's replacement for the rejected token.",
   bonus: "Bonus: accepted to the end of a branch, and the pass gave one token more.",
 };
+
+/**
+ * The letter of each segment in the gutter.
+ * @type {Record<Segment, string>}
+ */
+export const SEGMENTS = { thinking: "T", "tool call": "F", code: "C", answer: "A" };
 
 /** @param {number} n @param {string} one */
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
@@ -93,6 +99,7 @@ export function oneLine(text) {
  */
 export function rowsOf(token) {
   const rows = [["round", String(token.round)]];
+  if (token.segment) rows.push(["part of", token.segment]);
   if (token.place) rows.push(["position", token.place]);
   rows.push(["p (target)", probability(token.p, token.kind)]);
   if (token.forced) rows.push(["drafted by", "the grammar, which forces it"]);

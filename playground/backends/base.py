@@ -7,7 +7,7 @@ from typing import Protocol
 
 from playground.lane import Lane, Request
 from playground.progress import Progress
-from playground.trace import Environment, Finish, Memory, Reused, Round
+from playground.trace import Environment, Finish, Memory, Reused, Round, Totals
 
 
 class LaneRun(Protocol):
@@ -36,6 +36,10 @@ class LaneRun(Protocol):
     @property
     def reused(self) -> Reused | None:
         """What was taken from the cache of earlier turns; read after the run."""
+
+    @property
+    def totals(self) -> Totals | None:
+        """As `Trace.totals`; read after the run."""
 
     def memory(self) -> Memory | None:
         """What the lane holds now; None if the backend does not report it."""

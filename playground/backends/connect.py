@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from playground.backends.http import KEY, Http, NotFound
-from playground.backends.kinds import KINDS, kind_of
+from playground.backends.kinds import kind_of, programs
 from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, STANDARD, Lane
@@ -65,17 +65,13 @@ def connect(url: str, model: str = "") -> ServerBackend:
         model: the name of the model to ask for; "" if the server has only one.
 
     Raises:
-        PlaygroundError: nothing answers there, it is of no kind in KINDS, it refuses the key, or it serves no such
+        PlaygroundError: nothing answers there, it is no model server, it refuses the key, or it serves no such
             model.
     """
     http = Http(url, os.environ.get(KEY, ""))
     listing = _models(http)
-    if kind := kind_of(listing):
-        return kind(http, _chosen(kind.models(listing), model, http.url))
-    owner = listing[0].get("owned_by", "unknown")
-    raise PlaygroundError(
-        f"The server at {http.url} is {_neither()}: its model belongs to {owner!r}. Give the address of one of these."
-    )
+    kind = kind_of(http, listing)
+    return kind(http, _chosen(kind.models(listing), model, http.url))
 
 
 def server_lanes(
@@ -93,7 +89,7 @@ def server_lanes(
     backends: dict[str, ServerBackend] = {}
     for url in urls:
         server = connect(url, model)
-        check(server.name not in backends, f"{server.http.url} is named twice. Give two servers.")
+        check(server.name not in backends, f"{server.http.address} is named twice. Give two servers.")
         lanes.append(server.lane(lookahead, taken=lanes))
         backends[server.name] = server
     return lanes, backends
@@ -117,14 +113,10 @@ def _models(http: Http) -> list[dict[str, Any]]:
     listing = data.get("data") if isinstance(data, dict) else None
     if not isinstance(listing, list) or not listing or not all(isinstance(it, dict) and "id" in it for it in listing):
         raise PlaygroundError(
-            f"The server at {http.url} does not list its models at /v1/models, so it is {_neither()}. Check address "
+            f"The server at {http.url} does not list its models at /v1/models, so it is no {programs()}. Check address "
             "and port."
         )
     return listing
-
-
-def _neither() -> str:
-    return f"neither {' nor '.join(kind.kind for kind in KINDS)}"
 
 
 def _chosen(names: Mapping[str, list[str]], model: str, url: str) -> str:

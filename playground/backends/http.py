@@ -37,7 +37,9 @@ class Http:
     """Requests to one server, from any thread.
 
     Args:
-        url: scheme, host and port; a path "/v1" at the end is left out.
+        url: scheme, host and port; a path "/v1" at the end is left out. What follows "#" says what a request asks to
+            draft with, of a server that takes it (see `ServerBackend.asked_draft`); it is not sent as a part of the
+            address.
         key: sent as a bearer token; "" for none.
 
     Raises:
@@ -47,6 +49,7 @@ class Http:
 
     def __init__(self, url: str, key: str = "", *, idle_s: float = IDLE_S) -> None:
         self.url = server_url(url)
+        self.draft = httpx.URL(url.strip()).fragment
         self._key, self._idle_s = key, idle_s
         self._client = httpx.Client(
             base_url=self.url,
@@ -55,6 +58,11 @@ class Http:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             trust_env=not is_loopback(self.url),  # a proxy has a loopback of its own
         )
+
+    @property
+    def address(self) -> str:
+        """As it was given, by which two ways of asking one server differ."""
+        return f"{self.url}#{self.draft}" if self.draft else self.url
 
     def get(self, path: str) -> Any:
         """The JSON at a path."""
@@ -68,15 +76,15 @@ class Http:
         return self._send("GET", path).text
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[Event, None, None]:
-        """Sends a request and yields the events of its answer as they arrive, up to "[DONE]". Closing the generator
-        ends the request."""
+        """Sends a request and yields the events of its answer as they arrive, up to "[DONE]": server-sent events, or a
+        JSON object a line. Closing the generator ends the request."""
         start = time.monotonic()
         with self._explained(), self._client.stream("POST", path, json=body) as response:
             if response.status_code != 200:
                 response.read()
                 self._check(response)
             for line in response.iter_lines():
-                field, _, value = line.partition(":")
+                field, _, value = ("data", "", line) if line.startswith("{") else line.partition(":")
                 value = value.strip()
                 if field not in ("data", "error") or value == "[DONE]":
                     continue

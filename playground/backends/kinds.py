@@ -6,25 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from playground.backends.counters import counters
+from playground.backends.http import Http
 from playground.backends.llama_server import LlamaServer
+from playground.backends.lm_studio import LmStudio
+from playground.backends.mlx_vlm import MlxVlm
+from playground.backends.ollama import Ollama
+from playground.backends.openai import OpenAiServer
 from playground.backends.server import ServerBackend
+from playground.backends.sglang import SglangServer
 from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError
 from playground.metrics.serving import Counts
 
-KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer]
+# Without OpenAiServer, which any other server is taken for.
+KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]
 
 
 def programs() -> str:
-    """Their names, such as "llama-server or vLLM"."""
-    *first, last = (kind.kind for kind in KINDS)
+    """Their names, such as "llama-server, vLLM or OpenAI-compatible server"."""
+    every: list[type[ServerBackend]] = [*KINDS, OpenAiServer]
+    return _either(every)
+
+
+def _either(kinds: Sequence[type[ServerBackend]]) -> str:
+    *first, last = (kind.kind for kind in kinds)
     return f"{', '.join(first)} or {last}"
 
 
-def kind_of(listing: Sequence[Mapping[str, Any]]) -> type[ServerBackend] | None:
-    """The kind of server that lists its models so at /v1/models; None for another program."""
-    owner = listing[0].get("owned_by")
-    return next((kind for kind in KINDS if kind.owner == owner), None)
+def kind_of(http: Http, listing: Sequence[Mapping[str, Any]]) -> type[ServerBackend]:
+    """The kind of server that lists its models so at /v1/models; at least an OpenAI-compatible one."""
+    return next((kind for kind in KINDS if kind.is_at(http, listing)), OpenAiServer)
 
 
 def counts_of(text: str) -> Counts:
@@ -33,7 +44,8 @@ def counts_of(text: str) -> Counts:
     Raises:
         PlaygroundError: these are the metrics of another program.
     """
-    for kind in KINDS:
+    counted = [kind for kind in KINDS if kind.counter_names]
+    for kind in counted:
         if kind.counter_names and f"\n{kind.counter_names.prefix}" in f"\n{text}":
             return counters(text, kind.counter_names)
-    raise PlaygroundError(f"The server's /metrics has no counters of {programs()}.")
+    raise PlaygroundError(f"The server's /metrics has no counters of {_either(counted)}.")

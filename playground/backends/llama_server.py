@@ -156,7 +156,7 @@ class LlamaServer(ServerBackend):
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
         lookahead = run.lane.lookahead if self.obeys_lookahead else None
-        body = _body(run.request, list(run.prompt_ids))
+        body = _body(run.request, list(run.prompt_ids or ()))
         if lookahead:
             body["speculative.n_max"] = lookahead
         end: dict[str, Any] = {}

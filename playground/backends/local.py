@@ -79,13 +79,13 @@ class LocalBackend:
             for this target, the target is not run right by transformers, the grammar is broken.
         """
         models = self.models(lane)
-        answer = self._answer(models, lane, request) if lane.forced else ()
+        answer = self._answer(models, lane, request) if lane.drawn else ()
         return LocalRun(models, lane, request, self.runners(models), answer)
 
     def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
         """What standard decoding writes, for lanes whose verdicts are drawn; kept for the next of them."""
         if request not in self._answers:
-            plain = replace(lane, drafter="none", forced=())
+            plain = replace(lane, drafter="none", drawn=())
             run = LocalRun(models, plain, request, self.runners(models))
             written = [token.id for round_ in run.rounds for token in round_.tokens]
             self._answers = {request: tuple(id_ for id_ in written if id_ is not None)}
@@ -198,7 +198,7 @@ class LocalBackend:
 class LocalRun:
     """One lane on one request. The KV caches are those of this run alone."""
 
-    amended = None
+    amended = totals = None
 
     def __init__(
         self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
@@ -212,22 +212,23 @@ class LocalRun:
         self._key = kept.key_of(lane, request)
         most = kept.reusable(models.target.tokenizer, request, prompt_ids)
         self._drafting = models.drafting if lane.drafter != "none" else None
-        found, held = None, 0
-        if not request.constraint:
-            found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
+        found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         sampler = Sampler(request, self._target.device)
         self._grammar = grammar_for(request, models.target)
+        follows = lane.drafter == "grammar"  # this turn's, and has nothing else to keep
         self._unwrapped = (
-            found.drafter if found else build_drafter(models, lane, self._target, sampler, runners, self._grammar)
+            found.drafter
+            if found and not follows
+            else build_drafter(models, lane, self._target, sampler, runners, self._grammar)
         )
         self._drafter = after_forced(self._grammar, self._unwrapped)
         self.reused = Reused(held, found.bytes if found else 0)
         self._rule = rule_of(lane)
-        if lane.forced:
+        if lane.drawn:
             check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
-            self._drafter = drawn = Forced(self._drafter, lane.forced, len(prompt_ids), answer, request.seed)
+            self._drafter = drawn = Forced(self._drafter, lane.drawn, len(prompt_ids), answer, request.seed)
             self._rule = drawn.decide
         self._tokens: list[int | None] = []
         self.prompt_ids = tuple(prompt_ids)
@@ -305,7 +306,7 @@ class LocalRun:
 
     def _keep(self, ids: list[int]) -> None:
         """For the conversation's next turn."""
-        if self._request.prefix_cache and not self._request.constraint:  # else a drafter may follow its grammar
+        if self._request.prefix_cache:
             cached = kept.Kept(ids[: self._target.length], self._target, self._unwrapped, self._drafting)
             kept.keep(self._models.target, self._key, cached)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from playground import __version__
+from playground import __version__, constraint
 from playground.backends.counters import CounterNames
 from playground.backends.http import Http
 from playground.backends.launch import Launch
@@ -22,12 +22,16 @@ from playground.conversation import read_arguments, read_tools
 from playground.errors import check
 from playground.lane import Lane, Request
 from playground.progress import Progress
-from playground.settings import default
-from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken
+from playground.settings import SETTINGS, default
+from playground.trace import Decision, DraftToken, Environment, Finish, Reason, Reused, Round, TargetToken, Totals
 
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = "…"
 UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
+UNKNOWN = "unknown"  # of one whose server may draft or not
+CACHED = (
+    "A request cannot keep this server's prefix cache out: a prompt that it answered before may have a shorter TTFT."
+)
 
 
 class Piece(NamedTuple):
@@ -47,7 +51,7 @@ def lane_of(
     kind: str, url: str, model: str, drafter: str, lookahead: int | None = None, taken: Sequence[Lane] = ()
 ) -> Lane:
     """The lane of a server. Its name differs from those of the lanes `taken`."""
-    method = {"none": "standard", UNREPORTED: "speculative"}.get(drafter, drafter)
+    method = {"none": "standard", UNREPORTED: "speculative", UNKNOWN: "drafts unknown"}.get(drafter, drafter)
     name = f"{kind}: {method}"
     if name in (lane.name for lane in taken):
         name += f", {url}"
@@ -60,29 +64,46 @@ class ServerBackend(ABC):
 
     Attributes:
         kind: the program.
-        owner: what such a server names at /v1/models as the owner of its models, by which it is recognised.
+        owner: what such a server names at /v1/models as the owner of its models, by which it is recognised unless
+            `is_at` knows better.
         counter_names: what it calls its counters at /metrics; None if it shows none.
         launch: how it is started here; None if it cannot be.
         how_to_speculate: a sentence for whoever started it without a drafter.
         model: the name that the server gives its model.
-        drafter: as in `Lane`: "none", the server's name for its method, or UNREPORTED.
+        drafter: as in `Lane`: "none", the server's name for its method, UNREPORTED or UNKNOWN.
+        asked_draft: what the part of an address after "#" asks for, as a person would say it; "" if a request cannot
+            choose what drafts.
+        health: a path that answers once the server is ready.
+        own_prefill: whether a request can keep the server's prefix cache out.
         obeys_lookahead: whether it drafts as many tokens as a request asks for.
         details: whether a run may send further requests, outside its clock, to learn more about its own.
     """
 
     kind: ClassVar[str]
-    owner: ClassVar[str]
+    owner: ClassVar[str] = ""
     counter_names: ClassVar[CounterNames | None] = None
     launch: ClassVar[Launch | None] = None
     how_to_speculate: ClassVar[str]
+    asked_draft: ClassVar[str] = ""
+    health: ClassVar[str] = "/health"
+    own_prefill: ClassVar[bool] = True
     drafter: str = UNREPORTED
     obeys_lookahead: bool = False
     details: bool = True
 
     def __init__(self, http: Http, model: str) -> None:
+        check(
+            not http.draft or bool(self.asked_draft),
+            f"{self.kind} does not let a request choose what drafts. Leave #{http.draft} out of the address.",
+        )
         self.http, self.model = http, model
         self._notes: dict[Lane, tuple[str, ...]] = {}  # of a lane's last run
-        self._encoded: dict[Request, list[int]] = {}
+        self._encoded: dict[Request, list[int] | None] = {}
+
+    @classmethod
+    def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a server that lists its models so at /v1/models is of this kind."""
+        return listing[0].get("owned_by") == cls.owner
 
     @classmethod
     def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -92,19 +113,20 @@ class ServerBackend(ABC):
     @property
     def name(self) -> str:
         """What its lanes have as `Lane.backend`."""
-        return backend_name(self.kind, self.http.url)
+        return backend_name(self.kind, self.http.address)
 
     def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
         """The server's lane. Its name differs from those of the lanes `taken`."""
-        return lane_of(self.kind, self.http.url, self.model, self.drafter, lookahead, taken)
+        return lane_of(self.kind, self.http.address, self.model, self.drafter, lookahead, taken)
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         progress(Progress(f"Asking {self.name}"))
-        self.http.text("/health")
+        self.http.text(self.health)
 
     @abstractmethod
-    def encode(self, request: Request) -> list[int]:
-        """The request as the server tokenises it, with its chat template if the request wants that.
+    def encode(self, request: Request) -> list[int] | None:
+        """The request as the server tokenises it, with its chat template if the request wants that. None if it does not
+        say.
 
         Raises:
             PlaygroundError: the server cannot, or the prompt does not fit its context.
@@ -117,12 +139,15 @@ class ServerBackend(ABC):
 
     def run(self, lane: Lane, request: Request) -> ServerRun:
         if request not in self._encoded:
+            if request.constraint:  # some servers pass over what they cannot read
+                constraint.keeps(request, "", whole=False)
             self._encoded[request] = self.encode(request)
         return ServerRun(self, lane, request, self._encoded[request])
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
-        if conversation_of(request):  # what its cache may hold when the turn itself comes: the turns before
+        # What its cache may hold when the turn itself comes: the turns before.
+        if conversation_of(request) or not self.own_prefill:
             short = replace(short, prompt=WARM_UP_PROMPT, history=request.earlier)
         for _ in self.run(lane, short).rounds:
             if stopped():
@@ -157,14 +182,15 @@ class ServerBackend(ABC):
 class ServerRun:
     """One request to a server."""
 
-    def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int]) -> None:
+    def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int] | None) -> None:
         self.lane, self.request = lane, request
-        self.prompt_ids: tuple[int, ...] = tuple(prompt_ids)
+        self.prompt_ids: tuple[int, ...] | None = None if prompt_ids is None else tuple(prompt_ids)
         self.markers: tuple[tuple[int, str], ...] = ()
         self.finish: Finish = "stopped"
         self.reused: Reused | None = None
+        self.totals: Totals | None = None
         self.amended: tuple[Round, ...] | None = None
-        self.notes: list[str] = []
+        self.notes = [] if backend.own_prefill else [CACHED]
         self.rounds: Generator[Round, None, None] = self._decoded(backend)
 
     def memory(self) -> None:
@@ -175,9 +201,20 @@ class ServerRun:
 
     def _decoded(self, backend: ServerBackend) -> Generator[Round, None, None]:
         try:
-            yield from backend.answer(self)
+            pieces = []
+            for round_ in backend.answer(self):
+                pieces += [token.text for token in round_.tokens if not token.special]
+                yield round_
+            if self.request.constraint:
+                self._check("".join(pieces))
         finally:
             backend.ended(self)
+
+    def _check(self, text: str) -> None:
+        """Notes an answer that is not held to the grammar: a build without it may say nothing."""
+        if not constraint.keeps(self.request, text, whole=self.finish == "eos"):
+            name = SETTINGS[self.request.constraint].label
+            self.notes.append(f"{name}: this server's answer does not keep to it. The server may have passed it over.")
 
 
 def round_of(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from playground.backends.counters import CounterNames, counters
 from playground.backends.http import Http
@@ -108,7 +108,8 @@ class VllmServer(ServerBackend):
         '"prompt_lookup_max": 3}\'.'
     )
 
-    launch = Launch(
+    min_p_first = True
+    launch: ClassVar[Launch | None] = Launch(
         "vllm",
         help="vLLM, from the PATH",
         start=start_vllm,
@@ -137,14 +138,13 @@ class VllmServer(ServerBackend):
         return answer["tokens"]
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
-        if run.request.min_p and run.request.top_p < 1:
+        if self.min_p_first and run.request.min_p and run.request.top_p < 1:
             run.notes.append(MIN_P_FIRST)
         before = self._counters() if self.details else None
         chunks: list[Chunk] = []
-        reason, metrics, usage = "", None, dict[str, Any]()
-        for seconds, data in self.http.stream("/v1/completions", self._body(run.request, run.prompt_ids)):
-            metrics = data.get("metrics") or metrics
-            usage = data.get("usage") or usage
+        reason, end = "", dict[str, Any]()
+        for seconds, data in self.http.stream("/v1/completions", self._body(run.request, run.prompt_ids or ())):
+            end |= {key: value for key, value in data.items() if value}
             for choice in data["choices"]:
                 reason = choice["finish_reason"] or reason
                 if choice["token_ids"]:
@@ -154,10 +154,11 @@ class VllmServer(ServerBackend):
             raise PlaygroundError(
                 f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
             )
-        run.reused = reused_of((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+        usage = end.get("usage", {}).get("prompt_tokens_details") or {}
+        run.reused = reused_of(usage.get("cached_tokens"))
         tokens = sum(len(chunk.pieces) for chunk in chunks)
         run.finish = "eos" if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
-        steps = self._steps(run, chunks, metrics or {}, before)
+        steps = self._steps(run, chunks, end, before)
         rounds = rounds_of(chunks, steps, self._lookahead)
         run.amended = tuple(self._annotated(run, rounds) if self.details else rounds)
 
@@ -170,12 +171,12 @@ class VllmServer(ServerBackend):
         rounds = rounds_of([last], steps, self._lookahead)
         return [replace(round_, start_s=max(start_s, round_.start_s)) for round_ in rounds]
 
-    def _steps(self, run: ServerRun, chunks: list[Chunk], metrics: dict[str, Any], before: Counts | None) -> list[Step]:
+    def _steps(self, run: ServerRun, chunks: list[Chunk], end: dict[str, Any], before: Counts | None) -> list[Step]:
         """The steps that drafted: as reported, or estimated from the counters, or without the rejected tokens; a note
-        says so."""
+        says so. `end`: what the last chunks hold."""
         if self.drafter == "none":
             return [PLAIN] * sum(len(chunk.pieces) for chunk in chunks)
-        reported = metrics.get("speculative_decoding") or {}
+        reported = end.get("metrics", {}).get("speculative_decoding") or {}
         accepted, drafted = (reported.get(f"per_step_{name}", ()) for name in ("accepted", "drafted"))
         if reported.get("num_spec_steps") == len(drafted):
             return [Step(*counts) for counts in zip(accepted, drafted, strict=True)]
@@ -193,13 +194,14 @@ class VllmServer(ServerBackend):
         """The rounds with each token's text and, in greedy decoding, p and margin: from one more request, over the
         prompt and the answer, after the clock was read. Unchanged if the server refuses it."""
         ids = [token.id for round_ in rounds for token in round_.tokens]
-        if len(run.prompt_ids) + len(ids) >= self._context:
+        prompt = list(run.prompt_ids or ())
+        if len(prompt) + len(ids) >= self._context:
             return rounds
-        body = {"model": self.model, "prompt": [*run.prompt_ids, *ids], "max_tokens": 1, "temperature": 0}
+        body = {"model": self.model, "prompt": [*prompt, *ids], "max_tokens": 1, "temperature": 0}
         known: list[dict[str, Any]] = []
         with suppress(PlaygroundError, KeyError, TypeError):
             choice = self.http.post("/v1/completions", body | {"prompt_logprobs": 2})["choices"][0]
-            known = choice["prompt_logprobs"][len(run.prompt_ids) :]
+            known = choice["prompt_logprobs"][len(prompt) :]
         request = run.request
         plain = request.greedy and request.repetition_penalty == 1 and not request.constraint
         return annotated(rounds, known, plain=plain)

@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from playground.commands import bench, compare, distil, export_drafter, history, kinds, listings, monitor, serve, why
+from playground.commands import (
+    bench,
+    compare,
+    distil,
+    engines,
+    export_drafter,
+    history,
+    kinds,
+    listings,
+    monitor,
+    serve,
+    why,
+)
 from playground.errors import PlaygroundError
 
 
@@ -36,6 +48,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`python -m playground COMMAND --help` lists the options of a command.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for part in (compare, why, kinds, history, listings, bench, distil, export_drafter, serve, monitor):
+    for part in (compare, why, kinds, history, listings, bench, distil, export_drafter, serve, monitor, engines):
         part.add(commands)
     return parser

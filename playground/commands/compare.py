@@ -141,7 +141,7 @@ def _compare(options: argparse.Namespace) -> None:
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
     """The lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
-    from playground.lane import adapted, all_drafters, assisted_lane, forced, standard_lane
+    from playground.lane import adapted, all_drafters, assisted_lane, standard_lane, synthetic
     from playground.models.device import keeps_blocks, resolve_device
 
     lanes: list[Lane] = []
@@ -154,7 +154,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         else:
             lanes = [standard_lane(pair), assisted_lane(pair, options.drafter, **settings)]
         if rates := options.force_acceptance or _rates_of(options.force_length, lanes[-1]):
-            lanes.append(forced(lanes[-1], rates))
+            lanes.append(synthetic(lanes[-1], rates))
         dtype = options.dtype
         if options.adapter:
             lanes.append(adapted(assisted_lane(pair, options.drafter, **settings), options.adapter))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from playground.commands.arguments import DEFAULT
 from playground.commands.progress_bar import progress_bar
@@ -18,8 +20,16 @@ if TYPE_CHECKING:  # torch would slow every command down
     from torch import Tensor
 
     from playground.models.load import LoadedModel
+    from playground.views.engines import Settings
 
 LAYOUTS = ("speculators", "z-lab")
+READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
+    ("speculators", "eagle3"): ("vLLM", "llama-server"),
+    ("speculators", "dflash"): ("vLLM",),
+    ("speculators", "dspark"): ("vLLM", "llama-server"),
+    ("z-lab", "dflash"): ("vLLM", "SGLang", "llama-server"),
+    ("speculators", "assistant"): ("vLLM", "SGLang", "llama-server"),
+}
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -98,7 +108,7 @@ def _check_same(wrote: Mapping[str, Tensor], had: Mapping[str, Tensor]) -> None:
     check(not odd, f"What was written is not what was read: {', '.join(odd[:3])} differ. The folder is not complete.")
 
 
-def _commands(options: argparse.Namespace, kind: str) -> list[Any]:
+def _commands(options: argparse.Namespace, kind: str) -> list[Settings]:
     """Of the engines that can serve it, and why others cannot."""
     from playground.lane import Lane
     from playground.views import engines
@@ -107,4 +117,21 @@ def _commands(options: argparse.Namespace, kind: str) -> list[Any]:
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     k = methods[0].get("speculative_tokens") or max(1, config.get("block_size", 5) - 1)
     found = engines.settings(Lane("drafter", options.target, kind, str(options.out), lookahead=k))
-    return [it for it in found if it.engine in ("vLLM", "SGLang", "llama-server")]
+    written = [it for it in found if it.engine in ("vLLM", "SGLang", "llama-server")]
+    return [_readable(it, options, kind) for it in written]
+
+
+def _readable(command: Settings, options: argparse.Namespace, kind: str) -> Settings:
+    """The command with the conversion before it; without it, where the engine does not read what was written."""
+    readers = READ_BY.get((options.layout, kind), ("vLLM",))
+    if command.text and command.engine not in readers:
+        other = " Export it with --layout z-lab." if kind == "dflash" and options.layout == LAYOUTS[0] else ""
+        return replace(command, text="", note=f"It does not read {kind} in the layout of {options.layout}.{other}")
+    if command.engine != "llama-server" or not command.text:
+        return command
+    convert = "python convert_hf_to_gguf.py"
+    of = "" if kind == "assistant" else " --target-model-dir TARGET"
+    out = shlex.quote(str(options.out))
+    steps = f"{convert} TARGET --outfile MODEL.gguf\n{convert} {out}{of} --outfile DRAFTER.gguf\n"
+    note = f"TARGET is a folder with {options.target}; the converter is in llama.cpp's sources."
+    return replace(command, text=steps + command.text, note=note)

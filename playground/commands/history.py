@@ -49,7 +49,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     export = action("export", "write one to a file", _export, id="as `history` lists it")
     export.add_argument("file", type=Path, help=f"its ending says the form: {', '.join(FORMS)}")
     action("delete", "delete one", lambda options: _history().delete(options.id), id="as `history` lists it")
-    action("clear", "delete all but those that run", lambda options: print(f"{_history().clear()} deleted."))
+    back = "bring back one that was deleted in the last ten minutes"
+    action("restore", back, lambda options: _history().restore(options.id), id="the one that it had")
+    action("clear", "delete all but those that run", lambda options: print(f"{len(_history().clear())} deleted."))
 
     report = commands.add_parser(
         "report",

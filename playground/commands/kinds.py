@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,8 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         print(f"playground: skipped {problem}", file=sys.stderr)
     work, title = kind.work(options, _decoders(kind, arguments, kind.varies(options)))
     device = arguments.device if kind.pair else "auto"
-    result = _result(work, title, device=device, again=arguments.again)
+    asked = {"pair": work.pair.name if work.pair else None, **values}
+    result = _result(work, title, asked, device=device, again=arguments.again)
     _write(result, title, arguments)
     if arguments.json != Path("-"):
         print(report.text(report.of(result), folded=arguments.all_tables))
@@ -78,10 +79,11 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def _result(work: Experiment, title: str, *, again: bool, device: str) -> Result:
+def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bool, device: str) -> Result:
     """Runs it as a job, which the history lists. Exits with 130 if it was stopped.
 
     Args:
+        asked: as `Jobs.start` takes it.
         again: begin anew, also if the same was stopped before.
         device: as `LocalBackend` takes it.
 
@@ -106,7 +108,7 @@ def _result(work: Experiment, title: str, *, again: bool, device: str) -> Result
         print(f"playground: going on with {name}, which was stopped (--again begins anew)", file=sys.stderr)
         jobs.resume(name)
     else:
-        name = jobs.start(work, title)
+        name = jobs.start(work, title, asked)
     job = jobs.runs[name]
     with progress_bar(1) as draw:
         try:

@@ -23,7 +23,7 @@ class Forced(Drafter):
     """A drafter whose first branch begins with tokens of the answer, as many as are to be accepted.
 
     Args:
-        rates: as `Lane.forced`.
+        rates: as `Lane.drawn`.
         prompt: its length in tokens.
         answer: what standard decoding writes after it.
         seed: of the verdicts.

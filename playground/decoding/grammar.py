@@ -23,14 +23,13 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from playground.constraint import brief, compiled, matcher_of
 from playground.decoding.drafters.base import Draft
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.lane import Request
 from playground.models.load import LoadedModel
-from playground.settings import SETTINGS
 
-NO_TEXT = "NoExtension"  # how llguidance begins to say that nothing can follow
 KEPT = 32  # grammars of a target, with its tokenizer
 EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
 
@@ -149,7 +148,7 @@ class Constraint(Grammar):
         PlaygroundError: the matcher gave up, as on a text that can be read in too many ways.
         """
         if error := self._matcher.get_error():
-            raise PlaygroundError(f"The grammar could not be followed: {_brief(error)} Make it simpler.")
+            raise PlaygroundError(f"The grammar could not be followed: {brief(error)} Make it simpler.")
 
 
 def _allows(mask: bytes, id_: int) -> bool:
@@ -164,26 +163,12 @@ def grammar_for(request: Request, target: LoadedModel) -> Grammar:
     """
     if not request.constraint:
         return Free()
-    source, name = compiled(request), SETTINGS[request.constraint].label
+    source = compiled(request)
     if source not in target.grammars:
-        matcher = LLMatcher(_tokenizer(target), source)
-        matcher.compute_bitmask()  # only then is it known that nothing can be written
-        if error := matcher.get_error():
-            reason = "No text satisfies it." if error.startswith(NO_TEXT) else _brief(error)
-            raise PlaygroundError(f"{name} cannot be used: {reason} Correct it and run again.")
-        target.grammars[source] = matcher
+        target.grammars[source] = matcher_of(request, _tokenizer(target))
         if len(target.grammars) > KEPT:
             del target.grammars[list(target.grammars)[1]]  # the oldest; the tokenizer comes first
     return Constraint(target.grammars[source].deep_copy(), sorted(target.eos_ids))
-
-
-def compiled(request: Request) -> str:
-    """The grammar as llguidance takes it. Whether it is one shows when it is read."""
-    if request.json_schema:
-        return LLMatcher.grammar_from_json_schema(request.json_schema)
-    if request.regex:
-        return LLMatcher.grammar_from_regex(request.regex)
-    return LLMatcher.grammar_from_lark(request.grammar)
 
 
 def _tokenizer(target: LoadedModel) -> LLTokenizer:
@@ -197,9 +182,3 @@ def _tokenizer(target: LoadedModel) -> LLTokenizer:
         size = max(len(target.tokenizer), target.model.config.get_text_config(decoder=True).vocab_size)
         target.grammars[""] = from_tokenizer(target.tokenizer, n_vocab=size, eos_token=sorted(target.eos_ids))
     return target.grammars[""]
-
-
-def _brief(error: str) -> str:
-    """The first lines of llguidance's message, without the state of its parser, as a sentence."""
-    lines = " ".join(error.partition("<state>")[0].split())
-    return f"{lines[:300].rstrip('.')}."

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.runners.roomy import roomy
 from playground.decoding.text import chat_ids
 from playground.distil.prompts import Messages
@@ -63,7 +64,7 @@ def write(
 ) -> Iterator[Answer]:
     """The target's answers, one batch, in the order in which they end.
 
-    `layers` index transformers' `hidden_states`: 0 is the embedding, -1 the last, after the final norm.
+    `layers`: in the form that `Runner.watch` takes: outputs of layers, -1 the last one's after the final norm.
     """
     device = model.device
     width = max(map(len, prompts))
@@ -133,15 +134,12 @@ class _Pass:
 
 def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, layers: Sequence[int]) -> _Pass:
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-    out = decoder_of(model)(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        output_hidden_states=True,
-    )
-    features = torch.stack([out.hidden_states[layer] for layer in layers], dim=-2)
+    seen: dict[int, Tensor] = {}
+    with watching(watched_modules(model, layers), seen.__setitem__):
+        out = decoder_of(model)(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+    features = torch.stack([seen[i] for i in range(len(layers))], dim=-2)
     head = model.get_output_embeddings()
     top, index, chances = [], [], []
     for rows in out.last_hidden_state.flatten(0, 1).split(HEAD_ROWS):

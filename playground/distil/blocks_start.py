@@ -18,7 +18,9 @@ from torch import Tensor
 from playground.distil.answers import Answer
 from playground.distil.blocks import BlockDrafter
 
-FREQUENCIES = 8  # the highest of the rotary positions, by which places are told apart
+FREQUENCIES = 16  # the highest of the rotary positions, by which places are told apart
+FALL = 0.7  # weight of a frequency, relative to the one before it; other places are then at most 0.8 as much alike
+RIDGE = 1e-3  # of the mean square of a value
 SHARP = 2.8  # weights of the norms of queries and keys
 
 
@@ -34,12 +36,12 @@ def start_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answers: Se
     features = torch.cat([answer.features for answer in answers]).to(end.device).float()
     last = features[:, -1] / end
     base.encoder.fc.weight.copy_(torch.linalg.lstsq(features[:, :-1].flatten(1), last).solution.T)
-    states = _normed(last)
+    states = normed(last)
     scale = (end * states).pow(2).mean(-1).sqrt().mean()
 
     project = mtp["proj.weight"].float()
     takes = project[:, :width] * mtp["norm_embedding.weight"].float()
-    embedded = _normed(drafter.embedding)
+    embedded = normed(drafter.embedding)
     read = embedded @ takes.T  # what the first layer leaves in the slot that drafts first, of each token
     if back == 0:
         takes = takes - torch.eye(width) * drafter.embedding.pow(2).mean(-1).sqrt().mean()
@@ -48,7 +50,7 @@ def start_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answers: Se
     _look_back(first.self_attn, back, embedded, embedded)
     first.self_attn.v_proj.weight.copy_(takes)
     first.mlp.down_proj.weight.zero_()
-    _look_back(second.self_attn, back + 1, _normed(read), states)
+    _look_back(second.self_attn, back + 1, normed(read), states)
     second.self_attn.v_proj.weight.copy_(project[:, width:] * (mtp["norm_hidden.weight"].float() * end / scale))
     for part in (
         "post_attention_layernorm.weight",
@@ -66,23 +68,33 @@ def _look_back(attention: Any, places: int, queries: Tensor, keys: Tensor) -> No
     Args:
         queries, keys: [m, width], such as come in; a linear map of them is constant enough to be normed to 1.
     """
-    size, heads = attention.head_dim, attention.num_attention_heads
-    used = min(FREQUENCIES, size // 2)
-    theta = attention.config.rope_parameters["rope_theta"] ** (-2 * torch.arange(used) / size)
-    query, key = torch.zeros(size), torch.zeros(size)
-    query[:used], query[size // 2 : size // 2 + used] = (-places * theta).cos(), (-places * theta).sin()
-    key[:used] = 1
-    attention.q_proj.weight.copy_(torch.outer(query.repeat(heads), _constant(queries)))
-    attention.k_proj.weight.copy_(torch.outer(key.repeat(heads), _constant(keys)))
+    heads = attention.num_attention_heads
+    query, key = turned(attention.config, attention.head_dim, places)
+    attention.q_proj.weight.copy_(torch.outer(query.repeat(heads), constant(queries)))
+    attention.k_proj.weight.copy_(torch.outer(key.repeat(heads), constant(keys)))
     attention.q_norm.weight.fill_(SHARP)
     attention.k_norm.weight.fill_(SHARP)
     attention.o_proj.weight.copy_(torch.eye(attention.o_proj.out_features))
 
 
-def _constant(rows: Tensor) -> Tensor:
-    """[width], whose product with each row is about 1."""
-    return torch.linalg.lstsq(rows, torch.ones(len(rows), 1)).solution[:, 0]
+def turned(config: Any, size: int, places: int) -> tuple[Tensor, Tensor]:
+    """A head's query and key, [size] both, that are most alike where the key lies so many places back.
+    `config`: of the layer, with rotary positions."""
+    used = min(FREQUENCIES, size // 2)
+    theta = config.rope_parameters["rope_theta"] ** (-2 * torch.arange(used) / size)
+    query, key = torch.zeros(size), torch.zeros(size)
+    weights = FALL ** torch.arange(used)
+    query[:used] = weights * (-places * theta).cos()
+    query[size // 2 : size // 2 + used] = weights * (-places * theta).sin()
+    key[:used] = 1
+    return query, key
 
 
-def _normed(rows: Tensor) -> Tensor:
+def constant(rows: Tensor) -> Tensor:
+    """[width], whose product with each row is about 1, also with rows like these (ridge regression)."""
+    square = rows.T @ rows / len(rows) + RIDGE * torch.eye(rows.shape[1], device=rows.device)
+    return torch.linalg.solve(square, rows.mean(0))
+
+
+def normed(rows: Tensor) -> Tensor:
     return rows * rows.pow(2).mean(-1, keepdim=True).add(1e-5).rsqrt()

@@ -48,6 +48,12 @@ def card(
     prompts = (
         "Of prompts it learned the target's hidden states, no more; nothing" if config.kind == "mtp" else "Nothing"
     )
+    training = (
+        f"{last['tokens']:,} tokens, answers seen {last['tokens'] / written:.1f} times; Muon and AdamW, learning\n"
+        f"  rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}."
+        if plan.tokens
+        else "none. The answers served to set the weights, where it started from another kind, and to measure it."
+    )
     return f"""---
 license: apache-2.0
 tags: [speculative-decoding, {config.kind}]
@@ -63,8 +69,7 @@ tags: [speculative-decoding, {config.kind}]
   `presets/distil/prompts.yaml`. Some of those give it texts to work on: earlier answers or, where `--texts`
   named some, passages by others, neighbours joined to up to 3,600 characters.
   {prompts} was learned from another model.
-- Training: {last["tokens"]:,} tokens, answers seen {last["tokens"] / written:.1f} times; Muon and AdamW, learning
-  rate {plan.learning_rate:g} with a cosine, {plan.batch} tokens a step, seed {plan.seed}.
+- Training: {training}
 - Cost: {last["seconds"] / 3600:.2f} hours of training on {device_name(target.model.device)}, the writing not counted.
 - Held out: greedy drafts that are accepted up to each position ahead, by the target's own choices: {accepted};
   {last["mean_accepted_length"]:.2f} tokens per pass of the target.

@@ -78,7 +78,7 @@ def collect(
                     ):
                         answers.append(answer)
                         bar.update(len(answer.ids) - answer.prompt_length)
-                _save(answers, path, target)
+                _save(answers, path, target, layers)
             texts = [*texts, *_texts(path, target.tokenizer)][-2000:]
             total += written_in(path)
             bar.update(total - bar.n)
@@ -91,12 +91,22 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("answers-*.safetensors"))
 
 
-def read(path: Path, layers: slice = slice(None)) -> Iterator[Answer]:
-    """The answers of a shard; of their features only some layers, if so asked."""
+def read(path: Path, layers: Sequence[int]) -> Iterator[Answer]:
+    """The answers of a shard, with the features of these layers, which are in the form of `write`.
+
+    Raises:
+        PlaygroundError: it lacks a layer, or is damaged.
+    """
     with _opened(path) as file:
+        kept = file.get_tensor("layers").tolist() if "layers" in file.keys() else []  # noqa: SIM118
+        if not set(layers) <= set(kept):
+            raise PlaygroundError(
+                f"The answers in {path.parent} lack hidden states that this drafter reads: an earlier version wrote "
+                "them. Name another folder to work in."
+            )
         lengths, prompt_lengths = file.get_tensor("lengths"), file.get_tensor("prompt_lengths")
         ids, choices, chances = (file.get_tensor(name) for name in ("ids", "choices", "chances"))
-        features = file.get_slice("features")[:, layers]
+        features = file.get_tensor("features")[:, [kept.index(layer) for layer in layers]]
     split = [tensor.split(lengths.tolist()) for tensor in (ids, features, choices, chances)]
     for i, (answer_ids, *rest) in enumerate(zip(*split, strict=True)):
         yield Answer(answer_ids, int(prompt_lengths[i]), *rest)
@@ -127,10 +137,11 @@ def _check_target(path: Path, target: LoadedModel) -> None:
         )
 
 
-def _save(answers: list[Answer], path: Path, target: LoadedModel) -> None:
+def _save(answers: list[Answer], path: Path, target: LoadedModel, layers: tuple[int, ...]) -> None:
     half = path.with_suffix(".part")
     save_file(
         {
+            "layers": torch.tensor(layers),
             "ids": torch.cat([answer.ids for answer in answers]),
             "lengths": torch.tensor([len(answer.ids) for answer in answers]),
             "prompt_lengths": torch.tensor([answer.prompt_length for answer in answers]),

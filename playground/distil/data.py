@@ -38,11 +38,11 @@ class Batch:
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
-def load_answers(folder: Path, layers: slice = slice(-1, None)) -> tuple[list[Answer], list[Answer]]:
-    """Answers to learn from, and answers held out: those of the first shard.
+def load_answers(folder: Path, layers: Sequence[int] = (-1,)) -> tuple[list[Answer], list[Answer]]:
+    """Answers to learn from, and answers held out: those of the first shard. `layers`: those whose features are read.
 
     Raises:
-        PlaygroundError: fewer than two shards are there.
+        PlaygroundError: fewer than two shards are there, or they lack a layer.
     """
     paths = shards(folder)
     if len(paths) < 2:

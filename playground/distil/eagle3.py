@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, PreTrainedModel
 
-from playground.distil.answers import Answer
 from playground.distil.data import Batch
 from playground.distil.students import RecursiveStudent
 from playground.models.decoder import decoder_of
@@ -18,6 +17,7 @@ from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.speculators import speculators_config, vocabulary_maps
 
 K = 3  # drafted by default
+HEADS = 2  # times those of the target
 SELF = 2.0  # how sharply a token attends to itself at first
 
 
@@ -41,14 +41,25 @@ def layer_config(target: PreTrainedModel, layers: int = 1, **others: Any) -> dic
     }
 
 
+def head_config(target: PreTrainedModel) -> LlamaConfig:
+    """The shape of a head's layer, with the target's rotary positions, as an MTP layer has them."""
+    text = target.config.get_text_config(decoder=True)
+    heads = HEADS * text.num_attention_heads
+    theta = (getattr(text, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)
+    rope = {"rope_type": "default", "rope_theta": theta}
+    shape = layer_config(target, num_attention_heads=heads, num_key_value_heads=heads, rope_parameters=rope)
+    return LlamaConfig(**shape)
+
+
 def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) -> Eagle3Head:
     """Its head is the target's, of the draft vocabulary, and stays as it is. It begins as the sum of the highest hidden
-    state that it reads and of the token's embedding: each token attends to tokens like itself, so mostly to itself.
+    state that it reads and of the token's embedding, which only attention can bring in: the first half of its heads
+    attends to tokens like the own one, so mostly to that.
 
     Args:
         inputs: the target layers whose inputs it reads.
     """
-    shape = LlamaConfig(**layer_config(target.model))
+    shape = head_config(target.model)
     outputs = tuple(i - 1 for i in inputs)
     rows = target.model.get_output_embeddings().weight.detach()[draft_ids]
     maps = vocabulary_maps(draft_ids, len(target.model.get_output_embeddings().weight))
@@ -68,42 +79,6 @@ def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) ->
         head.norm.load_state_dict(decoder_of(target.model).get_submodule("norm").state_dict())
     head.lm_head.requires_grad_(False)
     return head
-
-
-@torch.no_grad()
-def start_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Sequence[Answer]) -> None:
-    """Makes an EAGLE-3 head that drafts about what an MTP layer does without its attention to other places.
-
-    With ĥ the head's normed state, and P, u, w the MTP layer's projection and the weights of its norms of the hidden
-    state and of its end, an MTP layer's residual is P_e norm(e) + P_h (u w ĥ) up to a factor. Here ĥ is the residual,
-    and attention adds the rest. The target's last state is made from those that the head reads by least squares.
-
-    Args:
-        answers: with the last state after those that the head reads.
-    """
-    layers: Any = head.base.layers
-    layer = layers[0]
-    width = head.fc.out_features
-    end = mtp["base.norm.weight"].float()
-    features = torch.cat([answer.features for answer in answers]).to(head.fc.weight.device).float()
-    reads, last = features[:, :-1].flatten(1), features[:, -1] / end
-    head.fc.weight.copy_(torch.linalg.lstsq(reads, last).solution.T)
-    scale = (end * last * last.pow(2).mean(-1, keepdim=True).rsqrt()).pow(2).mean(-1).sqrt().mean()
-    project = mtp["proj.weight"].float()
-    attention = layer.self_attn
-    attention.v_proj.weight[:, :width] = project[:, :width]
-    attention.v_proj.weight[:, width:] = project[:, width:] * (mtp["norm_hidden.weight"].float() * end / scale)
-    attention.v_proj.weight[:, width:] -= _eye(width)
-    attention.o_proj.weight.copy_(_eye(width))
-    layer.input_layernorm.weight.copy_(mtp["norm_embedding.weight"])
-    for part in (
-        "post_attention_layernorm.weight",
-        "mlp.gate_proj.weight",
-        "mlp.up_proj.weight",
-        "mlp.down_proj.weight",
-    ):
-        layer.get_parameter(part).copy_(mtp[f"base.layers.0.{part}"])
-    head.norm.weight.copy_(end)
 
 
 def _eye(rows: int, columns: int | None = None) -> Tensor:
@@ -132,8 +107,7 @@ class Eagle3Student(RecursiveStudent):
 
     def config_json(self, target: LoadedModel) -> dict[str, Any]:
         """As speculators writes it."""
-        layer = LlamaConfig(**layer_config(target.model))
-        return speculators_config("eagle3", target, layer, K) | {
+        return speculators_config("eagle3", target, head_config(target.model), K) | {
             "draft_vocab_size": len(self.module.draft_ids),
             "norm_before_residual": True,
             "norm_before_fc": False,

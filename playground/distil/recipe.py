@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 
-from playground.distil import blocks, blocks_start
+from playground.distil import blocks, blocks_start, eagle3_start
 from playground.distil.answers import Answer
 from playground.distil.blocks import BlockDrafter, BlockStudent, mask_token
 from playground.distil.card import card
 from playground.distil.collect import collect, read, shards
 from playground.distil.data import draft_vocabulary, load_answers
-from playground.distil.eagle3 import Eagle3Student, layer_config, new_head, start_from_mtp
+from playground.distil.eagle3 import Eagle3Student, layer_config, new_head
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError
@@ -39,7 +39,7 @@ STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, 
 PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
 # Kinds to start from, where there are others than the same.
 STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "mtp"), "dspark": ("dspark", "dflash", "mtp")}
-FITTED = 64  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
+FITTED = 256  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
 DRAFT_VOCABULARY = 8192
 ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
@@ -47,15 +47,21 @@ ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidd
 def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: str = "") -> None:
     """`texts`: passages, a blank line between them, for prompts that work on a text."""
     passages = [part for part in texts.split("\n\n") if part.strip()]
-    layers = (*layers_read(target.model.config), -1)
+    layers = (*(i - 1 for i in layers_read(target.model.config)), -1)
     collect(target, work, tokens=tokens, layers=layers, batch=batch, seed=seed, passages=passages)
 
 
 def layers_read(config: PretrainedConfig) -> tuple[int, ...]:
-    """Layers of the target whose inputs EAGLE-3 and DFlash read; none of a target of fewer than 7. vLLM, SGLang and
-    llama.cpp number them alike. The last is a later one than speculators' default, which is 2, n / 2 and n - 3."""
+    """Layers of the target whose inputs EAGLE-3 and DFlash read; none of a target of fewer than 7. Speculators' default
+    is 2, n / 2 and n - 3 of n; the input of the last says more. Its output, n, is not what all engines can give:
+    llama.cpp has none of a Llama, and SGLang none at all."""
     n = config.get_text_config(decoder=True).num_hidden_layers
     return (2, n // 2, n - 1) if n >= 7 else ()
+
+
+def _watched(kind: str, config: PretrainedConfig) -> tuple[int, ...]:
+    """The hidden states that a drafter reads, in the form that `Runner.watch` takes."""
+    return tuple(i - 1 for i in layers_read(config)) if kind in PUBLISHED else (-1,)
 
 
 def train_drafter(
@@ -84,8 +90,8 @@ def train_drafter(
     check_start(kind, start_from)
     target.model.requires_grad_(False)
     published = kind in PUBLISHED
-    answers, held_out = load_answers(work, slice(0, -1) if published else slice(-1, None))
-    _check_layers(kind, target, answers)
+    _check_depth(kind, target)
+    answers, held_out = load_answers(work, _watched(kind, target.model.config))
     text_config = target.model.config.get_text_config(decoder=True)
     begun = [published_state(name) for name in start_from] if published else []
     chosen = drafted(begun[0]) if begun else draft_vocabulary(answers, text_config.vocab_size, vocabulary)
@@ -183,9 +189,10 @@ def _published_student(
         mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
         if "proj.weight" in mean:
             _check_mtp(kind, target, mean)
-            fitted = list(itertools.islice(read(shards(work)[1]), FITTED))
+            layers = (*_watched(kind, target.model.config), -1)
+            fitted = list(itertools.islice(read(shards(work)[1], layers), FITTED))
             if isinstance(student, Eagle3Student):
-                start_from_mtp(student.module, mean, fitted)
+                eagle3_start.start_from_mtp(student.module, mean, fitted)
             else:
                 blocks_start.start_from_mtp(student.module, mean, fitted)
         else:
@@ -206,21 +213,15 @@ def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> Non
         )
 
 
-def _check_layers(kind: str, target: LoadedModel, answers: Sequence[Answer]) -> None:
+def _check_depth(kind: str, target: LoadedModel) -> None:
     """Raises:
-    PlaygroundError: the kind reads layers that the target lacks, or that were not kept of these answers.
+    PlaygroundError: the kind reads layers that the target lacks.
     """
-    inputs = layers_read(target.model.config) if kind in PUBLISHED else (-1,)
-    if not inputs:
+    if not _watched(kind, target.model.config):
         n = target.model.config.get_text_config(decoder=True).num_hidden_layers
         raise PlaygroundError(
             f"A drafter of the kind {kind} reads three layers of a target of at least 7; {target.name} has {n}. Train "
             "mtp, heads or an assistant."
-        )
-    if answers[0].features.shape[1] != len(inputs):
-        raise PlaygroundError(
-            f"Of these answers too few of the target's layers were kept for {kind}: an earlier version wrote them. "
-            "Name another folder to work in."
         )
 
 

@@ -225,4 +225,5 @@ def decode(
         joules,
         run.markers,
         run.reused,
+        run.totals,
     )

@@ -45,9 +45,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class PromptDone:
-    """A question of a suite has gone through all lanes, or failed. `number` of `total` are done; `speedups`: by the
-    lane's label; `left_s`: an estimate of the seconds that the rest of the experiment will take; `fraction`: what of it
-    is done; `stage`: its name, in an experiment of several suites."""
+    """A question of a suite has gone through all lanes, or failed. `number` of `total` are done; `speedups`: by what
+    people read of the lane; `left_s`: an estimate of the seconds that the rest of the experiment will take; `fraction`:
+    what of it is done; `stage`: its name, in an experiment of several suites."""
 
     number: int
     total: int

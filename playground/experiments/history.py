@@ -3,6 +3,7 @@ machine. PLAYGROUND_HISTORY names another folder, or switches the history off.""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import secrets
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ CREATE TABLE IF NOT EXISTS experiments (
     note TEXT, process TEXT, work TEXT, result TEXT
 )
 """
+COLUMNS = "id, owner, kind, title, status, created, updated, fraction, note, process, work, result"
+DELETED = f"CREATE TABLE IF NOT EXISTS deleted AS SELECT {COLUMNS}, 0.0 AS gone FROM experiments WHERE 0"
+UNDO_S = 600  # seconds in which what was deleted can be brought back
 CROWDED = """
 DELETE FROM experiments WHERE id IN (
     SELECT id FROM (
@@ -96,16 +100,20 @@ class History:
                 (folder / part).mkdir(parents=True, exist_ok=True)
             with self._database() as database:
                 database.execute(TABLE)
+                database.execute(DELETED)
         except (OSError, sqlite3.Error) as error:
             raise PlaygroundError(
                 f"The history cannot be kept in {folder} ({error}). Set PLAYGROUND_HISTORY to a folder that can be "
                 "written, or to off."
             ) from error
 
-    def add(self, kind: str, title: str, work: Any, owner: str = "") -> str:
-        """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data."""
+    def add(self, kind: str, title: str, work: Any, owner: str = "", asked: Mapping[str, Any] | None = None) -> str:
+        """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data, as is
+        `asked`: the values of its controls."""
         self._make_room()
         name, now = new_id(), time.time()
+        title = self._distinct(title, owner)
+        self._asked(name).write_text(json.dumps(asked or {}), encoding="utf-8")
         with self._database() as database:
             database.execute(
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?, NULL)",
@@ -117,6 +125,7 @@ class History:
         """A result that is finished, as plain data, and its id. `name`: the id of the owner's result that it replaces,
         if there is one."""
         name, now = name or new_id(), time.time()
+        title = self._distinct(title, owner, name)
         with self._database() as database:
             database.execute(
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, 'null', ?) ON CONFLICT (id) "
@@ -171,25 +180,50 @@ class History:
         """The result as plain data; None if there is none (yet). As `entry`."""
         return self._json("result", name, owner)
 
+    def asked(self, name: str, owner: str = "") -> dict[str, Any]:
+        """The values of the controls that it was started with; none if it was not started on the page. As `entry`."""
+        self.entry(name, owner)
+        path = self._asked(name)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
     def record(self, name: str) -> Path:
         """Where the experiment keeps its rows as they come."""
         return self._folder / "records" / f"{name}.jsonl"
 
     def delete(self, name: str, owner: str = "") -> None:
-        """Raises:
-        PlaygroundError: it runs, or the owner has no such experiment.
+        """It can be brought back for UNDO_S, after which nothing of it is left.
+
+        Raises:
+            PlaygroundError: it runs, or the owner has no such experiment.
         """
         check(self.entry(name, owner).status != "running", f"{name} runs. Stop it before you delete it.")
         with self._database() as database:
+            kept = f"INSERT INTO deleted SELECT {COLUMNS}, ? FROM experiments WHERE id = ?"
+            database.execute(kept, (time.time(), name))
             database.execute("DELETE FROM experiments WHERE id = ?", (name,))
-        self._unlink(name)
 
-    def clear(self, owner: str = "") -> int:
-        """Deletes all of the owner's experiments but those that run, and says how many."""
-        ended = [entry for entry in self.entries(owner) if entry.status != "running"]
-        for entry in ended:
-            self.delete(entry.id, owner)
-        return len(ended)
+    def restore(self, name: str, owner: str = "") -> None:
+        """Brings back what was deleted.
+
+        Raises:
+            PlaygroundError: the owner deleted no such experiment in the last UNDO_S.
+        """
+        self._make_room()
+        where = "FROM deleted WHERE id = ? AND owner = ?"
+        with self._database() as database:
+            database.execute(f"INSERT OR IGNORE INTO experiments SELECT {COLUMNS} {where}", (name, owner))
+            found = database.execute(f"DELETE {where} RETURNING id", (name, owner)).fetchall()
+        check(
+            bool(found),
+            f"{name} cannot be brought back: it was deleted more than {UNDO_S // 60} minutes ago, or never.",
+        )
+
+    def clear(self, owner: str = "") -> list[str]:
+        """Deletes all of the owner's experiments but those that run; their ids."""
+        ended = [entry.id for entry in self.entries(owner) if entry.status != "running"]
+        for name in ended:
+            self.delete(name, owner)
+        return ended
 
     def _select(self, where: str, *values: str) -> list[Entry]:
         """The newest first."""
@@ -217,12 +251,23 @@ class History:
     def _make_room(self) -> None:
         """Deletes what is too old or too much."""
         with self._database() as database:
-            gone = database.execute(CROWDED, (time.time() - self._max_age_s, self._each, self._room)).fetchall()
+            now = time.time()
+            gone = database.execute(CROWDED, (now - self._max_age_s, self._each, self._room)).fetchall()
+            gone += database.execute("DELETE FROM deleted WHERE gone < ? RETURNING id", (now - UNDO_S,)).fetchall()
         for (name,) in gone:
             self._unlink(name)
 
+    def _distinct(self, title: str, owner: str, but: str = "") -> str:
+        """The title, with a number if another experiment of the owner has it. `but`: the id of one that may."""
+        taken = {entry.title for entry in self._select("owner = ? AND id != ?", owner, but)}
+        numbered = (f"{title} ({n})" for n in itertools.count(2))
+        return title if title not in taken else next(each for each in numbered if each not in taken)
+
+    def _asked(self, name: str) -> Path:
+        return self._folder / "records" / f"{name}.asked.json"
+
     def _unlink(self, name: str) -> None:
-        """Its records: one, or one for each stage."""
+        """What is beside the database: its records, one or one for each stage, and the values of its controls."""
         with suppress(OSError):
             for path in self.record(name).parent.glob(f"{name}.*"):
                 path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,10 +43,11 @@ class Jobs:
         self._history, self._prepared, self._runner = history, prepared, runner
         self.runs: dict[str, Run] = {}
 
-    def start(self, work: Experiment, title: str, owner: str = "") -> str:
-        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder."""
+    def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None, owner: str = "") -> str:
+        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`: as
+        `History.add` takes it."""
         kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
-        name = self._history.add(kind, title, _data(work), owner)
+        name = self._history.add(kind, title, _data(work), owner, asked)
         self._begin(name, _on_record(work, self._history, name))
         return name
 

@@ -22,7 +22,7 @@ from playground.experiments.questions import Question
 from playground.experiments.record import Header, Record
 from playground.experiments.watch import Watch
 from playground.lane import Lane, Request, label
-from playground.results import STANDARD, Failure, QuestionResult, Row, SuiteResult
+from playground.results import STANDARD, Failure, QuestionResult, Row, SuiteResult, names_of
 from playground.trace import Trace
 
 
@@ -56,7 +56,7 @@ def run(
         PlaygroundError: two lanes have one label; a model or server cannot be had; the record is another suite's, or
             cannot be written.
     """
-    in_turn = {STANDARD: baseline} | {label(lane): lane for lane in lanes}
+    in_turn, names = {STANDARD: baseline} | {label(lane): lane for lane in lanes}, names_of(lanes)
     check(len(in_turn) == 1 + len(lanes), "Two lanes of the suite have the same settings. Leave one of them out.")
 
     try:
@@ -80,7 +80,7 @@ def run(
 
     def step(fraction: float, lane: str) -> None:
         at = (len(done) + fraction) / len(questions)
-        watch.progress(Progress(f"{called(len(done), len(questions))}: {lane}", at))
+        watch.progress(Progress(f"{called(len(done), len(questions))}: {names[lane]}", at))
 
     for at, number in enumerate(left):
         question = questions[number]
@@ -94,7 +94,7 @@ def run(
             record.append(result)
         done[number] = result
         left_s = (time.monotonic() - started) / (at + 1) * (len(left) - at - 1)
-        speedups = {row.lane: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}
+        speedups = {names[row.lane]: row.speedup for row in result.rows if row.turn == 1 and row.lane != STANDARD}
         fraction = len(done) / len(questions)
         watch.emit(PromptDone(len(done), len(questions), question.category, speedups, result, left_s, fraction))
     return suite_result(header, list(done.values()))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 from playground import metrics
+from playground.errors import PlaygroundError
 from playground.metrics import Timed
+from playground.ranked import ratio
 from playground.results import ALL, STANDARD, Row, Summary
 from playground.trace import Trace
 
-N = TypeVar("N", int, float)
+COUNTS = ("passes", "accepted", "drafted")
 
 
 def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace], baselines: Sequence[Trace]) -> Row:
@@ -23,20 +24,20 @@ def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace
         question=question,
         category=category,
         lane=lane,
-        tokens=m.tokens,
+        tokens=_tokens(median),
         passes=m.verify_passes,
         seconds=statistics.median(runs_s),
         drafting_s=m.draft_s,
         accepted=m.accepted,
         drafted=m.drafted,
         speedup=ratio.speedup,
-        identical=all(trace.token_ids == baselines[0].token_ids for trace in [*runs, *baselines]),
+        identical=all(metrics.first_difference(baselines[0], trace) is None for trace in [*runs, *baselines]),
         turn=turn,
         ttft_s=m.ttft_s,
         p50_s=gaps.p50_s if gaps else None,
         p95_s=gaps.p95_s if gaps else None,
         runs_s=runs_s,
-        runs_tokens=tuple(len(trace.tokens) for trace in runs),
+        runs_tokens=tuple(map(_tokens, runs)),
         interval=None if lane == STANDARD else ratio.interval,
         positions=tuple(metrics.acceptance_by_position(median.rounds)),
         segments=tuple(metrics.by_segment(median)),
@@ -58,36 +59,17 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
     ]
 
 
-def ratio(rows: Iterable[Row], lane: str, over: str = STANDARD, comparisons: int = 1) -> metrics.Pooled:
-    """How much faster one lane is than another on the same prompts, with the interval of that ratio. `comparisons`: as
-    `metrics.pooled`."""
-    by_lane = {name: [row for row in rows if row.lane == name] for name in (over, lane)}
-    return metrics.pooled(_questions(by_lane[over]), _questions(by_lane[lane]), comparisons)
-
-
-def ties(rows: Sequence[Row], lanes: Sequence[str]) -> list[str]:
-    """The fastest of these lanes, and those over which it has no gain that was seen, the fastest first. The fastest is
-    compared with each of the others on the same prompts and runs, and the intervals of these comparisons hold together;
-    without intervals nothing ties."""
-    over = {name: ratio(rows, name).speedup for name in lanes}
-    best, *others = sorted(lanes, key=lambda name: -over[name])
-    found = {name: ratio(rows, best, over=name, comparisons=len(others)) for name in others}
-    return [best] + [
-        name for name, it in found.items() if (not metrics.differs(it.interval) if it.interval else it.speedup <= 1)
-    ]
-
-
 def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:
     """`here`: the lane's among the rows of the category."""
     spread = metrics.spread([row.speedup for row in here])
     pooled = ratio(rows, lane)
-    tokens, passes = sum(row.tokens for row in here), sum(row.passes for row in here)
+    passes, accepted, drafted = (_total(getattr(row, name) for row in here) for name in COUNTS)
     return Summary(
         lane=lane,
         category=category,
         prompts=len(here),
-        mean_accepted_length=metrics.mean_accepted_length(tokens, passes) or 0.0,
-        acceptance_rate=metrics.acceptance_rate(sum(row.accepted for row in here), sum(row.drafted for row in here)),
+        mean_accepted_length=metrics.mean_accepted_length(sum(row.tokens for row in here), passes),
+        acceptance_rate=metrics.acceptance_rate(accepted, drafted),
         speedup=spread.median,
         low=spread.low,
         high=spread.high,
@@ -107,28 +89,31 @@ def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row])
     )
 
 
-def _questions(rows: Iterable[Row]) -> list[Timed]:
-    """The turns of a question taken together: they depend on each other, so that an interval draws them together."""
-    by_question: dict[int, list[Timed]] = {}
-    for row in rows:
-        by_question.setdefault(row.question, []).append(row.timed)
-    return [
-        Timed(_by_run(turn.tokens for turn in turns), _by_run(turn.seconds for turn in turns))
-        for turns in by_question.values()
-    ]
-
-
-def _by_run(turns: Iterable[tuple[N, ...]]) -> tuple[N, ...]:
-    """Each run's sum over the turns."""
-    return tuple(map(sum, zip(*turns, strict=True)))
-
-
 def _timed(runs: Sequence[Trace]) -> Timed:
-    return Timed(tuple(len(trace.tokens) for trace in runs), tuple(map(_seconds, runs)))
+    return Timed(tuple(map(_tokens, runs)), tuple(map(_seconds, runs)))
 
 
 def _median_run(runs: Sequence[Trace]) -> Trace:
     return sorted(runs, key=_seconds)[(len(runs) - 1) // 2]
+
+
+def _tokens(trace: Trace) -> int:
+    """Raises:
+    PlaygroundError: the server does not say.
+    """
+    tokens = metrics.measure(trace).tokens
+    if tokens is None:
+        raise PlaygroundError(
+            f"{trace.lane.backend} does not say how many tokens its answer has, so there is no time per token to "
+            "compare. It has to send `usage` with a streamed answer (`stream_options.include_usage`)."
+        )
+    return tokens
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """None if one is unknown."""
+    found = list(counts)
+    return None if None in found else sum(filter(None, found))
 
 
 def _seconds(trace: Trace) -> float:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from playground import metrics
+from playground import metrics, ranked
 from playground.backends.base import Backend
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError, Stopped
-from playground.experiments import suite, summaries
+from playground.experiments import suite
 from playground.experiments.events import Progress
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.experiments.traffic_log import Turn
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, Lane, label
+from playground.lane import LOCAL, Lane, label, together
 from playground.metrics.estimate import Counts, add_counts
 from playground.results import STANDARD, Estimated, LaneDepths, SuiteResult, TrafficResult
 from playground.trace import Trace
@@ -74,7 +74,7 @@ def traffic_result(
     """The suite of a log with its verdict, by depth, beside the estimates by the lanes' labels."""
     names = list(dict.fromkeys(row.lane for row in found.rows))
     best = max((name for name in names if name != STANDARD), key=lambda name: found.of(name).overall)
-    gain = summaries.ratio(found.rows, best, comparisons=len(names) - 1)
+    gain = ranked.ratio(found.rows, best, comparisons=len(names) - 1)
     in_lane: dict[str, list[Trace]] = {name: [] for name in names}
     for trace in found.traces:
         in_lane[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
@@ -92,7 +92,7 @@ def traffic_result(
         interval=gain.interval,
         depths=tuple(depths),
         estimates=tuple(estimates),
-        skipped=tuple(skipped),
+        skipped=tuple(skipped if texts else (sentence.partition(": ")[0] for sentence in skipped)),
     )
 
 
@@ -117,7 +117,7 @@ def _estimates(
         of_turns = []
         for at, turn in enumerate(turns):
             part = (number + at / len(turns)) / len(lanes)
-            watch.progress(Progress(f"Estimating {lane.drafter} on turn {at + 1} of {len(turns)}", part))
+            watch.progress(Progress(f"Estimating {together([lane])} on turn {at + 1} of {len(turns)}", part))
             try:
                 counts = backend.estimated(lane, turn.question.request, turn.answer)
             except PlaygroundError:

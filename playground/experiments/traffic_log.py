@@ -66,8 +66,9 @@ def load(source: str, settings: Mapping[str, Any], on_error: OnError = "skip") -
         try:
             check(entry is not None, "this is not JSON.")
             found = _turns(entry, settings)
+            check(bool(found), "it has no answer of the assistant to a question.")
             turns += found
-            conversations += bool(found)
+            conversations += 1
         except PlaygroundError as error:
             problem = f"{name}, {where}: {error}"
             check(on_error == "skip", f"{problem} {FORMS}")

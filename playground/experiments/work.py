@@ -48,12 +48,14 @@ class Experiment(Work, Protocol):
 
 @dataclass(frozen=True)
 class Compare:
-    """As `compare.run`, of `lanes` of this process, with the lanes of `servers` beside them."""
+    """As `compare.run`, of `lanes`, with the lanes of `servers` beside them. `baseline`: one of `lanes` by its name; ""
+    for that of `servers`. Servers among the lanes are those of an earlier turn, and are asked again."""
 
     lanes: Sequence[Lane]
     request: Request
     skip: bool = False
     servers: Servers = NONE
+    baseline: str = ""
 
     @property
     def count(self) -> int:
@@ -69,7 +71,8 @@ class Compare:
         for url in self.servers.urls:
             watch.emit(Progress(f"Asking the server at {url}"))
         lanes, servers, baseline = self.servers.beside(self.lanes)
-        compare.run(lanes, self.request, {**backends, **servers}, watch, baseline=baseline, skip=self.skip)
+        every = {**backends, **connected(self.lanes), **servers}
+        compare.run(lanes, self.request, every, watch, baseline=self.baseline or baseline, skip=self.skip)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The head of the page: what other sites show of a link to it, in place of Gradio's own, and a script that has to run
-before Gradio's."""
+"""The head of the page: what other sites show of a link to it, in place of Gradio's own, and a script and a style sheet
+that have to be there before Gradio's."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ PICTURE = "/screenshot.png"
 
 
 class PageHead:
-    """Middleware that rewrites the og: and twitter: tags of the page itself and puts `assets/frames.js` first. Gradio's
-    `head` would come after its own tags, of which readers take the first, and after its scripts; and only a request
-    tells the absolute address that a picture needs."""
+    """Middleware that rewrites the og: and twitter: tags of the page itself and puts `assets/head.js` and
+    `assets/head.css` first. Gradio's `head` would come after its own tags, of which readers take the first, and after
+    its scripts; and only a request tells the absolute address that a picture needs."""
 
     def __init__(self, app: ASGIApp, title: str, description: str) -> None:
         self._app = app
         self._words = {"title": title, "description": description}
-        self._script = f"<script>{scripts.bundle('frames.js')}.refuseCounting();</script>"
+        style = (scripts.ASSETS / "head.css").read_text(encoding="utf-8")
+        self._first = f"<style>{style}</style>\n<script>{scripts.bundle('head.js')}.head();</script>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PICTURE:
@@ -55,8 +56,8 @@ class PageHead:
         return collect
 
     def rewrite(self, page: str, address: str) -> str:
-        """The page's HTML with our tags and script. `address`: where it is served, ended by a slash."""
+        """The page's HTML with our tags, style and script. `address`: where it is served, ended by a slash."""
         facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
-        return TAGS.sub("", page).replace("<head>", f"<head>\n{self._script}\n{tags}{card}", 1)
+        return TAGS.sub("", page).replace("<head>", f"<head>\n{self._first}\n{tags}{card}", 1)

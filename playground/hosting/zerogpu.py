@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -35,6 +35,9 @@ from playground.models.fit import Fit
 from playground.models.store import LoadedPair, ModelStore
 from playground.presets import BESIDE, Pair
 from playground.progress import Progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +129,10 @@ class Held:
     def sampling_defaults(self, name: str) -> dict[str, float]:
         """As `ModelStore.sampling_defaults`."""
         return next((found for store in self._stores if (found := store.sampling_defaults(name))), {})
+
+    def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None:
+        """As `ModelStore.tokenizer`."""
+        return next((found for store in self._stores if (found := store.tokenizer(name))), None)
 
 
 class ZeroGpu:

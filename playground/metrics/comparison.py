@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from playground.metrics.lane import measure_rounds
+from playground.metrics.lane import measure, measure_rounds
 from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 
 
@@ -44,15 +44,22 @@ def compare(baseline: Trace, other: Trace) -> Difference:
     return Difference(
         baseline=baseline.lane.name,
         lane=other.lane.name,
-        speedup=speedup(*compared_rounds(baseline, other)),
+        speedup=speedup(baseline, other),
         identical=difference is None,
         first_difference=difference,
     )
 
 
-def speedup(baseline: Sequence[Round], other: Sequence[Round]) -> float | None:
-    """The ratio of tokens per second; None if one of them has no tokens."""
-    theirs, ours = (measure_rounds(rounds).tokens_per_s for rounds in (baseline, other))
+def speedup(baseline: Trace, other: Trace) -> float | None:
+    """The ratio of tokens per second; None if one of them has no tokens, or their number is unknown. A stopped lane is
+    compared over as many tokens as both have, which needs to know when each arrived."""
+    if baseline.totals is other.totals is None:
+        measured = [measure_rounds(rounds) for rounds in compared_rounds(baseline, other)]
+    elif "stopped" in (baseline.finish, other.finish):
+        return None
+    else:
+        measured = [measure(trace) for trace in (baseline, other)]
+    theirs, ours = (it.tokens_per_s for it in measured)
     return ours / theirs if ours and theirs else None
 
 
@@ -79,15 +86,15 @@ def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | No
     theirs, ours = measure_rounds(baseline), measure_rounds(other)
     if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
         return None
-    plain_s = theirs.total_s / theirs.verify_passes
-    tokens_per_pass = (ours.tokens / ours.verify_passes) / (theirs.tokens / theirs.verify_passes)
-    cost = ours.total_s / ours.verify_passes / plain_s
+    plain_s = theirs.total_s / len(baseline)
+    tokens_per_pass = (ours.tokens / len(other)) / (theirs.tokens / len(baseline))
+    cost = ours.total_s / len(other) / plain_s
     verify: float | None = None
     draft: float | None = None
     rest: float | None = None
     if ours.verify_s is not None and ours.draft_s is not None:
-        verify = ours.verify_s / ours.verify_passes / plain_s
-        draft = ours.draft_s / ours.verify_passes / plain_s
+        verify = ours.verify_s / len(other) / plain_s
+        draft = ours.draft_s / len(other) / plain_s
         rest = cost - verify - draft
     return Equation(
         speedup=tokens_per_pass / cost,
@@ -101,7 +108,9 @@ def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | No
 
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
     """The rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
-    have."""
+    have. None where a server does not report those of one lane."""
+    if baseline.totals or other.totals:
+        return (), ()
     if "stopped" not in (baseline.finish, other.finish):
         return baseline.rounds, other.rounds
     n = min(len(baseline.tokens), len(other.tokens))
@@ -115,7 +124,10 @@ def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
 
 
 def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
-    """Tokens are compared by id or, where a server does not report one, by text."""
+    """Tokens are compared by id or, where a server does not report one, by text. Of an answer that arrived in pieces of
+    unknown many tokens, the text as a whole is compared."""
+    if (baseline.totals or other.totals) and baseline.text == other.text:
+        return None
     a, b = baseline.tokens, other.tokens
     index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), min(len(a), len(b)))
     if index == len(a) == len(b):

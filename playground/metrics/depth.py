@@ -46,10 +46,10 @@ class DepthFigures:
 
 def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[DepthFigures]:
     """The figures of one lane's rounds in each span of depth that has some. Where a server does not report the
-    prompt's tokens, depth counts those of the output."""
+    prompt's tokens, depth counts those of the output; a lane whose rounds it does not report has no figures."""
     spans = list(itertools.pairwise(edges))
     found: dict[int, list[tuple[Round, float]]] = {}
-    for trace in traces:
+    for trace in (trace for trace in traces if not trace.totals):
         depth, last_s = len(trace.prompt_ids or ()), None
         for round_ in trace.rounds:
             if last_s is not None:

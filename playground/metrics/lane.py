@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from playground.trace import Round, Trace
+from playground.trace import Round, Totals, Trace
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """The figures of one lane.
+    """The figures of one lane. Counts are None where a server does not report them.
 
     Attributes:
         tokens: new tokens in the output.
@@ -33,15 +33,15 @@ class Metrics:
         forced: drafted tokens that the grammar forced.
     """
 
-    tokens: int
+    tokens: int | None
     ttft_s: float | None
     total_s: float
     tokens_per_s: float | None
-    verify_passes: int
-    target_passes: int
-    passes_saved: int
-    drafted: int
-    accepted: int
+    verify_passes: int | None
+    target_passes: int | None
+    passes_saved: int | None
+    drafted: int | None
+    accepted: int | None
     acceptance_rate: float | None
     mean_accepted_length: float | None
     draft_s: float | None
@@ -53,7 +53,8 @@ class Metrics:
 
 
 def measure(trace: Trace) -> Metrics:
-    return measure_rounds(trace.rounds)
+    found = measure_rounds(trace.rounds)
+    return found if trace.totals is None else _counted(found, trace.totals)
 
 
 def measure_rounds(rounds: Sequence[Round]) -> Metrics:
@@ -84,12 +85,31 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
     )
 
 
-def acceptance_rate(accepted: int, drafted: int) -> float | None:
-    return accepted / drafted if drafted else None
+def _counted(found: Metrics, totals: Totals) -> Metrics:
+    """Times as they arrived, counts as the server has them."""
+    tokens, passes = totals.tokens, totals.passes
+    return replace(
+        found,
+        tokens=tokens,
+        tokens_per_s=tokens / found.total_s if tokens and found.total_s else None,
+        verify_passes=passes,
+        target_passes=passes,
+        passes_saved=None if tokens is None or passes is None else tokens - passes,
+        drafted=totals.drafted,
+        accepted=totals.accepted,
+        acceptance_rate=acceptance_rate(totals.accepted, totals.drafted),
+        mean_accepted_length=mean_accepted_length(tokens, passes),
+    )
 
 
-def mean_accepted_length(tokens: int, verify_passes: int) -> float | None:
-    return tokens / verify_passes if verify_passes else None
+def acceptance_rate(accepted: int | None, drafted: int | None) -> float | None:
+    """None if nothing was drafted, or a count is unknown."""
+    return accepted / drafted if drafted and accepted is not None else None
+
+
+def mean_accepted_length(tokens: int | None, verify_passes: int | None) -> float | None:
+    """None without a pass, or if a count is unknown."""
+    return tokens / verify_passes if verify_passes and tokens is not None else None
 
 
 def accepted_up_to(agreed: np.ndarray) -> list[float]:

@@ -54,6 +54,7 @@ class Answered:
         arrivals: of each chunk, when it arrived, counted from `sent_s`, and its tokens.
         drafted, accepted: draft tokens; None if the server does not report them.
         error: why there is no whole answer; "" if there is one.
+        counted: tokens of the answer, where the server does not report those of each chunk.
     """
 
     level: Level
@@ -65,10 +66,11 @@ class Answered:
     drafted: int | None = None
     accepted: int | None = None
     error: str = ""
+    counted: int | None = None
 
     @property
     def tokens(self) -> int:
-        return sum(tokens for _, tokens in self.arrivals)
+        return sum(tokens for _, tokens in self.arrivals) if self.counted is None else self.counted
 
     @property
     def ttft_s(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from playground.metrics.comparison import compare, compared_rounds, speedup
+from playground.metrics.comparison import compare, speedup
 from playground.metrics.lane import measure
 from playground.trace import Comparison, Trace
 
@@ -35,7 +35,7 @@ class _Pass:
 
     @property
     def speedup(self) -> float | None:
-        return speedup(*compared_rounds(self.base, self.ours))
+        return speedup(self.base, self.ours)
 
 
 def _passes(comparison: Comparison, name: str) -> list[_Pass]:
@@ -88,7 +88,7 @@ def ranked(comparison: Comparison) -> list[Trace]:
     come lanes whose target is another one, by its adapter, and those with drawn verdicts."""
 
     def place(trace: Trace) -> tuple[bool, float]:
-        return bool(trace.lane.adapter or trace.lane.forced), -(headline(comparison, trace) or 0.0)
+        return bool(trace.lane.adapter or trace.lane.drawn), -(headline(comparison, trace) or 0.0)
 
     return sorted(comparison.others, key=place)
 
@@ -116,7 +116,7 @@ def tied(comparison: Comparison, other: Trace) -> bool:
 def leader(comparison: Comparison) -> Trace | None:
     """The lane that is clearly the fastest, the baseline included: it leads every other lane by more than two runs of
     one lane differed, and by `FLOOR` at least. None where none does, or where nothing ran again."""
-    real = [trace for trace in ranked(comparison) if not (trace.lane.forced or trace.lane.adapter)]
+    real = [trace for trace in ranked(comparison) if not (trace.lane.drawn or trace.lane.adapter)]
     if not real:
         return None
     measured, (first, *rest) = noise(comparison), real

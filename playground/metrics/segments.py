@@ -74,7 +74,9 @@ class SegmentFigures:
 
 
 def by_segment(trace: Trace) -> list[SegmentFigures]:
-    """The figures of each segment that a round began in."""
+    """The figures of each segment that a round began in; none where a server does not report the rounds."""
+    if trace.totals:
+        return []
     of_tokens, found, at, last_s = segments(trace), list[SegmentFigures](), 0, None
     for round_ in trace.rounds:
         tokens = len(round_.tokens)

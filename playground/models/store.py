@@ -12,6 +12,7 @@ from traceback import clear_frames
 from typing import Protocol, TypeVar, cast
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from playground.drafting_methods import METHODS
 from playground.models.cpu.apart import tensors_apart
@@ -62,6 +63,8 @@ class Store(Protocol):
 
     def sampling_defaults(self, name: str) -> dict[str, float]: ...
 
+    def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None: ...
+
 
 class ModelStore:
     """Holds one pair at a time. Asking for another one frees the memory of the models that it does not share first.
@@ -98,6 +101,7 @@ class ModelStore:
         where = resolve_device(device)
         asked = pair.dtype if dtype == "auto" else dtype
         format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), keeps_blocks(asked, where), where)
+        progress(Progress(f"Loading {pair.title}"))  # also while another run or the start of the page loads it
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
@@ -132,8 +136,17 @@ class ModelStore:
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
-        models = [m for (held, _), m in tuple(self._models.items()) if held == name and isinstance(m, LoadedModel)]
-        return sampling_defaults(models[0].model.generation_config) if models else {}
+        model = self._held(name)
+        return sampling_defaults(model.model.generation_config) if model else {}
+
+    def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None:
+        """The checkpoint's; None if the model is not in memory."""
+        model = self._held(name)
+        return model.tokenizer if model else None
+
+    def _held(self, name: str) -> LoadedModel | None:
+        held = tuple(self._models.items())
+        return next((model for (of, _), model in held if of == name and isinstance(model, LoadedModel)), None)
 
     def _keep(self, wanted: set[tuple[str, Format]]) -> None:
         kept = {key: model for key, model in self._models.items() if (key[0].partition(ADAPTED)[0], key[1]) in wanted}

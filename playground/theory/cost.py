@@ -20,4 +20,5 @@ def price_of(trace: Trace, hourly_rate: float) -> float | None:
 def joules_per_token(trace: Trace) -> float | None:
     """The device's energy during the run, per new token; other programs on it count, too. None if it was not measured,
     or nothing was decoded."""
-    return trace.joules / len(trace.tokens) if trace.joules and trace.tokens else None
+    tokens = metrics.measure(trace).tokens
+    return trace.joules / tokens if trace.joules and tokens else None

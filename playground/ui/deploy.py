@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from playground.views import engines
 from playground.views.engines import Settings
 
 
@@ -17,6 +18,12 @@ def blocks(found: Sequence[Settings]) -> str:
         for note in reasons
     ]
     return f'<div class="deploy">{"".join([*able, *unable])}</div>'
+
+
+def first(found: Sequence[Settings]) -> str:
+    """The one to show under a verdict; "" where there is none."""
+    it = engines.first(found)
+    return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note)}</div>' if it else ""
 
 
 def _engine(name: str, written_for: str, text: str, note: str) -> str:

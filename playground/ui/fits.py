@@ -28,11 +28,15 @@ class Fits:
 
     def refresh(self) -> None:
         """Finds out again, for instance after a download."""
-        for name, pair in self._pairs.items():
-            try:
-                self._found[name] = self._fit_of(pair)
-            except Exception:
-                logger.exception("whether %s fits is unknown", name)
+        for name in self._pairs:
+            self.find(name)
+
+    def find(self, name: str) -> None:
+        """Finds out again of one pair."""
+        try:
+            self._found[name] = self._fit_of(self._pairs[name])
+        except Exception:
+            logger.exception("whether %s fits is unknown", name)
 
     def wait(self) -> None:
         """Until the first answers are there, some seconds at most."""

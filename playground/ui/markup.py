@@ -13,15 +13,21 @@ from playground.views.table import Table
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
+def moment(seconds: float) -> str:
+    """A time since 1970, which page.js shows as the reader's clock has it."""
+    return f'<local-time data-s="{seconds:.0f}">{at(seconds)}</local-time>'
+
+
 def note(sentence: str) -> str:
     return f'<p class="empty">{escape(sentence)}</p>'
 
 
 def progress(entry: Entry, left_s: float | None) -> str:
-    """Title, and how far it is."""
+    """Title, when it was started, and how far it is."""
     kind = {"running": "busy", "failed": "error"}.get(entry.status, "")
     line = panels.status(state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
-    return f'<div data-experiment="{escape(entry.id)}"><h2>{escape(entry.title)}</h2>{line}</div>'
+    title = f"{escape(entry.title)} <small>{moment(entry.created)}</small>"
+    return f'<div data-experiment="{escape(entry.id)}"><h2>{title}</h2>{line}</div>'
 
 
 def findings(sentences: Sequence[str]) -> str:
@@ -38,8 +44,8 @@ def tables(shown: Sequence[Table], opened: int = 1) -> str:
 
 
 def folded(caption: str, body: str) -> str:
-    """Markup under a caption, open at first."""
-    return f"<details open><summary>{escape(caption)}</summary>{body}</details>"
+    """Markup under a caption, closed at first."""
+    return f"<details><summary>{escape(caption)}</summary>{body}</details>"
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:
@@ -55,7 +61,7 @@ def _entry(entry: Entry) -> str:
     return (
         f'<li class="{entry.status}"><input type="checkbox" id="choose-{escape(entry.id)}" value="{escape(entry.id)}" '
         f'aria-label="Choose {escape(entry.title)}"><div>{_name(entry)}<span class="chip">{state}</span>'
-        f"<small>{escape(entry.kind)} · {at(entry.created)} · {escape(entry.id)}</small>{said}</div></li>"
+        f"<small>{escape(entry.kind)} · {moment(entry.created)} · {escape(entry.id)}</small>{said}</div></li>"
     )
 
 
@@ -67,7 +73,7 @@ def _name(entry: Entry) -> str:
 def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Table) -> str:
     """Two entries with what was asked differently, and the figures of both."""
     named = "".join(
-        f"<li>{name}: {escape(entry.title)}, {at(entry.created)}</li>"
+        f"<li>{name}: {escape(entry.title)}, {moment(entry.created)}</li>"
         for name, entry in zip(("First", "Second"), entries, strict=True)
     )
     asked = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) or "<li>Both were asked the same.</li>"

@@ -21,7 +21,8 @@ from playground.hosting.request_filter import RequestFilter
 from playground.hosting.size_limits import SizeLimits
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
-from playground.ui import panels, rooms
+from playground.progress import Progress
+from playground.ui import docs, panels, rooms
 from playground.ui.compare import tab
 from playground.ui.compare.api import publish
 from playground.ui.compare.handlers import BackendFor, Elsewhere, Handlers
@@ -44,6 +45,7 @@ BESIDES = 64  # events under way beside the runs; and runs beyond the limit, whi
 DAY_S = 86_400
 
 # fmt: off
+TEXT = gr.themes.Size(name="text", xxs="12px", xs="12px", sm="12px", md="14px", lg="16px", xl="20px", xxl="20px")
 BLUE = gr.themes.Color(
     "#eef6fc", "#d6eaf7", "#aed6ef", "#7fbde4", "#4aa0d5", "#1d85c2", "#0072b2", "#005f95", "#064d78", "#0a3f62",
     "#082a42",
@@ -75,7 +77,12 @@ def build(
     experiments = Experiments(Jobs(history, events.prepared, runner), history, access)
     waiting = {"concurrency_id": "device", "concurrency_limit": limits.runs + BESIDES // 2}
     fits = Fits(pairs, store.fit)
-    preload = Preload(lambda progress: store.get(default, drafter=default.drafter, progress=progress))
+
+    def load(progress: Callable[[Progress], None]) -> None:
+        store.get(default, drafter=default.drafter, progress=progress)
+        fits.find(default.name)  # what had to be downloaded is here now
+
+    preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
         rooms.lay_out(rooms.HOME)
         with gr.Row(elem_id="header"):
@@ -86,7 +93,7 @@ def build(
         parts = tab.lay_out(pairs, default, examples, fits, access)
         finished = tab.wire(page, parts, events, past, pairs, default, waiting)
         tab.wire_models(page, parts, model, store, pairs, preload, fits, own, access, finished)
-        publish(page, events, pairs, waiting)
+        publish(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
     models = Models(pairs, default, fits)
     started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
@@ -98,6 +105,7 @@ def build(
         **{name: of_kind(kind) for name, kind in KINDS.items()},
         "servers": lambda: servers_tab.build(page, access, own, events.turns),
         "history": lambda: history_tab.build(page, past, access),
+        rooms.DOCS: lambda: docs.build(page),
     }
     for path, lay_out in pages.items():
         with page.route(path, show_in_navbar=False):
@@ -127,7 +135,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
             neutral_hue=gr.themes.colors.gray,
             spacing_size=gr.themes.sizes.spacing_sm,
             radius_size=gr.themes.sizes.radius_sm,
-            text_size=gr.themes.sizes.text_sm,
+            text_size=TEXT,
             font=("ui-sans-serif", "system-ui", "sans-serif"),
             font_mono=("ui-monospace", "monospace"),
         ).set(

@@ -13,6 +13,7 @@ from playground.experiments.kinds import KINDS
 TITLE = "Speculative Decoding Playground"
 TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
 HOME = "./"
+DOCS = "docs"  # a page beside the rooms
 
 
 class Place(NamedTuple):
@@ -50,10 +51,12 @@ def markup(path: str) -> str:
     here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
     links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
     title = f"<h1>{TITLE}</h1>" if path == HOME else f'<a class="brand" href="{HOME}">{TITLE}</a>'
-    top = f'<nav aria-label="Rooms">{title}<span>{links}{_source()}</span></nav>'
+    more = _link(DOCS, "Docs", current=path == DOCS) + _source()
+    top = f'<nav aria-label="Rooms">{title}<span>{links}{more}</span></nav>'
     if here == TRY or len(every.get(here, ())) < 2:
         return top
-    inside = "".join(_link(place.path, place.label, current=place.path == path) for place in every[here])
+    quickest_first = sorted(every[here], key=lambda place: place.path != HOME)
+    inside = "".join(_link(place.path, place.label, current=place.path == path) for place in quickest_first)
     return f'{top}<nav class="depths" aria-label="{here}">{inside}</nav>'
 
 
@@ -65,9 +68,12 @@ def _current(current: bool) -> str:
     return ' aria-current="page"' if current else ""
 
 
+def home() -> str:
+    """The page's address for everyone: that of a Space, which the environment names; "" elsewhere."""
+    space = os.environ.get("SPACE_ID")
+    return f"https://huggingface.co/spaces/{space}" if space else ""
+
+
 def _source() -> str:
-    """Documentation and source of a Space, whose address the environment names."""
-    if not (space := os.environ.get("SPACE_ID")):
-        return ""
-    tree = f"https://huggingface.co/spaces/{escape(space)}/tree/main"
-    return f'<a href="{tree}/docs" target="_blank">Docs</a><a href="{tree}" target="_blank">Source</a>'
+    """The source of a Space."""
+    return f'<a href="{escape(home())}/tree/main" target="_blank">Source</a>' if home() else ""

@@ -10,10 +10,11 @@ import plotly.graph_objects as go
 from playground.format import UNKNOWN, number, percent, ratio
 from playground.results import AcceptanceResult, Summary
 from playground.views import charts, charts_suite, compared, report, spreadsheet, suite
-from playground.views.charts import ASSISTED, INK
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
+
+COLORS = {"synthetic": charts.STANDARD, "measured": charts.ASSISTED}
 
 
 @report.of.register
@@ -56,7 +57,7 @@ def findings(result: AcceptanceResult) -> list[str]:
     """The measured point, what the machine would give at best, where drafting begins to pay, and what is synthetic."""
     found, points = result.measured, sorted(_points(result))
     said = []
-    if found and points:
+    if found and found.mean_accepted_length and points:
         said.append(
             f"Measured: {ratio(found.overall, found.interval)} at {found.mean_accepted_length:.2f} tokens a pass. The "
             f"curve has {_at(points, found.mean_accepted_length):.2f}× there."
@@ -73,7 +74,8 @@ def findings(result: AcceptanceResult) -> list[str]:
 
 def _points(result: AcceptanceResult) -> list[tuple[float, float]]:
     """Tokens a pass and speed-up of each rate."""
-    return [(summary.mean_accepted_length, summary.overall) for _, summary in result.curve if summary]
+    summaries = [summary for _, summary in result.curve if summary]
+    return [(it.mean_accepted_length, it.overall) for it in summaries if it.mean_accepted_length]
 
 
 def _at(points: list[tuple[float, float]], length: float) -> float:
@@ -96,7 +98,7 @@ def curve(result: AcceptanceResult) -> go.Figure:
     """Speed-up over tokens a pass, with the measured lane as a star."""
     figure = charts.blank("Speed-up over acceptance", "with 95 % intervals", "mean accepted length", "speed-up")
     points = sorted(
-        ((summary, rate) for rate, summary in result.curve if summary), key=lambda it: it[0].mean_accepted_length
+        ((summary, rate) for rate, summary in result.curve if summary), key=lambda it: it[0].mean_accepted_length or 0
     )
     if not points:
         return charts.empty(figure, "No prompt was run.")
@@ -111,15 +113,19 @@ def curve(result: AcceptanceResult) -> go.Figure:
             text=texts,
             name=name,
             mode="lines+markers" if name == "synthetic" else "markers",
-            line={"color": charts.STANDARD if name == "synthetic" else ASSISTED, "width": 2},
+            line={"color": COLORS[name], "width": 2},
             marker={"symbol": symbol, "size": 14 if symbol == "star" else 7},
             hovertemplate="%{y:.2f}× at %{x:.2f} tokens a pass<extra>%{text}</extra>",
         )
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})
+    charts.add_unity(figure)
+    every = [it for _, summaries, *_ in lanes for it in summaries]
+    axis = charts.ratio_axis([it.overall for it in every], [it.interval for it in every])
+    ends = [(name, it[-1].overall, COLORS[name]) for name, it, *_ in lanes]
+    charts.label_lines(figure, ends, axis)
     sentences = [
         f"{text}: {it.overall:.2f} at {it.mean_accepted_length:.2f} tokens a pass."
         for _, summaries, texts, _ in lanes
         for it, text in zip(summaries, texts, strict=True)
     ]
     figure.update_layout(meta=" ".join(["Speed-up over acceptance.", *sentences]))
-    return figure.update_yaxes(rangemode="tozero")
+    return figure.update_yaxes(title_text="speed-up, log scale", **axis)

@@ -13,7 +13,7 @@ from playground.views.table import Table
 def tables(traces: Iterable[Trace]) -> list[Table]:
     """Of the lanes that drafted with a q: by position in the draft, then by q. None of synthetic lanes, whose verdicts
     were drawn."""
-    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.forced}
+    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.drawn}
     found = {name: each for name, each in found.items() if each}
     if not found:
         return []
@@ -42,7 +42,7 @@ def tables(traces: Iterable[Trace]) -> list[Table]:
 def sentence(trace: Trace) -> str:
     """Over all positions, in a run's details; "" if there is nothing to say."""
     found = metrics.calibration(trace.rounds)
-    if not found or trace.lane.forced:
+    if not found or trace.lane.drawn:
         return ""
     it = found[0]
     return (

@@ -8,7 +8,9 @@ everywhere. Plotly reads tags in any text, and a trace may come from anywhere, s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -24,6 +26,13 @@ ASSISTED = "#0072B2"  # from Okabe and Ito's set, as the next
 # Of the lanes beside the baseline, in turn: as in the timeline, whose style sheet has their shades for the dark theme.
 OTHERS = (ASSISTED, "#00795A", "#A8507F", "#8A6100")
 INK = "#1f2328"
+UNITY = {"color": INK, "width": 1, "dash": "dot"}  # the line at a ratio of 1
+RATIOS = {  # marked on an axis of ratios, by the most decades that it has
+    0.2: tuple(i / 10 for i in range(5, 21)),
+    0.6: (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4),
+    math.inf: (0.1, 0.25, 0.5, 1, 2, 4, 8, 16),
+}
+LABEL, LINE, HEIGHT = 17, 14, 190  # of a line's name: characters in a line; pixels of a line, and of the plot
 GRID = "#d0d7de"
 
 
@@ -46,8 +55,8 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
     figure = blank("The race", "tokens over time, prefill included", "seconds", "tokens")
-    lanes = [comparison.standard, *comparison.others]
-    for trace, color in _colored(comparison):
+    drawn = [(trace, color) for trace, color in _colored(comparison) if not trace.totals]
+    for trace, color in drawn:
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
         counts = [0]
         for round_ in trace.rounds:
@@ -73,7 +82,7 @@ def race(comparison: Comparison) -> go.Figure:
                 hoverinfo="name",
                 showlegend=False,
             )
-    lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it in lanes if it.rounds]
+    lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it, _ in drawn if it.rounds]
     figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *lines]))
     return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
 
@@ -130,9 +139,47 @@ def add_line(figure: go.Figure, name: str, color: str, **more: Any) -> None:
     figure.add_scatter(name=escape(name), mode="lines+markers", line=line, **more)
 
 
-def add_unity(figure: go.Figure, **where: Any) -> None:
-    """The speed-up of standard decoding. `where`: row and column of the subplot."""
-    figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"}, **where)
+def add_unity(figure: go.Figure, name: str = "no drafter", *, log: bool = True, **where: Any) -> None:
+    """The speed-up of standard decoding, named where there is a name. `log`: whether the axis is logarithmic, on which
+    annotations have logarithms. `where`: row and column of the subplot."""
+    figure.add_hline(y=1, line=UNITY, **where)
+    at = {"x": 0, "xref": "x domain", "xanchor": "left", "y": 0 if log else 1, "yanchor": "top"}
+    if name:
+        figure.add_annotation(text=name, showarrow=False, font={"size": 11}, **at, **where)
+
+
+def ratio_axis(values: Iterable[float], intervals: Iterable[tuple[float, float] | None] = ()) -> dict[str, Any]:
+    """An axis for ratios that holds 1, these values and their intervals: logarithmic, so that twice and half are
+    equally far from 1."""
+    ends = [1.0, *values, *(end for interval in intervals if interval for end in interval)]
+    low, high = math.log10(min(ends)), math.log10(max(ends))
+    margin = 0.08 * (high - low) + 0.02
+    marked = next(values for most, values in RATIOS.items() if high - low < most)
+    bounds = (low - margin, high + margin)
+    words = [f"{value:g}×" for value in marked]
+    return {"type": "log", "range": bounds, "tickvals": marked, "ticktext": words, "tickangle": 0}
+
+
+def label_lines(figure: go.Figure, ends: Sequence[tuple[str, float, str]], axis: Mapping[str, Any]) -> None:
+    """Names lines at the right edge, in place of a legend, and moves names apart that would touch.
+
+    Args:
+        ends: of each line its name, the ratio at which it ends, and its colour.
+        axis: the y axis, as `ratio_axis` makes it.
+    """
+    low, high = axis["range"]
+    free = -math.inf
+    for name, y, color in sorted(ends, key=lambda end: end[1]):
+        lines = list(map(escape, textwrap.wrap(name, LABEL)))
+        at = HEIGHT * (math.log10(y) - low) / (high - low)
+        place = max(at, free + LINE * len(lines) / 2)
+        free = place + LINE * len(lines) / 2 + 4
+        figure.add_annotation(
+            x=1, xref="x domain", y=math.log10(y), xshift=4, yshift=place - at, text="<br>".join(lines),
+            showarrow=False, xanchor="left", align="left",
+            font={"size": 12, "color": INK if color == STANDARD else color},
+        )  # fmt: skip
+    figure.update_layout(showlegend=False, margin={"r": 118})
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
@@ -145,11 +192,11 @@ def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
                 "text": f"<b>{title}</b><br><span style='font-size:12px'>{subtitle}</span>",
                 "font": {"size": 14},
                 "x": 0,
-                "xref": "paper",
+                "xref": "container",
                 "y": 1,
                 "yref": "container",
                 "yanchor": "top",
-                "pad": {"t": 12},
+                "pad": {"t": 12, "l": 4},
             },
             "font": {"family": "ui-sans-serif, system-ui, sans-serif", "size": 12, "color": INK},
             "paper_bgcolor": "white",

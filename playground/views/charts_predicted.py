@@ -25,7 +25,7 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
         marker={"symbol": symbols, "size": 8},
         hovertemplate="%{y:.2f}×<extra>batch of %{x}</extra>",
     )
-    charts.add_unity(figure)
+    charts.add_unity(figure, log=False)
     sentences = [f"{point.batch}: {point.speedup:.2f}." for point in points]
     figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Sequence
 from html import escape
@@ -11,11 +10,11 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from playground.format import count
+from playground.format import count, ratio
 from playground.lane import AXES, label
-from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult
+from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult, names_of
 from playground.views import charts
-from playground.views.charts import ASSISTED, GRID, INK, OTHERS
+from playground.views.charts import ASSISTED, GRID, OTHERS
 
 NAME = 26  # characters in a line of a lane's name
 PREDICTED = "#8A6100"
@@ -28,12 +27,13 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     categories. Ratios have a log axis, on which twice and half are equally far from 1."""
     lanes = sorted((it for it in result.summaries if it.category == ALL and it.lane != STANDARD), key=_overall)
     prompts = count(lanes[0].prompts if lanes else 0, "prompt")
-    figure = charts.blank(title, f"over {prompts}, 95 % intervals; small dots: categories", "speed-up, log scale", "")
+    figure = charts.blank(title, f"{prompts}, 95 % intervals; small dots: categories", "speed-up, log scale", "")
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
+    names = names_of(result.lanes)
     colors = [charts.STANDARD] * max(0, len(lanes) - len(OTHERS)) + [*OTHERS[: len(lanes)]][::-1]
     for lane, color in zip(lanes, colors, strict=True):
-        name = _broken(lane.lane, NAME)
+        name = _tick(names.get(lane.lane, lane.lane), lane.prompts)
         of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
         figure.add_scatter(
             x=[it.overall for it in of_categories], y=[name] * len(of_categories), mode="markers",
@@ -45,12 +45,22 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
             x=[lane.overall], y=[name], mode="markers", marker={"color": color, "size": 11}, name=name,
             error_x=error_bars([lane]), hovertemplate="%{x:.2f}×<extra>%{y}</extra>",
         )  # fmt: skip
-    figure.add_vline(x=1, line={"color": INK, "width": 1, "dash": "dot"})
-    sentences = [f"{it.lane}: {it.overall:.2f} over all prompts." for it in reversed(lanes)]
-    meta = " ".join(["Speed-up of each lane, the fastest first.", *sentences])
-    figure.update_layout(height=150 + 34 * len(lanes), showlegend=False, meta=meta)
-    ticks = {"tickvals": [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8], "ticksuffix": "×"}
-    return figure.update_xaxes(type="log", **ticks).update_yaxes(showgrid=False)
+    figure.add_vline(x=1, line=charts.UNITY)
+    figure.add_annotation(
+        text="no drafter", x=0, y=1, yref="paper", yanchor="bottom", showarrow=False, font={"size": 11}
+    )
+    sentences = [f"{names.get(it.lane, it.lane)}: {ratio(it.overall, it.interval)}." for it in reversed(lanes)]
+    meta = " ".join(["Speed-up of each lane over all prompts, the fastest first.", *sentences])
+    figure.update_layout(height=150 + 40 * len(lanes), showlegend=False, meta=meta)
+    shown = [it for it in result.summaries if it.lane != STANDARD]
+    axis = charts.ratio_axis([it.overall for it in shown], [it.interval for it in lanes])
+    return figure.update_xaxes(**axis).update_yaxes(showgrid=False)
+
+
+def _tick(name: str, prompts: int) -> str:
+    """A lane's name with its settings and the number of prompts in a line below."""
+    drafter, _, settings = name.partition(" (")
+    return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}n = {prompts}"
 
 
 def _overall(summary: Summary) -> float:
@@ -65,6 +75,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
     found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
     if not found:
         return charts.empty(figure, "No prompt was run.")
+    n = count(found[0][1].prompts, "prompt")
     make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
     _measured(figure, found, name, row=1, col=1, marker=_marks([point for point, _ in found], category))
     predicted = [(it.value, it.predicted) for it in result.points if it.predicted and category == ALL]
@@ -81,16 +92,19 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
     )  # fmt: skip
     sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
     figure.update_layout(height=420, meta=" ".join([f"Speed-up by {name}.", *sentences, *_marked(found, category)]))
-    figure.update_yaxes(title_text="speed-up", row=1, col=1)
-    figure.update_yaxes(title_text="tokens/pass", row=2, col=1)
-    figure.update_xaxes(title_text=name, row=2, col=1)
-    return _styled(figure)
+    ends = [("measured", found[-1][1].overall, ASSISTED)]
+    ends += [("predicted", predicted[-1][1].speedup, PREDICTED)] if predicted else []
+    axis = _axis([summary for _, summary in found], [it.speedup for _, it in predicted])
+    charts.label_lines(figure, ends, axis)
+    figure.update_yaxes(title_text="tokens/pass", rangemode="tozero", row=2, col=1)
+    figure.update_xaxes(title_text=f"{name} (n = {n} at each)", row=2, col=1)
+    return _styled(figure).update_yaxes(title_text="speed-up, log scale", **axis, row=1, col=1)
 
 
 def by_category(result: SweepResult) -> go.Figure:
     """The speed-up over the setting for each category, as small multiples on one scale."""
     name = AXES[result.axis]
-    figure = charts.blank("By category", "speed-up over " + name, "", "")
+    figure = charts.blank("By category", f"speed-up over {name}; 1 is no drafter", "", "")
     categories = list(dict.fromkeys(s.category for point in result.points for s in point.summaries))
     categories = [category for category in categories if category != ALL]
     if not categories:
@@ -106,7 +120,8 @@ def by_category(result: SweepResult) -> go.Figure:
         _measured(figure, found, name, row=1 + number // columns, col=1 + number % columns, showlegend=False)
     figure.update_annotations(font={"size": 12})
     figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
-    return _styled(figure)
+    axis = _axis([s for point in result.points for s in point.summaries if s.category != ALL])
+    return _styled(figure).update_yaxes(**axis)
 
 
 def _broken(category: str, width: int) -> str:
@@ -117,9 +132,9 @@ def _broken(category: str, width: int) -> str:
 def refined(result: Recommendation) -> go.Figure:
     """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star."""
     figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
-    lanes, sentences = result.refined.lanes, []
-    for drafter, color in zip(dict.fromkeys(lane.drafter for lane in lanes), itertools.cycle(OTHERS), strict=False):
-        here = [lane for lane in lanes if lane.drafter == drafter]
+    lanes, sentences, ends = result.refined.lanes, [], []
+    for drafter, color in zip(dict.fromkeys(lane.name for lane in lanes), OTHERS, strict=False):
+        here = [lane for lane in lanes if lane.name == drafter]
         summaries = [result.refined.of(label(lane)) for lane in here]
         symbols = ["star" if lane == result.lane else "circle" for lane in here]
         charts.add_line(
@@ -128,10 +143,18 @@ def refined(result: Recommendation) -> go.Figure:
             marker={"symbol": symbols, "size": [14 if symbol == "star" else 7 for symbol in symbols]},
             hovertemplate="%{y:.2f}×<extra>" + escape(drafter) + " %{x}</extra>",
         )  # fmt: skip
-        sentences += [f"{summary.lane}: {summary.overall:.2f}." for summary in summaries]
+        ends.append((drafter, summaries[-1].overall, color))
+        sentences += [f"{drafter} {it.lookahead}: {s.overall:.2f}." for it, s in zip(here, summaries, strict=True)]
     charts.add_unity(figure)
+    axis = _axis([result.refined.of(label(lane)) for lane in lanes])
+    charts.label_lines(figure, ends, axis)
     figure.update_layout(meta=" ".join(["Speed-up by lookahead.", *sentences]))
-    return figure.update_yaxes(rangemode="tozero")
+    return figure.update_yaxes(title_text="speed-up, log scale", **axis)
+
+
+def _axis(summaries: Sequence[Summary], more: Sequence[float] = ()) -> dict[str, Any]:
+    """That of pooled speed-ups and their intervals. `more`: others that are drawn beside them."""
+    return charts.ratio_axis([*(it.overall for it in summaries), *more], [it.interval for it in summaries])
 
 
 def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:
@@ -140,14 +163,14 @@ def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: s
         y=[summary.overall for _, summary in found], error_y=error_bars([summary for _, summary in found]),
         hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>", **more,
     )  # fmt: skip
-    charts.add_unity(figure, row=more["row"], col=more["col"])
+    charts.add_unity(figure, "" if "showlegend" in more else "no drafter", row=more["row"], col=more["col"])
 
 
 def _styled(figure: go.Figure) -> go.Figure:
     """The axes of subplots as `charts.blank` has the first ones."""
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
     figure.update_xaxes(showgrid=False, title={"standoff": 8, "font": {"size": 12}}, **axis)
-    return figure.update_yaxes(rangemode="tozero", title={"standoff": 8, "font": {"size": 12}}, **axis)
+    return figure.update_yaxes(title={"standoff": 8, "font": {"size": 12}}, **axis)
 
 
 def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
@@ -156,8 +179,9 @@ def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 
 def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
-    """A star on the best value over all prompts, a diamond on those that tie with it."""
-    symbols = ["star" if point.best else "diamond" if point.ties else "circle" for point in points]
+    """A star on the best value over all prompts where it is clear, else a diamond on each that ties."""
+    best = "star" if sum(bool(point.ties) for point in points) == 1 else "diamond"
+    symbols = [best if point.ties else "circle" for point in points]
     if category != ALL:
         symbols = ["circle"] * len(points)
     return {"symbol": symbols, "size": [14 if symbol != "circle" else 7 for symbol in symbols], "color": ASSISTED}
@@ -165,8 +189,7 @@ def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
 
 def _marked(found: Sequence[tuple[Point, Summary]], category: str) -> list[str]:
     """What the marks say, in words."""
-    best = [f"{point.value:g}" for point, _ in found if point.best]
-    ties = [f"{point.value:g}" for point, _ in found if point.ties and not point.best]
-    if category != ALL or not best:
+    ties = [f"{point.value:g}" for point, _ in found if point.ties]
+    if category != ALL or not ties:
         return []
-    return [f"Best, a star: {', '.join(best)}."] + ([f"Ties, diamonds: {', '.join(ties)}."] if ties else [])
+    return [f"Best, a star: {ties[0]}." if len(ties) == 1 else f"Ties, diamonds: {', '.join(ties)}."]

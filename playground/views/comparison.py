@@ -13,6 +13,7 @@ from playground.views import (
     charts,
     compared,
     drafters,
+    engines,
     facts,
     headline,
     report,
@@ -35,6 +36,7 @@ def _(result: Comparison) -> Report:
         [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
         [*filter(None, [by_segment(result)]), *calibration.tables(result.others)],
+        [*filter(None, [engines.first(engines.of_comparison(result, metrics.beside(result, best).others[0].lane))])],
     )
 
 
@@ -76,7 +78,12 @@ def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | N
 @spreadsheet.lines.register
 def _(result: Comparison) -> list[dict[str, Any]]:
     return [
-        {"lane": trace.lane.name, "drafter": trace.lane.drafter, **asdict(metrics.measure(trace))}
+        {
+            "lane": trace.lane.name,
+            "drafter": trace.lane.drafter,
+            "runs_in": engines.runs_in(trace.lane),
+            **asdict(metrics.measure(trace)),
+        }
         for trace in result.lanes
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 from playground import metrics
 from playground.format import count, milliseconds, number, percent, ratio
 from playground.metrics import DepthFigures
-from playground.results import STANDARD, DepthResult, LaneDepths
+from playground.results import STANDARD, DepthResult, LaneDepths, names_of
 from playground.views import charts, compared, report, spreadsheet, suite
-from playground.views.charts import ASSISTED, INK
+from playground.views.charts import ASSISTED
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
@@ -26,7 +26,7 @@ def _(result: DepthResult) -> Report:
         suite.setting(result.suite),
         findings(result),
         [speedup(result), tokens_per_pass(result)],
-        [by_depth(result.depths)],
+        [by_depth(result.depths, names_of(result.suite.lanes))],
         [suite.by_prompt(result.suite)],
     )
 
@@ -36,8 +36,9 @@ compared.comparable.register(DepthResult, lambda result: result.suite)
 
 @spreadsheet.lines.register
 def _(result: DepthResult) -> list[dict[str, Any]]:
+    names = names_of(result.suite.lanes)
     return [
-        {"lane": it.lane, "low": at.low, "high": at.high, "rounds": at.rounds, "tokens": at.tokens,
+        {"lane": names[it.lane], "low": at.low, "high": at.high, "rounds": at.rounds, "tokens": at.tokens,
          "acceptance_rate": at.acceptance_rate, "tokens_per_pass": at.mean_accepted_length, "pass_s": at.pass_s,
          "tokens_per_s": at.tokens_per_s, "speedup": over}
         for it in result.depths
@@ -48,7 +49,7 @@ def _(result: DepthResult) -> list[dict[str, Any]]:
 def findings(result: DepthResult) -> list[str]:
     """Where it stops paying, then how the first and the last span differ."""
     base, ours = (it.figures for it in result.depths)
-    name = result.depths[1].lane
+    name = _name(result)
     if result.stops is None:
         said = [f"{name} was faster than standard decoding to the end, {result.until:,} tokens of context."]
     elif result.stops == ours[0].low:
@@ -72,11 +73,11 @@ def findings(result: DepthResult) -> list[str]:
     return [*said, *left_out(result.suite.failures)]
 
 
-def by_depth(lanes: Sequence[LaneDepths]) -> Table:
-    """A row for each lane and span of depth. Speeds leave the prefill out."""
+def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
+    """A row for each lane and span of depth. Speeds leave the prefill out. `names`: of the lanes, by their labels."""
     base = next(it.figures for it in lanes if it.lane == STANDARD)
     rows = [
-        (it.lane, _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
+        (names[it.lane], _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
          milliseconds(at.pass_s), number(at.tokens_per_s, 1), "" if it.lane == STANDARD else ratio(over))
         for it in lanes
         for at, over in metrics.speedups(base, it.figures)
@@ -89,19 +90,26 @@ def speedup(result: DepthResult) -> go.Figure:
     """The speed-up over the depth; 1 is no drafter."""
     base, ours = (it.figures for it in result.depths)
     known = [(at, over) for at, over in metrics.speedups(base, ours) if over]
-    return _line(
-        "Speed-up by depth", "decoding alone, without prefills; 1 is no drafter", "speed-up",
-        [(_middle(at), over) for at, over in known], result.depths[1].lane,
-    ).add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})  # fmt: skip
+    figure = _line(
+        "Speed-up by depth", f"{_name(result)}, prefills left out",
+        "speed-up, log scale", [(_middle(at), over) for at, over in known], _name(result),
+    )  # fmt: skip
+    charts.add_unity(figure)
+    return figure.update_yaxes(**charts.ratio_axis([over for _, over in known]))
 
 
 def tokens_per_pass(result: DepthResult) -> go.Figure:
     """The mean accepted length over the depth."""
     found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
     return _line(
-        "Tokens per pass by depth", "mean accepted length, the target's own token included", "tokens per pass", found,
-        result.depths[1].lane,
+        "Tokens per pass by depth", f"{_name(result)}, the target's own token included", "tokens per pass", found,
+        _name(result),
     )  # fmt: skip
+
+
+def _name(result: DepthResult) -> str:
+    """Of the lane that drafts."""
+    return names_of(result.suite.lanes)[result.depths[1].lane]
 
 
 def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, float]], name: str) -> go.Figure:
@@ -115,7 +123,7 @@ def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, fl
         hovertemplate="%{y:.2f} at %{x:,.0f} tokens<extra></extra>",
     )
     said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
-    figure.update_layout(meta=" ".join([f"{title}.", *said]))
+    figure.update_layout(meta=" ".join([f"{title}.", *said]), showlegend=False)
     return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
 
 

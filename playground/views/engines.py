@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from playground import metrics
 from playground.drafting_methods import METHODS
-from playground.format import ratio
-from playground.lane import LOCAL, Lane, preset_of
+from playground.lane import LOCAL, Lane, label, names, preset_of, verified_by
 from playground.presets import NATIVE, Pair, load_pairs
 from playground.trace import Comparison
+from playground.views import headline
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
+SHIPPED = "assets/drafters"  # the folder of this repository with the starter's drafters
 ONLY_HERE = {  # the playground's own formats, which have no counterpart in an engine
     "heads": "Parallel heads are trained in a format that only this playground reads.",
     "mtp": "This MTP layer is in a format of the playground's own; engines read those in checkpoints.",
@@ -31,13 +32,19 @@ ONLY_HERE = {  # the playground's own formats, which have no counterpart in an e
 @dataclass(frozen=True)
 class Settings:
     """`text`: to paste, in `language`; "" where the engine cannot decode this way. `note`: why not, or what differs
-    from what was measured."""
+    from what was measured. `instead`: the name of the lane that it decodes in place of the one asked for, or "".
+    `drafter`: that lane's method, where it did not run here; else ""."""
 
     engine: str
     written_for: str
     language: str
     text: str
     note: str = ""
+    instead: str = ""
+    drafter: str = ""
+
+
+SGLANG_BLOCKS = ("eagle3", "mtp", "dflash")  # on CUDA and ROCm
 
 
 class CannotError(Exception):
@@ -72,6 +79,8 @@ def settings(lane: Lane, method: str | None = None) -> list[Settings]:
         try:
             _check(asked)
             text, note = write(asked)
+            if SHIPPED in text:
+                note = f"{note} {SHIPPED} is a folder of this repository: run this in it."
         except CannotError as reason:
             text, note = "", str(reason)
         found.append(Settings(engine, written_for, language, text, " ".join(note.split())))  # a line: a comment
@@ -86,36 +95,58 @@ def runs_in(lane: Lane) -> str:
     return ", ".join(able) or "only here"
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """What to run of a lane in an engine. `text`: to paste, in the engine's form; `note`: what it gives, or why it is
-    another drafter."""
+def of_ranked(given: Mapping[Lane, str], method: str | None = None) -> list[Settings]:
+    """For each engine the first of these lanes that it can decode, so that every verdict ends in a command. Where they
+    end without standard decoding, prompt lookup follows, which needs nothing.
 
-    engine: str
-    text: str
-    note: str
+    Args:
+        given: lanes of this process, the most wanted first, each with what it gave here, such as "1.42×".
+        method: as `settings` takes it.
+    """
+    wanted = next(iter(given))
+    lookup = replace(wanted, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
+    known = any(lane.drafter in ("ngram", "none") for lane in given)
+    tried = given if known else {**given, lookup: ""}
+    written = {lane: settings(lane, method) for lane in tried}
+    return [_first_able([(lane, written[lane][i], gave) for lane, gave in tried.items()]) for i in range(len(ENGINES))]
 
 
-def nearest(comparison: Comparison, lane: Lane) -> Nearest | None:
-    """The lane's own command where an engine has one; else that of the fastest lane of the comparison that has one, or
-    of prompt lookup, which needs nothing. None for a lane that drafts nothing or whose verdicts are drawn,
-    and for a server's, which runs there."""
-    if lane.drafter == "none" or lane.backend != LOCAL or lane.forced:
-        return None
-    real = [trace for trace in metrics.ranked(comparison) if not trace.lane.forced]
-    measured = {trace.lane: metrics.headline(comparison, trace) for trace in real}
-    lookup = replace(lane, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
-    for other in (lane, *(other for other in measured if other.drafter != "none" and other.backend == LOCAL), lookup):
-        if found := next((it for it in settings(other) if it.text), None):
-            given = f"{ratio(measured[other])} here" if measured.get(other) else "not measured here"
-            same = "" if other == lane else f"No engine runs {lane.name}. The nearest is {other.name}: "
-            return Nearest(found.engine, found.text, f"{same}{given}. {found.note}".strip())
-    raise AssertionError("transformers has prompt lookup")
+def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
+    """Of one engine: each lane as it writes it, and what that gave here; "" if it did not run."""
+    (wanted, asked, _), *_ = tried
+    for lane, found, gave in tried:
+        if not found.text:
+            continue
+        given = f"{gave} here" if gave else "not measured here"
+        said = f"{given[0].upper()}{given[1:]}."
+        if lane == wanted:
+            return replace(found, note=f"{said} {found.note}".strip())
+        name = names([lane])[label(lane)] if lane.drafter != "none" else lane.name
+        nearest = said if lane.drafter == "none" else f"The nearest is {name}: {given}."
+        note = f"{asked.note} {nearest} {found.note}".strip()
+        return replace(found, note=note, instead=name, drafter="" if gave else lane.drafter)
+    return asked
+
+
+def first(found: Sequence[Settings]) -> Settings | None:
+    """The command to show on its own: of the lane that was asked for where an engine has it. None if no engine has
+    any."""
+    return min((it for it in found if it.text), key=lambda it: bool(it.instead), default=None)
+
+
+def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None) -> list[Settings]:
+    """As `of_ranked`, of this lane and then of the others, the fastest first. Empty for a lane that drafts nothing or
+    whose verdicts are drawn, and for a server's, which runs there."""
+    if lane.drafter == "none" or lane.backend != LOCAL or lane.drawn:
+        return []
+    real = [it.lane for it in metrics.ranked(comparison) if it.lane.backend == LOCAL and not it.lane.drawn]
+    lanes = [lane, *(it for it in real if it.drafter != "none")]
+    return of_ranked({it: headline.speedup(metrics.beside(comparison, it.name)) for it in lanes}, method)
 
 
 def _hub(name: str) -> str:
     """The starter's models by names that engines know: a model of the hub, folders of this repository."""
-    return STARTER if name == "starter" else f"assets/drafters/{name}" if name.startswith("starter-") else name
+    return STARTER if name == "starter" else f"{SHIPPED}/{name}" if name.startswith("starter-") else name
 
 
 @cache
@@ -132,13 +163,17 @@ def _network(lane: Lane) -> str:
 def _check(asked: Asked) -> None:
     """What no engine takes."""
     if asked.lane.drafter in ("composite", "adaptive"):
-        raise CannotError("No engine mixes lookup and a draft tree as this lane does. Deploy one of the two.")
+        raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[asked.lane.drafter].label} does.")
     if asked.method == "grammar":
         raise CannotError("The engines have no drafter for what a grammar forces.")
     if asked.method in ONLY_HERE and asked.model != NATIVE:
         raise CannotError(ONLY_HERE[asked.method])
     if not asked.method:
         raise CannotError("The trace does not say what kind of network drafted the tree.")
+
+
+def _in_blocks(asked: Asked) -> bool:
+    return verified_by(asked.lane) == "block"
 
 
 def _transformers(asked: Asked) -> tuple[str, str]:
@@ -207,9 +242,13 @@ def _vllm(asked: Asked) -> tuple[str, str]:
     }
     if asked.method not in ways:
         raise CannotError(f"vLLM has no {METHODS[asked.method].label}.")
-    config = ways[asked.method]
+    config, note = ways[asked.method], ""
+    if asked.tree:
+        note = "vLLM drafts a chain where this lane drafted a tree: measure again."
+    elif _in_blocks(asked):
+        config |= {"rejection_sample_method": "block", "draft_sample_method": "probabilistic"}
+        note = "Block verification is in vLLM's V2 runner alone; others, its CPU build too, verify token by token."
     option = f" --speculative-config {shlex.quote(json.dumps(config))}" if config else ""
-    note = "vLLM drafts a chain where this lane drafted a tree: measure again." if asked.tree else ""
     return f"vllm serve {shlex.quote(asked.target)}{option}", note
 
 
@@ -229,7 +268,8 @@ def _sglang(asked: Asked) -> tuple[str, str]:
     if asked.method not in ways or (asked.tree and asked.method == "dflash"):
         raise CannotError(f"SGLang does not draft so with {METHODS[asked.method].label}.")
     note = "SGLang grows a tree by a fixed width per step: measure again." if asked.tree else ""
-    return f"python -m sglang.launch_server --model-path {shlex.quote(asked.target)}{ways[asked.method]}", note
+    block = " --speculative-use-block-verification" if _in_blocks(asked) and asked.method in SGLANG_BLOCKS else ""
+    return f"python -m sglang.launch_server --model-path {shlex.quote(asked.target)}{ways[asked.method]}{block}", note
 
 
 def _llama_server(asked: Asked) -> tuple[str, str]:
@@ -248,8 +288,8 @@ def _llama_server(asked: Asked) -> tuple[str, str]:
     }
     if asked.method not in ways:
         raise CannotError(f"llama-server has no {METHODS[asked.method].label}.")
-    drafter = f" and {asked.model}" if "DRAFTER" in ways[asked.method] else ""
-    note = f"MODEL.gguf is {asked.target}{drafter}, converted to GGUF." if drafter else f"MODEL.gguf is {asked.target}."
+    drafter = f", DRAFTER.gguf {asked.model}" if "DRAFTER" in ways[asked.method] else ""
+    note = f"MODEL.gguf is {asked.target}{drafter}, converted by llama.cpp's convert_hf_to_gguf.py."
     return f"llama-server -m MODEL.gguf{ways[asked.method]}", note
 
 

@@ -34,7 +34,7 @@ def settings(found: Schedule) -> list[Settings]:
     starts = [1, *(users + 1 for users, _ in found[:-1])]
     ranges = [[start, users, k] for start, (users, k) in zip(starts, found, strict=True)]
     vllm = {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": ranges}
-    sglang = {str(users): {"candidate_steps": sorted({0, k})} for users, k in found}
+    sglang = {str(start): {"candidate_steps": sorted({0, k})} for start, _, k in ranges}  # from this batch on
     lines = ["speculative_config:", f"  max_draft_len: {most}", "  draft_len_schedule:"]
     lines += [f"    {users}: {k}" for users, k in found]
     beyond = f"Measured up to {found[-1][0]} users; a batch is taken to be as large as the number of users."
@@ -46,7 +46,7 @@ def settings(found: Schedule) -> list[Settings]:
             "json",
             json.dumps(sglang),
             "As a file for --speculative-adaptive-config, with --speculative-adaptive and --speculative-eagle-topk 1. "
-            f"It chooses between drafting and not by its own measure. {beyond}",
+            f"EAGLE and EAGLE-3 only. It chooses between drafting and not by its own measure. {beyond}",
         ),
         Settings("TensorRT-LLM", "TensorRT-LLM's documentation of autumn 2026", "yaml", "\n".join(lines), beyond),
     ]

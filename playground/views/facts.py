@@ -45,7 +45,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
     line = [
         Figure("TTFT", *_time(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
         Figure("Speed", number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
-        Figure("Tokens", f"{m.tokens:,}", "", "new tokens in the output"),
+        Figure("Tokens", _count(m.tokens), "", "new tokens in the output"),
         Figure("Total", number(m.total_s, 2), "s", "time of decoding: prompt handed over to last round done"),
     ]
     if drafting:
@@ -59,8 +59,8 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
             ),
             Figure(
                 "Passes saved",
-                f"{m.passes_saved:,}",
-                f"of {m.tokens:,}",
+                _count(m.passes_saved),
+                f"of {_count(m.tokens)}",
                 "tokens − target passes: standard decoding needs one pass a token",
             ),
         ]
@@ -71,7 +71,7 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
         )
         if drafting:
             forced = "drafted tokens that the grammar forced, which cost nothing to draft"
-            line.append(Figure("Forced", f"{m.forced:,}", f"of {m.drafted:,}", forced))
+            line.append(Figure("Forced", f"{m.forced:,}", f"of {_count(m.drafted)}", forced))
     return line
 
 
@@ -97,7 +97,7 @@ def sameness(baseline: Trace, other: Trace) -> str:
     n = min(len(baseline.tokens), len(other.tokens))
     difference = metrics.first_difference(baseline, other)
     if difference is None:
-        return f"Identical output: {count(n, 'token')}."
+        return "Identical output." if baseline.totals or other.totals else f"Identical output: {count(n, 'token')}."
     if "stopped" in (baseline.finish, other.finish) and difference.index == n:
         if not n:
             return "Stopped before both lanes had output."
@@ -127,18 +127,24 @@ def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended:
 
 
 def passes(baseline: Trace, other: Trace) -> str:
-    """How many target passes the lane took for its tokens; "" if one of the two took none."""
-    if not (baseline.rounds and other.rounds):
+    """How many target passes the lane took for its tokens; "" if one of the two took none, or a server
+    does not report it."""
+    rounds = metrics.compared_rounds(baseline, other)[1]
+    if not (baseline.rounds and rounds):
         return ""
-    m = metrics.measure_rounds(metrics.compared_rounds(baseline, other)[1])
-    return f"{count(m.target_passes, 'pass', 'passes')} instead of {m.tokens:,}."
+    passes, tokens = sum(round_.passes for round_ in rounds), sum(len(round_.tokens) for round_ in rounds)
+    return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}."
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What there is to say of the first lane beside the baseline."""
+    """Whether the first lane beside the baseline wrote the same, and in how many passes."""
     baseline, other = comparison.standard, comparison.others[0]
-    said = (sameness(baseline, other), passes(baseline, other), shortage(other), otherwise(other))
-    return [sentence for sentence in said if sentence]
+    return [*filter(None, (sameness(baseline, other), passes(baseline, other)))]
+
+
+def notes(other: Trace) -> list[str]:
+    """What else there is to say of a lane."""
+    return [*filter(None, (shortage(other), otherwise(other)))]
 
 
 def memory(comparison: Comparison) -> Table | None:
@@ -157,6 +163,14 @@ def memory(comparison: Comparison) -> Table | None:
     return Table("Memory at the end", ("", *(trace.lane.name for trace in comparison.lanes)), rows, numbers=len(held))
 
 
+def memory_line(comparison: Comparison) -> str:
+    """What each lane held in all; "" if a lane does not report it."""
+    lanes = comparison.lanes
+    if not all(trace.memory for trace in lanes):
+        return ""
+    return "; ".join(f"{trace.lane.name} {megabytes(trace.memory.total, 1)}" for trace in lanes if trace.memory)
+
+
 def reused(trace: Trace) -> str:
     """How much of the prompt came from the cache of earlier turns, and what the cache weighs."""
     if trace.reused is None:
@@ -164,6 +178,16 @@ def reused(trace: Trace) -> str:
     of = f" of {len(trace.prompt_ids):,}" if trace.prompt_ids else ""
     weighs = f", {megabytes(trace.reused.bytes, 1)}" if trace.reused.bytes else ""
     return f"{trace.reused.tokens:,}{of} tokens{weighs}"
+
+
+def from_cache(trace: Trace) -> Figure | None:
+    """What the TTFT of a later turn leaves out; None where nothing was reused."""
+    if not trace.reused or not trace.reused.tokens:
+        return None
+    weighs = f"; these caches weigh {megabytes(trace.reused.bytes, 1)}" if trace.reused.bytes else ""
+    meaning = f"tokens of the prompt that the cache of earlier turns held, so that TTFT leaves them out{weighs}"
+    of = f"of {len(trace.prompt_ids):,}" if trace.prompt_ids else "tokens"
+    return Figure("From cache", f"{trace.reused.tokens:,}", of, meaning)
 
 
 def shortage(lane: Trace) -> str:
@@ -230,6 +254,10 @@ def _time(seconds: float | None) -> tuple[str, str]:
     if seconds is None:
         return UNKNOWN, "ms"
     return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")
+
+
+def _count(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
 
 
 def _hundredths(share: float | None) -> str:

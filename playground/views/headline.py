@@ -4,7 +4,7 @@ same."""
 from __future__ import annotations
 
 from playground import metrics
-from playground.format import count, number, ratio, span
+from playground.format import beginning, count, number, ratio, span
 from playground.metrics import Repeated
 from playground.trace import Comparison, Trace
 
@@ -30,7 +30,9 @@ def title(comparison: Comparison, chosen: str) -> str:
     """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
     shown, prompt = metrics.beside(comparison, chosen), comparison.standard.request.asked
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {prompt[:60]}".split())
+    return " ".join(
+        f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {beginning(prompt, 72)}".split()
+    )
 
 
 def meaning(comparison: Comparison) -> str:
@@ -43,7 +45,12 @@ def meaning(comparison: Comparison) -> str:
         return "second ÷ first standard run: the noise of the measurement"
     if metrics.tied(comparison, other):
         return "no clear difference in speed"
-    return f"{'faster' if value > 1 else 'slower'} than {comparison.baseline[:1].lower()}{comparison.baseline[1:]}"
+    if noisy(comparison, other):
+        return "timing too noisy to say"
+    each = "" if base.request.greedy else " per token"  # the texts differ
+    return (
+        f"{'faster' if value > 1 else 'slower'}{each} than {comparison.baseline[:1].lower()}{comparison.baseline[1:]}"
+    )
 
 
 def runs(comparison: Comparison) -> str:
@@ -77,13 +84,18 @@ def doubts(comparison: Comparison, other: Trace) -> list[str]:
         )
     if metrics.headline(comparison, other) and metrics.tied(comparison, other):
         found.append(_tie(comparison, repeats))
-    if repeats is None or repeats.runs < metrics.MANY:
-        found.append(caveat(base, other))
+    found.append(noisy(comparison, other))
     found.append(cut(base, other))
     difference = metrics.first_difference(base, other)
     if difference and base.request.greedy and "stopped" not in (base.finish, other.finish):
         found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
     return [*filter(None, found)]
+
+
+def noisy(comparison: Comparison, other: Trace) -> str:
+    """A warning where a lane ran few times on a machine too busy to time it; "" where its times can be trusted."""
+    repeats, shown = metrics.repeated(comparison, other), metrics.beside(comparison, other.lane.name)
+    return "" if repeats and repeats.runs >= metrics.MANY else caveat(shown.standard, shown.others[0])
 
 
 def _tie(comparison: Comparison, repeats: Repeated | None) -> str:
@@ -97,7 +109,7 @@ def _tie(comparison: Comparison, repeats: Repeated | None) -> str:
 
 def synthetic(trace: Trace) -> str:
     """That the lane's verdicts were drawn; "" if they are the target's."""
-    if not trace.lane.forced:
+    if not trace.lane.drawn:
         return ""
     return (
         "Synthetic acceptance: how much a round accepts was drawn, not judged. Times are measured; acceptance and "

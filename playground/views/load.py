@@ -167,9 +167,11 @@ def speedup(result: LoadResult) -> go.Figure:
     if not result.gains:
         return charts.empty(figure, "A speed-up takes two servers.")
     sentences = []
-    for i, lane in enumerate(dict.fromkeys(gain.lane for gain in result.gains)):
+    ends, colors = [], _colors(result)
+    for lane in dict.fromkeys(gain.lane for gain in result.gains):
         gains = sorted((gain for gain in result.gains if gain.lane == lane), key=lambda gain: gain.level.size)
-        color, speedups = charts.OTHERS[i % len(charts.OTHERS)], [gain.speedup for gain in gains]
+        color, speedups = colors[lane], [gain.speedup for gain in gains]
+        ends.append((lane, speedups[-1], color))
         charts.add_line(
             figure,
             lane,
@@ -187,16 +189,20 @@ def speedup(result: LoadResult) -> go.Figure:
                 x=[at],
                 y=[1],
                 name=f"1.0 at about {at:.1f}",
-                mode="markers",
+                mode="markers+text",
+                text=[f"{at:.1f}"],
+                textposition="top right",
                 marker={"color": color, "symbol": "x", "size": 10},
                 hovertemplate=f"falls through 1 at about {at:.1f} {unit}<extra></extra>",
             )
-    charts.add_unity(figure)
+    charts.add_unity(figure, "without speculation")
+    axis = charts.ratio_axis([it.speedup for it in result.gains], [it.interval for it in result.gains])
+    charts.label_lines(figure, ends, axis)
     figure.update_layout(meta=" ".join(["Speed-up by level.", *sentences]))
     sizes = sorted({level.size for level in result.levels})
     figure.update_xaxes(type="log", range=(math.log10(sizes[0]) - 0.1, math.log10(sizes[-1]) + 0.1))
     figure.update_xaxes(tickvals=sizes, ticktext=[f"{size:g}" for size in sizes])
-    return figure.update_yaxes(rangemode="tozero")
+    return figure.update_yaxes(title_text="speed-up, log scale", **axis)
 
 
 def latency(result: LoadResult) -> go.Figure:
@@ -217,12 +223,13 @@ def latency(result: LoadResult) -> go.Figure:
 
 def _by_lane(result: LoadResult) -> list[tuple[str, str, list[Point]]]:
     """Each lane with its colour and its points, the level that is least first."""
-    colors = [charts.STANDARD, *charts.OTHERS]
     points = sorted(result.points, key=lambda point: point.level.size)
-    return [
-        (lane.name, colors[i % len(colors)], [point for point in points if point.lane == lane.name])
-        for i, lane in enumerate(result.lanes)
-    ]
+    return [(lane, color, [point for point in points if point.lane == lane]) for lane, color in _colors(result).items()]
+
+
+def _colors(result: LoadResult) -> dict[str, str]:
+    """Of each lane, the same in every chart."""
+    return dict(zip((lane.name for lane in result.lanes), [charts.STANDARD, *charts.OTHERS], strict=False))
 
 
 def _unit(gains: Sequence[Gain]) -> str:

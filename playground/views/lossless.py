@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from playground.format import UNKNOWN, count, percent
+from playground.format import UNKNOWN, beginning, count, percent
 from playground.lane import LOSSY
 from playground.metrics import lossless
-from playground.results import STANDARD, Differing, LaneCheck, LosslessResult
+from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, names_of
 from playground.views import compared, report, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
@@ -44,7 +44,7 @@ def table(result: LosslessResult) -> Table:
         "Is the output the target's own?",
         ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
          "p-value", "bias seen", "smallest bias found", "accepted", "expected", "p-value of these"),
-        tuple(map(_row, result.checks)),
+        tuple(_row(check, names_of(result.lanes)) for check in result.checks),
         numbers=11,
     )  # fmt: skip
 
@@ -53,7 +53,8 @@ def headline(result: LosslessResult) -> str:
     """How many lanes are lossless, and how many of the rules that are wrong on purpose were caught."""
     checks = [check for check in result.checks if check.lane != STANDARD]
     exact = [check for check in checks if LOSSY not in check.lane]
-    failed = [check.lane for check in exact if not check.passed]
+    names = names_of(result.lanes)
+    failed = [names[check.lane] for check in exact if not check.passed]
     found = sum(not check.passed for check in checks if LOSSY in check.lane)
     samples = sum(check.sampled for check in exact)
     over = f"{count(len(exact), 'drafter')}, {count(len(result.prompts), 'prompt')}, {count(samples, 'sampled token')}"
@@ -84,10 +85,11 @@ def method(result: LosslessResult) -> str:
 
 
 def _sentences(check: LaneCheck, result: LosslessResult) -> Iterator[str]:
+    name = names_of(result.lanes)[check.lane]
     verdict = "no difference found" if check.passed else "NOT lossless"
-    yield " ".join(filter(None, [f"{check.lane}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))
+    yield " ".join(filter(None, [f"{name}: {verdict}.", _greedy(check), _sampled(check), _accepted(check)]))
     for each in check.differing:
-        yield f"{check.lane}, {_where(each, result)}: {_difference(each)}"
+        yield f"{name}, {_where(each, result)}: {_difference(each)}"
 
 
 def _greedy(check: LaneCheck) -> str:
@@ -139,17 +141,16 @@ def _difference(each: Differing) -> str:
 
 
 def _where(each: Differing, result: LosslessResult) -> str:
-    text = " ".join(result.prompts[each.question].split())
     turn = f", turn {each.turn}" if each.turn > 1 else ""
-    return f"prompt {each.question + 1}{turn} ({text[:40]}{'…' if len(text) > 40 else ''})"
+    return f"prompt {each.question + 1}{turn} ({beginning(result.prompts[each.question], 40)})"
 
 
-def _row(check: LaneCheck) -> tuple[str, ...]:
+def _row(check: LaneCheck, names: Mapping[str, str]) -> tuple[str, ...]:
     law, rule = check.law, check.acceptance
     plain = check.lane == STANDARD
     verdict = "pass" if check.passed else "FAIL"
     return (
-        check.lane,
+        names[check.lane],
         f"{verdict} (control)" if plain else f"{verdict}, {LOSSY} rule" if LOSSY in check.lane else verdict,
         f"{check.identical} of {check.outputs}",
         str(len(check.differing) - len(check.faults)),

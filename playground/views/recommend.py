@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from playground import metrics
-from playground.drafting_methods import METHODS
 from playground.format import NO_DIFFERENCE, count, number, ratio
-from playground.lane import LOCAL, Lane, label
-from playground.results import STANDARD, Recommendation
-from playground.views import charts_suite, compared, engines, report, spreadsheet, suite
+from playground.lane import LOCAL, label
+from playground.results import STANDARD, Recommendation, names_of
+from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
 from playground.views.engines import Settings
+from playground.views.ranking import TIED
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
@@ -26,7 +26,7 @@ def _(result: Recommendation) -> Report:
         [charts_suite.refined(result), charts_suite.speedups(result.confirmed, "Confirming")],
         [table(result)],
         stages(result),
-        settings(result) if result.lane and result.lane.backend == LOCAL else (),
+        settings(result),
     )
 
 
@@ -42,9 +42,10 @@ def _(result: Recommendation) -> list[dict[str, Any]]:
 def headline(result: Recommendation) -> str:
     """What to use, with what it gives on these prompts."""
     found = ratio(result.summary.overall, result.summary.interval)
+    name = names_of([result.tested])[label(result.tested)]
     if result.lane:
-        return f"For these prompts on this machine: {_named(result.lane)}, {found}."
-    best = f"The best that was tried, {_named(result.tested)}, gave {found}"
+        return f"For these prompts on this machine: {name}, {found}."
+    best = f"The best that was tried, {name}, gave {found}"
     seen = result.summary.interval and metrics.differs(result.summary.interval)
     return f"For these prompts on this machine: no drafter. {best}{'' if seen else f': {NO_DIFFERENCE}'}."
 
@@ -52,7 +53,8 @@ def headline(result: Recommendation) -> str:
 def reasons(result: Recommendation) -> list[str]:
     """How it was chosen."""
     screened, refined, confirmed = result.screened, result.refined, result.confirmed
-    ties = ", ".join("no drafter" if name == STANDARD else name for name in result.ties)
+    names = names_of(refined.lanes)
+    ties = ", ".join("no drafter" if key == STANDARD else names.get(key, key) for key in result.ties)
     said = [
         f"Screened: {count(len(screened.lanes), 'drafter')} over {count(len(screened.prompts), 'prompt')}. "
         f"Refined: {count(len(refined.lanes), 'setting')} of the fastest.",
@@ -72,15 +74,17 @@ def table(result: Recommendation) -> Table:
         for lane in result.screened.lanes
         if lane.drafter not in kept
     ]
+    engine = ranking.runs_in((*result.screened.lanes, *result.refined.lanes))
+    names = names_of(result.screened.lanes) | names_of(result.refined.lanes)
     rows = []
     for stage, name, found in [*refined, *screened]:
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
-        mark = "chosen" if chosen else "within noise" if stage == "refined" and name in result.ties else ""
+        mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
         figures = (
             number(found.tokens_per_s, 1), number(found.mean_accepted_length), ratio(found.overall, found.interval)
         )  # fmt: skip
-        rows.append((name, stage, mark, *figures))
-    columns = ("setting", "stage", "verdict", "tokens/s", "mean accepted length", "speed-up")
+        rows.append((names[name], stage, mark, engine[name], *figures))
+    columns = ("drafter", "stage", "verdict", "runs in", "tokens/s", "mean accepted length", "speed-up")
     return Table("What was tried", columns, tuple(rows), numbers=3)
 
 
@@ -93,29 +97,11 @@ def stages(result: Recommendation) -> list[Table]:
 
 def settings(result: Recommendation) -> list[Settings]:
     """What was chosen, for each engine; for one that cannot decode that way, the fastest setting that was tried, that
-    gained, and that it can decode. Of a recommendation with a lane of this process."""
-    assert result.lane
+    gained and that it can decode, or standard decoding. Empty where servers decoded: they run there."""
+    if result.tested.backend != LOCAL:
+        return []
     tried = [(lane, stage.of(label(lane))) for stage in (result.refined, result.screened) for lane in stage.lanes]
-    paid = sorted((it for it in tried if it[1].gains), key=lambda it: it[1].overall, reverse=True)
-    instead = [(label(lane), found, engines.settings(lane, result.method)) for lane, found in paid]
-    chosen = engines.settings(result.lane, result.method)
-    for i, here in enumerate(chosen):
-        if here.text:
-            continue
-        note = f"{here.note} Nothing else that it can decode was seen to be faster than standard decoding."
-        chosen[i] = replace(here, note=note)
-        for name, found, there in instead:
-            if there[i].text:
-                note = f"{here.note} Instead, {name}, here {ratio(found.overall, found.interval)}. {there[i].note}"
-                chosen[i] = replace(there[i], note=note.strip())
-                break
-    return chosen
-
-
-def _named(lane: Lane) -> str:
-    if lane.backend != LOCAL:
-        return f"{lane.drafter} in {lane.program}, lookahead {lane.lookahead}"
-    policy = "" if lane.policy == "constant" else f", policy {lane.policy}"
-    threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
-    nodes = f", tree of {lane.nodes}" if METHODS[lane.drafter].tree else ""
-    return f"drafter {lane.drafter}, lookahead {lane.lookahead}{nodes}{policy}{threshold}"
+    found = {result.lane: result.summary} if result.lane else {}
+    for lane, it in sorted(tried, key=lambda it: -it[1].overall) if result.lane else ():
+        found.setdefault(lane, it)
+    return ranking.commands(found, result.tested.target, result.method)

@@ -15,16 +15,17 @@ from playground.views.stage import Stage
 TITLE = "Speculative Decoding Playground"
 
 
-def build(comparison: Comparison, chosen: str = "") -> str:
+def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
     """The file's text. Names, prompts and tokens stay text, whatever they contain.
 
     Args:
         chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
+        home: the address of a page that everyone reaches, to which the file links; "" for none.
     """
     shown = Stage()
     shown.load(comparison)
     shown.choose(chosen or shown.chosen)
-    pair, held = metrics.beside(comparison, shown.chosen), facts.memory(comparison)
+    pair = metrics.beside(comparison, shown.chosen)
     other = pair.others[0]
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
     shown.replay = "loop"
@@ -32,11 +33,11 @@ def build(comparison: Comparison, chosen: str = "") -> str:
     template = Template((scripts.ASSETS / "shared.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"),
+        home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
         styles="\n".join(path.read_text(encoding="utf-8") for path in scripts.styles()),
         prompt=escape(other.request.asked),
         acceptance=_acceptance(other),
-        memory=held.section() if held else "",
-        details=run_details.html(run_details.details(pair)),
+        details=run_details.by_segment(pair) + run_details.html(run_details.details(pair)),
         value=scripts.embedded(stage.packed(value)),
         trace=scripts.embedded(export.to_json(comparison)),
         script=f"{scripts.bundle('shared.js')}.shared();",

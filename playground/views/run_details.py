@@ -11,7 +11,7 @@ from playground.format import count
 from playground.lane import LOCAL, Request, verified_by
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
-from playground.views import calibration, facts
+from playground.views import calibration, facts, segments
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
@@ -29,6 +29,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
+        *([("Memory at the end", held)] if (held := facts.memory_line(comparison)) else []),
         ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         *([("Earlier messages", earlier(request))] if len(request.turns) > 1 else []),
@@ -58,6 +59,12 @@ def html(rows: list[tuple[str, str]]) -> str:
         return ""
     cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
     return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
+
+
+def by_segment(shown: Comparison) -> str:
+    """How the lanes did in each segment of their outputs; "" where those are answers alone."""
+    found = segments.table({trace.lane.name: metrics.by_segment(trace) for trace in shown.lanes}, shown.baseline)
+    return found.section() if found else ""
 
 
 def passes(environment: Environment) -> str:

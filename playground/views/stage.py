@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 from playground import metrics
-from playground.format import UNKNOWN, gigabytes
-from playground.lane import LOCAL, Lane
+from playground.format import UNKNOWN, beginning, gigabytes
+from playground.lane import LOCAL, Lane, Request
 from playground.trace import Comparison, Round, Trace
 from playground.views import drafters, engines, facts, headline, tokens
 
 NAMES = ("Standard", "Assisted")
+SAID = ("Accepted length", "Passes saved")  # by the headline
 Replay = Literal["", "once", "loop"]  # how the page begins to replay by itself
 
 
@@ -40,6 +42,8 @@ class LaneView:
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
     timing: dict[str, Any] | None = None  # once the lane has ended
+    segments: list[tuple[str, int]] = field(default_factory=list)  # the same; each with its tokens
+    cached: facts.Figure | None = None  # the same
     _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
     _measured_rounds: int = 0
 
@@ -51,10 +55,13 @@ class LaneView:
 
     def finish(self, trace: Trace) -> None:
         if trace.rounds != tuple(self.rounds):  # a server reported more at the end
-            self.rounds, self.log, self._measured_rounds = list(trace.rounds), tokens.log(trace.rounds), 0
+            self.rounds, self.log = list(trace.rounds), tokens.log(trace.rounds)
+        self._measured, self._measured_rounds = metrics.measure(trace), len(self.rounds)
         self.state = "done" if trace.finish != "stopped" else "stopped" if trace.rounds else ""
         gaps = metrics.gaps(trace.rounds)
         self.timing = {"gaps": asdict(gaps) if gaps else None, "pass_s": metrics.plain_pass_s(trace.rounds)}
+        self.segments = [(name, len([*tokens])) for name, tokens in groupby(metrics.segments(trace))]
+        self.cached = facts.from_cache(trace)
 
     def measure(self) -> metrics.Metrics:
         """Measured again only if rounds came: measuring a long lane at every update would slow the decoding."""
@@ -65,6 +72,8 @@ class LaneView:
 
     def value(self) -> dict[str, Any]:
         figures = facts.figures(self.measure(), drafting=self.drafting) if self.rounds else []
+        figures[1:1] = [self.cached] if self.cached else []  # after the TTFT
+        figures = [figure for figure in figures if figure.label not in SAID]
         return {
             "name": self.name,
             "label": f"{self.title}, output",
@@ -72,6 +81,7 @@ class LaneView:
             "figures": [asdict(f) for f in figures],
             "log": self.log,
             "timing": self.timing,
+            "segments": self.segments if any(name != "answer" for name, _ in self.segments) else [],
         }
 
 
@@ -84,13 +94,14 @@ class Stage:
         self.comparison: Comparison | None = None
         self._shown: Comparison | None = None  # the baseline and the chosen lane, once they have ended
         self._pair: list[LaneView] = []  # of these
-        self._deploy: dict[str, str] | None = None  # what to run of the chosen lane in an engine
+        self._deploy: dict[str, Any] | None = None  # what to run of the chosen lane in an engine
         self.chosen = ""  # the name of the lane beside the baseline
         self.download = 0.0  # bytes of a download to agree to
         self.repeatable = False  # whether the comparison can be run again from this page
         self.rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
         self.caption = drafters.CAPTION
         self.skipped: list[str] = []  # lanes that were left out, and why
+        self.conversation: list[dict[str, str]] = []  # up to the message that is answered
         self.banner = ""  # where the comparison comes from, if not from a run on this page
         self.replay: Replay = ""
         self.status = Status()
@@ -107,9 +118,11 @@ class Stage:
             "drafters": self._drafters(),
             "offer": f"Download {gigabytes(self.download)} and run" if self.download else "",
             "banner": self.banner,
+            "conversation": self.conversation,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),
+            "asked": beginning(shown.standard.request.asked, 160) if shown else "",
         }
 
     def load(self, comparison: Comparison) -> None:
@@ -126,8 +139,14 @@ class Stage:
             in_servers = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
             self.chosen = in_servers[-1] if in_servers else self.rows[0]["lane"]
         self.comparison = comparison
+        self.ask(comparison.standard.request)
         self.status = Status(facts.done(comparison))
         self.choose(self.chosen)
+
+    def ask(self, request: Request) -> None:
+        """Shows the conversation that is answered."""
+        turns = request.turns if len(request.turns) > 1 else ()
+        self.conversation = [{"role": turn.role, "text": turn.text} for turn in turns]
 
     def rank(self, comparison: Comparison) -> None:
         """Makes the table of the drafters that have run."""
@@ -140,7 +159,7 @@ class Stage:
         self.chosen = name
         self._shown = metrics.beside(self.comparison, name)
         self._pair = _views(self._shown)
-        found = engines.nearest(self.comparison, self._shown.others[0].lane)
+        found = engines.first(engines.of_comparison(self.comparison, self._shown.others[0].lane))
         self._deploy = asdict(found) if found else None
 
     def _drafters(self) -> dict[str, Any] | None:
@@ -187,6 +206,7 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
             "trust": "",
             "badges": [],
             "sentences": [],
+            "notes": [],
         }
     baseline, other = comparison.standard, comparison.others[0]
     equation = metrics.equation(*metrics.compared_rounds(baseline, other))
@@ -200,6 +220,7 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
         "sentences": facts.sentences(comparison),
+        "notes": facts.notes(other),
     }
 
 
@@ -217,8 +238,15 @@ def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
         return None
     baseline, other = comparison.standard, comparison.others[0]
     found = metrics.first_difference(baseline, other)
-    if found is None or found.index >= min(len(baseline.tokens), len(other.tokens)):
+    if found is None or baseline.totals or other.totals or found.index >= min(len(baseline.tokens), len(other.tokens)):
         return None
-    margin = found.margin if baseline.request.greedy else None  # of sampled tokens it explains nothing
+    greedy = baseline.request.greedy
+    margin = found.margin if greedy else None  # of sampled tokens it explains nothing
     texts = [lane.tokens[found.index].text for lane in (baseline, other)]
-    return {"index": found.index, "margin": margin, "texts": texts, "total": len(baseline.tokens)}
+    return {
+        "index": found.index,
+        "margin": margin,
+        "texts": texts,
+        "total": len(baseline.tokens),
+        "expected": not greedy,
+    }

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from playground import metrics
-from playground.format import NO_DIFFERENCE, count, milliseconds, number, percent, ratio, seconds, span
-from playground.lane import label, verified_by
+from playground.format import (
+    NO_DIFFERENCE,
+    UNKNOWN,
+    beginning,
+    count,
+    milliseconds,
+    number,
+    percent,
+    ratio,
+    seconds,
+    span,
+)
+from playground.lane import label, together, verified_by
 from playground.metrics.pooled import LEAST_PROMPTS
-from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary
-from playground.views import charts_suite, compared, facts, report, segments, spreadsheet
+from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary, names_of
+from playground.views import charts_suite, compared, facts, ranking, report, segments, spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 
+SAMPLED = "Sampled outputs may differ: all lanes follow the target's distribution."
 LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwise")  # of a row, which are no cells
 
 
@@ -25,8 +37,9 @@ def _(result: SuiteResult) -> Report:
         setting(result),
         findings(result),
         [charts_suite.speedups(result)],
-        [by_category(result)],
-        [*filter(None, [by_segment(result)]), by_prompt(result)],
+        [ranking.table(result)],
+        [by_category(result), *filter(None, [by_segment(result)]), by_prompt(result)],
+        ranking.deploy(result),
     )
 
 
@@ -40,16 +53,21 @@ def _(result: SuiteResult) -> dict[str, Any]:
 def _(a: SuiteResult, b: SuiteResult) -> Table:
     """The pooled speed-up of each lane and category."""
     first, second = (
-        {(it.lane, it.category): (it.overall, it.interval) for it in of.summaries if it.lane != STANDARD}
+        {(names_of(of.lanes).get(it.lane, it.lane), it.category): (it.overall, it.interval) for it in of.summaries
+         if it.lane != STANDARD}
         for of in (a, b)
-    )
+    )  # fmt: skip
     return compared.speedup_table(("lane", "category"), first, second)
 
 
 @spreadsheet.lines.register
 def lines(result: SuiteResult) -> list[dict[str, Any]]:
     """A line for each prompt and lane."""
-    return [_line(row) for row in result.rows]
+    names, engine = names_of(result.lanes), ranking.runs_in(result.lanes)
+    return [
+        {**_line(row), "lane": names.get(row.lane, row.lane), "runs_in": engine.get(row.lane, UNKNOWN)}
+        for row in result.rows
+    ]
 
 
 def _line(row: Row) -> dict[str, Any]:
@@ -60,8 +78,7 @@ def _line(row: Row) -> dict[str, Any]:
 
 def title(result: SuiteResult) -> str:
     """What ran on what."""
-    drafters = ", ".join(dict.fromkeys(lane.drafter for lane in result.lanes))
-    return f"{drafters} on {result.lanes[0].target}".capitalize()
+    return f"{together(result.lanes)} on {result.lanes[0].target}"
 
 
 def setting(result: SuiteResult, swept: str = "") -> str:
@@ -99,15 +116,16 @@ def by_category(result: SuiteResult) -> Table:
         "By category",
         ("lane", "category", "prompts", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
          "mean accepted length", "accepted", "median", "macro", "pooled", "identical"),
-        tuple(map(_summary, result.summaries)),
+        tuple(_summary(it, names_of(result.lanes)) for it in result.summaries),
         numbers=12,
     )  # fmt: skip
 
 
 def by_segment(result: SuiteResult) -> Table | None:
     """A row for each lane and segment, over all prompts; None where all outputs are answers alone."""
-    overall = {summary.lane: summary.segments for summary in result.summaries if summary.category == ALL}
-    return segments.table(overall, STANDARD)
+    names = names_of(result.lanes)
+    overall = {names.get(it.lane, it.lane): it.segments for it in result.summaries if it.category == ALL}
+    return segments.table(overall, names[STANDARD])
 
 
 def by_prompt(result: SuiteResult) -> Table:
@@ -116,25 +134,32 @@ def by_prompt(result: SuiteResult) -> Table:
         "prompt", "category", "lane", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
         "mean accepted length", "accepted", "speed-up", "identical",
     )  # fmt: skip
-    rows = [(row.question, _row(row, result.prompts)) for row in result.rows]
+    names = names_of(result.lanes)
+    rows = [(row.question, _row(row, result.prompts, names)) for row in result.rows]
     for failure in result.failures:
-        cells = (_prompt(failure.question, 1, result.prompts), failure.category, failure.lane, failure.reason)
+        lane = names.get(failure.lane, failure.lane)
+        cells = (_prompt(failure.question, 1, result.prompts), failure.category, lane, failure.reason)
         rows.append((failure.question, (*cells, *[""] * (len(columns) - len(cells)))))
     return Table("By prompt", columns, tuple(row for _, row in sorted(rows, key=lambda row: row[0])), numbers=9)
 
 
 def findings(result: SuiteResult) -> list[str]:
-    """A sentence for each lane over all prompts, the fastest first, and one for what failed."""
+    """Which drafter to use, what else there is to say of the lanes, and what failed. The ranking has their figures."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
-    lanes = [_finding(summary) for summary in sorted(overall, key=lambda summary: -summary.overall)]
-    used = {label(lane): verified_by(lane) for lane in result.lanes}
+    names, used = names_of(result.lanes), {label(lane): verified_by(lane) for lane in result.lanes}
+    said = [ranking.verdict(result), same(overall) if result.request.greedy else SAMPLED]
     for summary in overall:
-        if said := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
-            lanes.append(f"{summary.lane}: {said}")
-    lanes.extend(left_out(result.failures))
-    if not result.request.greedy:
-        lanes.append("Sampled outputs may differ: all lanes follow the target's distribution.")
-    return lanes
+        if other := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
+            said.append(f"{names.get(summary.lane, summary.lane)}: {other}")
+    return [*said, *left_out(result.failures)]
+
+
+def same(overall: Sequence[Summary]) -> str:
+    """How many outputs are the standard lane's."""
+    identical, outputs = (sum(getattr(it, name) for it in overall) for name in ("identical", "prompts"))
+    if identical == outputs:
+        return "All outputs are identical to standard decoding's."
+    return f"{identical} of {outputs} outputs are identical to standard decoding's."
 
 
 def left_out(failures: Sequence[Failure]) -> list[str]:
@@ -145,15 +170,7 @@ def left_out(failures: Sequence[Failure]) -> list[str]:
     return [f"{prompts} could not be run; the figures leave them out. {failures[0].reason}"]
 
 
-def _finding(summary: Summary) -> str:
-    prompts = count(summary.prompts, "prompt")
-    same = "all outputs identical" if summary.identical == summary.prompts else f"{summary.identical} outputs identical"
-    spans = summary.interval and not metrics.differs(summary.interval)
-    verdict = f": {NO_DIFFERENCE}" if spans else ""
-    return f"{summary.lane}: {ratio(summary.overall, summary.interval)}{verdict}, over {prompts}, {same}."
-
-
-def _summary(summary: Summary) -> tuple[str, ...]:
+def _summary(summary: Summary, names: Mapping[str, str]) -> tuple[str, ...]:
     plain = summary.lane == STANDARD
     pooled = ratio(summary.overall, summary.interval)
     if summary.interval and not metrics.differs(summary.interval):
@@ -161,7 +178,7 @@ def _summary(summary: Summary) -> tuple[str, ...]:
     quartiles = f" ({span(summary.low, summary.high)})" if summary.prompts > 1 else ""
     median = f"{summary.speedup:.2f}{quartiles}"
     return (
-        summary.lane,
+        names.get(summary.lane, summary.lane),
         summary.category,
         str(summary.prompts),
         milliseconds(summary.ttft_s),
@@ -178,12 +195,12 @@ def _summary(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _row(row: Row, prompts: tuple[str, ...]) -> tuple[str, ...]:
+def _row(row: Row, prompts: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
     plain = row.lane == STANDARD
     return (
         _prompt(row.question, row.turn, prompts),
         row.category,
-        row.lane,
+        names.get(row.lane, row.lane),
         milliseconds(row.ttft_s) + (f" ({row.reused:,} tokens from cache)" if row.reused else ""),
         seconds(row.seconds),
         number(row.tokens_per_s, 1),
@@ -200,4 +217,4 @@ def _prompt(question: int, turn: int, prompts: tuple[str, ...]) -> str:
     """Its number and its beginning."""
     text = " ".join(prompts[question].split()) if question < len(prompts) else ""
     turned = f", turn {turn}" if turn > 1 else ""
-    return f"{question + 1}{turned} {text[:48]}{'…' if len(text) > 48 else ''}".strip()
+    return f"{question + 1}{turned} {beginning(text, 48)}".strip()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import isclose, log
 
 from playground import metrics
-from playground.format import NO_DIFFERENCE, UNKNOWN, number, percent, ratio
+from playground.format import UNKNOWN, number, percent, ratio
 from playground.lane import AXES
 from playground.metrics import PositionAcceptance
-from playground.results import Point, SweepResult
+from playground.results import STANDARD, Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views import charts_suite, compared, report, spreadsheet, suite
+from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
+from playground.views.ranking import BEST, FEW, TIED
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
@@ -28,13 +29,15 @@ FALLS = (
 @report.of.register
 def _(result: SweepResult) -> Report:
     tables = [by_value(result), by_category(result), by_position(result)]
+    axis = AXES[result.axis]
     return Report(
-        f"{AXES[result.axis]} of {suite.title(result.suite)}".capitalize(),
+        f"{axis[0].upper()}{axis[1:]} of {suite.title(result.suite)}",
         suite.setting(result.suite, result.axis),
         findings(result),
         [charts_suite.sweep(result), charts_suite.by_category(result)],
         [table for table in tables if len(table.columns) > 1],
         [suite.by_prompt(result.suite)],
+        ranking.deploy(result.suite),
     )
 
 
@@ -45,9 +48,11 @@ spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite)
 def by_value(result: SweepResult) -> Table:
     """A row for each value, over all prompts."""
     predicted = any(point.predicted for point in result.points)
-    columns = (AXES[result.axis], "speed-up, pooled", "", *["predicted"] * predicted, "macro", "tokens/s")
-    columns += ("mean accepted length", "accepted", "identical")
-    rows = tuple(_row(point, predicted=predicted) for point in result.points)
+    columns = (AXES[result.axis], "verdict", "runs in", "speed-up, pooled", *["predicted"] * predicted, "macro")
+    columns += ("tokens/s", "mean accepted length", "accepted", "identical")
+    engine = ranking.runs_in(result.suite.lanes)
+    mark = TIED if _tied(result) else BEST
+    rows = tuple(_row(it, mark, engine.get(it.lane, UNKNOWN), predicted=predicted) for it in result.points)
     return Table("By value", columns, rows, numbers=len(columns) - 3)
 
 
@@ -74,29 +79,40 @@ def by_category(result: SweepResult) -> Table:
     categories = list(dict.fromkeys(summary.category for point in result.points for summary in point.summaries))
     rows = []
     for point in result.points:
-        speeds = {summary.category: ratio(summary.overall) for summary in point.summaries}
+        speeds = {summary.category: ratio(summary.overall, summary.interval) for summary in point.summaries}
         rows.append((f"{point.value:g}", *(speeds.get(category, UNKNOWN) for category in categories)))
     return Table("Speed-up by category", (AXES[result.axis], *categories), tuple(rows), numbers=len(categories))
 
 
 def findings(result: SweepResult) -> list[str]:
     """The best value and what ties with it, what failed, and what acceptance cannot say."""
-    sentences = []
-    best = next((point for point in result.points if point.best), None)
-    if best and best.overall:
-        ties = [f"{point.value:g}" for point in result.points if point.ties and point is not best]
-        also = f" {', '.join(ties)} cannot be told from it." if ties else ""
-        gain = ratio(best.overall.overall, best.overall.interval)
-        none = ", no drafter" if best.lane == "standard" else f", {gain}"
-        if best.overall.interval and not metrics.differs(best.overall.interval):
-            none += f": {NO_DIFFERENCE} from no drafter"
-        sentences.append(f"Best {AXES[result.axis]}: {best.value:g}{none}.{also}")
-        if not any(point.overall and point.overall.interval for point in result.points):
-            sentences.append("Too few prompts and runs for intervals: another run may have another best.")
+    sentences = [verdict(result)] if any(point.best for point in result.points) else []
     sentences.extend(_against_prediction(result))
     if result.axis in ("lookahead", "nodes"):
         sentences.append(FALLS)
     return [*sentences, *left_out(result.suite.failures)]
+
+
+def verdict(result: SweepResult) -> str:
+    """Which value to use, as far as it is clear. Of a sweep whose values are chosen for speed."""
+    axis, ties = AXES[result.axis], [point for point in result.points if point.ties]
+    best = next(point for point in result.points if point.best)
+    found = best.overall
+    if best.lane == STANDARD or found is None:
+        return f"No {axis} was faster than no drafting."
+    gain = ratio(found.overall, found.interval)
+    if not found.interval:
+        return f"The fastest {axis} was {best.value:g}, {gain}: {FEW}."
+    if not metrics.differs(found.interval) or any(point.lane == STANDARD for point in ties):
+        return f"No {axis} was clearly faster than no drafting (the fastest: {best.value:g}, {gain})."
+    if len(ties) == 1:
+        return f"Best {axis}: {best.value:g}, {gain}."
+    others = ", ".join(f"{point.value:g}" for point in ties if point is not best)
+    return f"No clear winner: {axis} {best.value:g} gave {gain}; {others} cannot be told from it."
+
+
+def _tied(result: SweepResult) -> bool:
+    return sum(bool(point.ties) for point in result.points) > 1
 
 
 def _against_prediction(result: SweepResult) -> list[str]:
@@ -115,7 +131,7 @@ def _against_prediction(result: SweepResult) -> list[str]:
 def _miss(point: Point) -> str:
     """A prediction that is more than a tenth off, with the part of it that is off; "" if it is not."""
     predicted, found = point.predicted, point.overall
-    assert predicted and found
+    assert predicted and found and found.mean_accepted_length
     off = predicted.speedup / found.overall
     if isclose(off, 1, rel_tol=TOLERANCE):
         return ""
@@ -129,16 +145,17 @@ def _miss(point: Point) -> str:
     return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 
 
-def _row(point: Point, *, predicted: bool) -> tuple[str, ...]:
+def _row(point: Point, mark: str, engine: str, *, predicted: bool) -> tuple[str, ...]:
+    """`mark`: what is said of the best, and of what ties with it."""
     summary = point.overall
     speedup = [number(point.predicted.speedup if point.predicted else None)] * predicted
     if summary is None:
-        return (f"{point.value:g}", UNKNOWN, "", *speedup, *[UNKNOWN] * 5)
-    mark = "best" if point.best else "ties" if point.ties else ""
+        return (f"{point.value:g}", "", engine, UNKNOWN, *speedup, *[UNKNOWN] * 5)
     return (
         f"{point.value:g}",
+        mark if point.ties and summary.interval else "",
+        engine,
         ratio(summary.overall, summary.interval),
-        mark,
         *speedup,
         number(summary.macro),
         number(summary.tokens_per_s, 1),

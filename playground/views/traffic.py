@@ -6,29 +6,32 @@ from typing import Any
 
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, number, percent, ratio
-from playground.lane import LOCAL, label
-from playground.results import STANDARD, TrafficResult
-from playground.views import charts_suite, compared, depth, engines, report, spreadsheet, suite
+from playground.results import STANDARD, TrafficResult, names_of
+from playground.views import charts_suite, compared, depth, ranking, report, spreadsheet, suite
 from playground.views.report import Report
 from playground.views.table import Table
+
+SKIPPED = 5  # sentences on entries that were left out; the file has all
 
 
 @report.of.register
 def _(result: TrafficResult) -> Report:
-    lane = next(it for it in result.suite.lanes if label(it) == result.best)
-    method = lane.drafter if lane.assistant else None
     return Report(
         f"Traffic: {suite.title(result.suite)}",
         suite.setting(result.suite),
         findings(result),
         [charts_suite.speedups(result.suite)],
         [
-            suite.by_category(result.suite),
-            depth.by_depth(result.depths),
+            ranking.table(result.suite),
+            depth.by_depth(result.depths, _names(result)),
             *([estimates(result)] if result.estimates else []),
         ],
-        [*filter(None, [suite.by_segment(result.suite)]), suite.by_prompt(result.suite)],
-        engines.settings(lane, method) if result.pays and lane.backend == LOCAL else (),
+        [
+            suite.by_category(result.suite),
+            *filter(None, [suite.by_segment(result.suite)]),
+            suite.by_prompt(result.suite),
+        ],
+        ranking.deploy(result.suite),
     )
 
 
@@ -52,43 +55,50 @@ def findings(result: TrafficResult) -> list[str]:
         *suite.findings(result.suite),
     ]
     if result.skipped:
-        said.append(f"{count(len(result.skipped), 'entry', 'entries')} left out. {result.skipped[0]}")
+        said += [f"{count(len(result.skipped), 'entry', 'entries')} left out.", *result.skipped[:SKIPPED]]
     return said
 
 
 def headline(result: TrafficResult) -> str:
     """Whether to speculate, and with what."""
-    found = ratio(result.speedup, result.interval)
+    found, best = ratio(result.speedup, result.interval), _names(result)[result.best]
     if result.pays:
-        return f"Speculation pays on this traffic: {result.best}, {found}."
+        return f"Speculation pays on this traffic: {best}, {found}."
     if result.interval is None:
-        return f"Too few turns to say whether speculation pays: the fastest, {result.best}, gave {found}."
+        return f"Too few turns to say whether speculation pays: the fastest, {best}, gave {found}."
     seen = "" if metrics.differs(result.interval) else f": {NO_DIFFERENCE}"
-    return f"Speculation does not pay on this traffic: the fastest, {result.best}, gave {found}{seen}."
+    return f"Speculation does not pay on this traffic: the fastest, {best}, gave {found}{seen}."
 
 
 def _ends(result: TrafficResult) -> list[str]:
     """The depth at which each lane stops paying, of those that do."""
     base = next(it.figures for it in result.depths if it.lane == STANDARD)
     found = [(it.lane, metrics.stops_paying(base, it.figures)) for it in result.depths if it.lane != STANDARD]
-    return [f"{lane} is not faster from a context of {at:,} tokens on." for lane, at in found if at]
+    names = _names(result)
+    return [f"{names[lane]} is not faster from a context of {at:,} tokens on." for lane, at in found if at]
 
 
 def _estimate(result: TrafficResult) -> list[str]:
-    shown = [it for it in result.estimates if it.decoded]
+    names, shown = _names(result), [it for it in result.estimates if it.decoded]
     return [
-        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per pass with {it.lane}; decoding gave "
-        f"{it.decoded:.2f} ({it.tokens_per_pass / it.decoded - 1:+.0%})."
+        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per pass with {names[it.lane]}; decoding "
+        f"gave {it.decoded:.2f} ({it.tokens_per_pass / it.decoded - 1:+.0%})."
         for it in shown
         if it.decoded
     ]
 
 
+def _names(result: TrafficResult) -> dict[str, str]:
+    return names_of(result.suite.lanes)
+
+
 def estimates(result: TrafficResult) -> Table:
     """A row for each lane whose acceptance was estimated without decoding."""
+    names = _names(result)
     rows = [
-        (it.lane, f"{it.counts.reached[0]:,}", percent(it.counts.agreement), number(it.tokens_per_pass),
-         number(it.decoded), f"{it.tokens_per_pass / it.decoded - 1:+.0%}" if it.decoded else "")
+        (names.get(it.lane, it.lane), f"{it.counts.reached[0]:,}", percent(it.counts.agreement),
+         number(it.tokens_per_pass), number(it.decoded),
+         f"{it.tokens_per_pass / it.decoded - 1:+.0%}" if it.decoded else "")
         for it in result.estimates
     ]  # fmt: skip
     columns = ("lane", "drafts", "the target's own words", "tokens per pass", "decoded", "difference")

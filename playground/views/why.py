@@ -37,8 +37,9 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         text=[f"{values[0]:.2f}", *map(_signed, changes[1:-1]), f"{values[-1]:.2f}×"],
         textposition="outside",
         connector={"line": {"color": charts.GRID}},
-        increasing={"marker": {"color": charts.OTHERS[1]}},
-        decreasing={"marker": {"color": charts.OTHERS[2]}},
+        increasing={"marker": {"color": charts.STANDARD}},
+        decreasing={"marker": {"color": charts.STANDARD}},
+        customdata=[LIGHTS[label] for label in (*labels, "measured")],
         totals={"marker": {"color": charts.ASSISTED}},
         hovertemplate="%{x}: %{y:.2f}<extra></extra>",
     )
@@ -56,6 +57,24 @@ def steps(found: Attribution) -> list[tuple[str, float]]:
         *(cost if found.split else [("cost of a round", found.decoding)]),
         ("prefill", found.measured),
     ]
+
+
+LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
+    "tokens per pass": "gain",
+    "rounds without a draft": "idle",
+    "wider verify passes": "verify",
+    "drafting": "draft",
+    "overhead": "other",
+    "cost of a round": "cost",
+    "prefill": "first",
+    "measured": "all",
+}
+
+
+def lights(comparison: Comparison, other: Trace) -> list[tuple[str, str]]:
+    """The labels of the waterfall's steps, each with the name of what it counts."""
+    found = theory.attribute(comparison.standard, other)
+    return [(label, LIGHTS[label]) for label, _ in (*(steps(found) if found else ()), ("measured", 0.0))]
 
 
 def paragraph(comparison: Comparison, other: Trace) -> str:

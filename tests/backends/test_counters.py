@@ -38,8 +38,8 @@ def test_a_server_that_does_not_count_drafts():
 
 
 def test_the_metrics_of_another_program():
-    with pytest.raises(PlaygroundError, match="no counters of llama-server or vLLM"):
-        counts_of("# vllm:generation_tokens_total\nsglang:generation_tokens_total 5")
+    with pytest.raises(PlaygroundError, match="no counters of llama-server, vLLM"):
+        counts_of("# vllm:generation_tokens_total\ntgi_request_count 5")
 
 
 def test_labels_may_hold_anything():

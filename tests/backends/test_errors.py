@@ -97,7 +97,6 @@ def test_a_model_that_it_does_not_serve(server):
 @pytest.mark.parametrize(
     ("listing", "named"),
     [
-        (Answer({"data": [{"id": "m", "owned_by": "sglang"}]}), "neither llama-server nor vLLM: .*'sglang'"),
         (Answer("<html>hello</html>"), "not a model server"),
         (Answer({"data": []}), "does not list its models"),
         (Answer("[1, 2]"), "does not list its models"),

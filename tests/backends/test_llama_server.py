@@ -9,6 +9,7 @@ import pytest
 from playground import export, metrics
 from playground.backends.connect import connect
 from playground.backends.llama_server import LlamaServer
+from playground.errors import PlaygroundError
 from playground.experiments.compare import decode, run
 from playground.experiments.watch import Watch
 from playground.lane import Request
@@ -73,9 +74,19 @@ def test_the_request_asks_for_its_distribution_and_nothing_else(server):
     ],
 )
 def test_a_grammar_is_sent_in_the_form_that_llama_server_takes(server, grammar, sent):
-    traced(server.url, Request("x", **grammar))
+    trace = traced(server.url, Request("x", **grammar))
     asked = server.asked[-1][1]
     assert {name: asked[name] for name in ("json_schema", "grammar") if name in asked} == sent
+    assert any("does not keep to it" in note for note in trace.environment.notes), "it wrote something else"
+
+
+def test_what_a_grammar_allows_is_not_noted_and_a_broken_one_is_not_sent(server):
+    assert traced(server.url, Request("x", regex="(🦀 waves and waves and waves.\n?)+")).environment.notes == ()
+    sent = len(server.asked)
+    for broken, sentence in ((dict(json_schema='{"type": 7}'), "type must be"), (dict(regex="[^\\s\\S]"), "No text")):
+        with pytest.raises(PlaygroundError, match=sentence):
+            traced(server.url, Request("x", **broken))
+    assert not any({"json_schema", "grammar"} & set(body or ()) for _, body in server.asked[sent:])
 
 
 def test_an_end_of_text_inside_a_draft_leaves_the_rest_unverified(server):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from playground import export
 from playground.bench.page import CHROMIUMS, FLAGS
+from playground.experiments.history import History
+from playground.hosting.access import FOR_VISITORS, Access
+from playground.trace import Comparison
 from playground.ui import page as playground_page
+from tests.examples import plain_round, trace
 from tests.ui import fakes
 
 
@@ -42,6 +49,26 @@ def url() -> Iterator[str]:
     blocks = playground_page.build(fakes.Store(), fakes.PAIRS, fakes.PAIR, fakes.EXAMPLES, backend_for=fakes.Backend)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
     yield address
+    blocks.close()
+
+
+@pytest.fixture
+def public() -> Iterator[tuple[str, History]]:
+    """The page as strangers reach it, and what it keeps."""
+    access = Access(public=True, models=(), limits=FOR_VISITORS)
+    history = History(None, access.limits.history_s, access.limits.history_each, access.limits.history)
+    blocks = playground_page.build(
+        fakes.Store(),
+        fakes.PAIRS,
+        fakes.PAIR,
+        fakes.EXAMPLES,
+        backend_for=fakes.Backend,
+        access=access,
+        history=history,
+    )
+    look, bounds = playground_page.look(access), playground_page.bounds(access)
+    _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **look, **bounds)
+    yield address, history
     blocks.close()
 
 
@@ -92,6 +119,19 @@ def shared_page(contexts, url: str) -> Any:
     return page
 
 
+_others = itertools.count()
+
+
+def _open_another(page: Any) -> None:
+    """Shows a trace that no test has: of one that is shown already, the page would draw nothing anew."""
+    lanes = (trace([plain_round(1)]), trace([plain_round(1)], name=f"Other {next(_others)}"))
+    text = json.dumps(export.to_json(Comparison(lanes)))
+    file = {"name": "trace.json", "mimeType": "application/json", "buffer": text.encode()}
+    page.locator("input[type=file]").set_input_files(file)
+    page.wait_for_function("name => document.body.innerText.includes(name)", arg=lanes[1].lane.name)
+    page.locator("#status", has_text="Done").wait_for()
+
+
 @pytest.fixture
 def reader(shared_page) -> Iterator[Any]:
     """A page for tests that only open traces and look at them. They share it: opening the page takes longer than what
@@ -99,9 +139,8 @@ def reader(shared_page) -> Iterator[Any]:
     page, errors = shared_page, []
     page.set_viewport_size({"width": 1280, "height": 900})
     page.mouse.move(0, 0)
-    page.locator("#clear").click()
-    page.locator(".tokens .tok").first.wait_for(state="detached")
-    page.locator("#status", has_text="Done").wait_for(state="hidden")
+    _open_another(page)
+    page.evaluate("document.querySelectorAll('#status > span').forEach(said => said.textContent = '')")
     listeners = watch(page, errors)
     yield page
     for event, listener in listeners:

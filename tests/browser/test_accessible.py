@@ -47,7 +47,8 @@ def test_axe_finds_nothing_in_any_state(visit, size, theme):
     assert violations(page) == [], "a run"
     finish(page)
     page.get_by_label("Show rejected drafts").check()
-    page.locator("#charts .main-svg").first.wait_for()
+    page.get_by_role("button", name="Why?").click()
+    page.locator("#why .main-svg").first.wait_for()
     assert violations(page) == [], "a finished run"
     opened(page, *tree().lanes)
     page.locator("#banner", has_text="Opened from a file").wait_for()
@@ -82,7 +83,8 @@ def test_nothing_scrolls_sideways(visit):
     advanced(page)
     open_trace(page, json.dumps(export.to_json(fakes.comparison(tokens=300))))
     finish(page)
-    page.locator("#charts .main-svg").first.wait_for()
+    page.get_by_role("button", name="Why?").click()
+    page.locator("#why .main-svg").first.wait_for()
     page.get_by_role("tab").nth(1).click()
     panel(page, 1).locator(".caret").first.click()
     for width in (360, 390, 768, 1440, 1920):
@@ -133,7 +135,7 @@ def test_a_figure_says_what_it_means_to_pointer_keyboard_and_touch(visit):
 def test_charts_have_a_text_and_headings_are_in_order(reader):
     page = reader
     opened(page, *fakes.comparison().lanes)
-    page.get_by_role("img", name="Tokens over time. Standard: 60 tokens").wait_for()
+    page.locator("#why > button").click()
     page.get_by_role("img", name="Draft tokens accepted by position in the draft. Position 1").wait_for()
     page.get_by_role("button", name="How this drafter works").click()
     page.locator("#about h2").wait_for()

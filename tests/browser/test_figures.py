@@ -83,8 +83,6 @@ def check_lanes(page, comparison: Comparison) -> None:
             drafted = sum(len(it.drafted) for it in rounds)
             expected |= {
                 "Acceptance": f"{100 * (n - len(rounds)) / drafted:.0f}%",
-                "Accepted length": f"{n / len(rounds):.2f}tok/pass",
-                "Passes saved": f"{n - len(rounds)}of {n}",
             }
         assert dict(zip(shown[::2], shown[1::2], strict=True)) == expected
 
@@ -143,16 +141,10 @@ def check_why(page, comparison: Comparison) -> None:
 
 def check_cost(page, comparison: Comparison) -> None:
     page.locator("#cost > button").click()
-    page.locator("#cost td").first.wait_for()
+    speeds = [f"{speed(lane.rounds):.1f}" for lane in comparison.lanes]
+    page.locator("#cost tbody", has_text=speeds[0]).wait_for()
     shown = page.locator("#cost tbody tr td:nth-child(2)").all_inner_texts()
-    assert shown == [f"{speed(lane.rounds):.1f}" for lane in comparison.lanes]
-
-
-def check_charts(page, comparison: Comparison) -> None:
-    """A chart is drawn after the stage; until then it is that of the trace before."""
-    for lane in comparison.lanes:
-        facts = f"{lane.lane.name}: {tokens(lane.rounds)} tokens in {lane.rounds[-1].end_s:.2f} s."
-        page.locator("#charts").get_by_role("img", name=facts).first.wait_for()
+    assert shown == speeds
 
 
 def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
@@ -162,7 +154,6 @@ def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
         reader.locator("#verdict .figure", has_text=figure).wait_for()
         check_lanes(reader, median_run(comparison))
         check_verdict(reader, comparison)
-        check_charts(reader, median_run(comparison))
         check_why(reader, comparison)
         check_cost(reader, median_run(comparison))
         every = list(itertools.chain(comparison.lanes, *comparison.repeats))

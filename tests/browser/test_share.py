@@ -12,7 +12,7 @@ import pytest
 from playground import export
 from playground.views import replay_file
 from tests.browser.axe import violations
-from tests.browser.test_page import advanced, ask, finish, open_trace, panel, recorded, saved, shown
+from tests.browser.test_page import advanced, ask, finish, open_trace, recorded, saved, shown
 from tests.ui import fakes
 from tests.views.test_replay_file import HOSTILE, hostile
 
@@ -88,8 +88,9 @@ def test_what_an_address_gets_wrong_is_said_and_not_used(visit, url):
 def test_the_menu_shares_the_run_that_is_shown(visit):
     page = visit()
     assert copied(page, "markdown").startswith("|  | Standard | "), "the recorded run"
-    page.locator("#clear").click()
-    panel(page, 0).locator(".tok").first.wait_for(state="detached")
+    ask(page, "fail please")
+    page.locator("#run").click()
+    page.locator("#status[role=alert]").wait_for()
     page.get_by_role("button", name="Share").click()
     assert page.locator("#share-menu button:enabled").count() == 1, "without a run there is a link alone"
     assert violations(page) == []
@@ -162,9 +163,56 @@ def test_a_press_in_the_strip_shows_a_run_again_with_its_settings(visit):
         assert shown(page, index) == recorded(lane)
     assert page.get_by_label("number input for Max new tokens").input_value() == "8"
     assert saved(page) == first
-    page.locator("#clear").click()
-    page.locator("#runs input:checked").wait_for(state="detached")
-    panel(page, 0).locator(".tok").first.wait_for(state="detached")
+
+
+def test_a_link_to_a_run_opens_that_run_alone_for_whoever_has_it(public, chromium):
+    address, history = public
+    mine, theirs = chromium.new_context(), chromium.new_context()
+    for context in (mine, theirs):
+        context.set_default_timeout(120_000)
+    page = mine.new_page()
+    page.goto(address)
+    page.locator("#model", has_text="is ready").wait_for()
+    run(page, "echo Not to be read by others", 8)
+    page.wait_for_function("new URLSearchParams(location.search).has('id')")  # it is kept
+    own = page.url
+    run(page, "echo Shared with a friend", 12)
+    figure = page.locator("#verdict .figure").inner_text()
+    link = copied(page, "run")
+    frame = copied(page, "frame")
+    assert list(parse_qs(urlsplit(link).query)) == ["shared"]
+    assert frame.startswith("<iframe ") and f'src="{link.replace("&", "&amp;")}&amp;embed"' in frame
+
+    friend = theirs.new_page()
+    friend.goto(link)
+    friend.locator("#banner", has_text="Opened from a link").wait_for()
+    assert friend.locator("#verdict .figure").inner_text() == figure
+    wait_for_prompt(friend, "echo Shared with a friend")
+    friend.goto(f"{link}&embed")
+    friend.locator("#banner", has_text="Opened from a link").wait_for()
+    assert friend.locator("#prompt").is_hidden() and friend.locator("#stage").is_visible()
+    assert friend.locator("#rooms a.brand").get_attribute("href") == link
+
+    name = parse_qs(urlsplit(link).query)["shared"][0]
+    history.clear(f"shared {name}")  # as when its day is over
+    guessed = f"{address}?shared={'0' * 32}"
+    for gone in (link, guessed, own):
+        friend.goto(gone)
+        friend.get_by_text("It may have been deleted").wait_for()
+        assert friend.locator("#banner").inner_text().startswith("Recorded run: ")
+        assert "Not to be read" not in friend.content()
+    friend.goto(f"{address}history")
+    friend.locator("#history", has_text="Nothing was run yet").wait_for()
+    mine.close()
+    theirs.close()
+
+
+def test_the_replay_is_saved_as_an_animated_picture(reader):
+    open_trace(reader, json.dumps(export.to_json(fakes.comparison(tokens=24))))
+    with reader.expect_download() as download:
+        share(reader, "animation")
+    data = Path(download.value.path()).read_bytes()
+    assert download.value.suggested_filename == "replay.gif" and data.startswith(b"GIF89a")
 
 
 def test_an_opened_trace_fills_the_controls(visit):

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.starter]
 def url(chromium) -> Iterator[str]:
     pairs, _ = load_pairs()
     suites, _ = load_suites()
-    blocks = playground_page.build(ModelStore(), pairs, pairs["starter"], suites["examples"].prompts)
+    blocks = playground_page.build(ModelStore(), pairs, pairs["starter"], suites["first"].prompts)
     _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, **playground_page.look())
     yield address
     blocks.close()

@@ -7,18 +7,25 @@ import pytest
 from tests.browser.axe import violations
 
 pytestmark = pytest.mark.browser
+LIMIT = "number input for Max new tokens"
 
 
-def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
+def started(visit, tokens: str):
+    """A page whose suite runs, of so many new tokens an answer."""
     page = visit()
     page.get_by_role("link", name="Best drafter").click()
     page.get_by_role("button", name="Advanced").click()
-    limit = page.get_by_label("number input for Max new tokens")
+    limit = page.get_by_label(LIMIT)
     limit.wait_for()
     page.wait_for_timeout(800)
-    limit.fill("16")
+    limit.fill(tokens)
     limit.press("Tab")
     page.locator("#run-experiment").click()
+    return page
+
+
+def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(visit, url):
+    page = started(visit, "16")
     page.locator("#experiment", has_text="Prompt 1 of 5").wait_for()
     page.wait_for_function("new URLSearchParams(location.search).has('id')")
     address = page.url
@@ -29,7 +36,7 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(vi
     assert "id=" in page.url and page.url.split("id=")[1] == address.split("id=")[1]
     page.locator("#charts .main-svg").first.wait_for()
     page.get_by_text("By prompt").click()
-    assert page.locator("#tables tbody tr").count() == 3 * 6 + 3 * 5
+    assert page.locator("#tables tbody tr").count() == 3 + 3 * 6 + 3 * 5
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert violations(page) == []
     with page.expect_download() as download:
@@ -40,6 +47,7 @@ def test_a_suite_runs_on_while_its_tab_is_closed_and_history_leads_back_to_it(vi
 def test_a_server_that_does_not_answer_is_a_sentence(visit):
     page = visit(width=390)
     page.get_by_role("link", name="Serve", exact=True).click()
+    page.wait_for_timeout(800)  # what is typed or pressed while the room opens is lost
     page.locator("#monitor-url").get_by_role("textbox").fill("http://127.0.0.1:1")
     page.locator("#run-monitor").click()
     page.locator("#monitor-shown [role=alert]", has_text="No server answers").wait_for()
@@ -82,6 +90,26 @@ def test_a_suite_that_was_stopped_is_resumed_and_deleted_in_the_history(visit, u
     page.locator(f"#choose-{name}").check()
     page.locator("#delete-entries:enabled").click()
     page.locator(f"#choose-{name}").wait_for(state="detached")
+    page.locator("#undo-delete").click()
+    page.locator(f"#choose-{name}").wait_for()
+    assert page.locator("#undo-delete").is_hidden()
+
+
+def test_an_experiment_of_the_history_has_its_controls_and_is_old_once_they_change(visit, url):
+    page = started(visit, "24")
+    page.locator("#experiment", has_text="Finished").wait_for()
+    page.locator("#experiment .deploy pre").first.wait_for()
+    address = page.url
+    page.goto(f"{url}suite")  # another one's defaults
+    page.goto(address)
+    page.locator("#experiment", has_text="Finished").wait_for()
+    page.get_by_role("button", name="Advanced").click()
+    page.wait_for_function(f"document.querySelector('[aria-label=\"{LIMIT}\"]').value === '24'")
+    assert "old" not in page.locator("#experiment").get_attribute("class").split()
+    limit = page.get_by_label(LIMIT)
+    limit.fill("48")
+    limit.press("Tab")
+    page.locator("#experiment.old").wait_for()
 
 
 def test_a_batch_and_a_load_are_predicted_when_unfolded(visit):

@@ -12,7 +12,7 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.watch import Watch
-from playground.lane import Lane, Request, assisted_lane, forced, label, rates_for, standard_lane
+from playground.lane import Lane, Request, assisted_lane, label, rates_for, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Comparison
@@ -42,7 +42,9 @@ def run(pair, lanes, request=REQUEST):
 def test_the_output_is_standard_decodings_and_the_rates_are_those_asked_for(pair, drafter, temperature):
     lane = assisted_lane(pair, drafter, 4)
     request = replace(REQUEST, temperature=temperature, max_new_tokens=120)
-    standard, none, every, half = run(pair, [standard_lane(pair), *(forced(lane, [r]) for r in (0, 1, 0.5))], request)
+    standard, none, every, half = run(
+        pair, [standard_lane(pair), *(synthetic(lane, [r]) for r in (0, 1, 0.5))], request
+    )
     assert standard.token_ids == none.token_ids == every.token_ids == half.token_ids
     assert metrics.measure(none).accepted == 0
     full = every.rounds[:-1]  # the last one ends with the text
@@ -52,7 +54,7 @@ def test_the_output_is_standard_decodings_and_the_rates_are_those_asked_for(pair
 
 
 def test_rates_by_position_end_drafts_where_they_are_zero(pair):
-    (trace,) = run(pair, [forced(assisted_lane(pair, "assistant", 4), [1, 1, 0])])
+    (trace,) = run(pair, [synthetic(assisted_lane(pair, "assistant", 4), [1, 1, 0])])
     assert {len(round_.accepted) for round_ in trace.rounds[1:-1]} == {2}
 
 
@@ -68,28 +70,28 @@ def test_a_length_that_the_lookahead_cannot_reach_is_refused():
 
 
 def test_it_is_marked_everywhere(pair):
-    standard, trace = run(pair, [standard_lane(pair), forced(assisted_lane(pair, "assistant", 4), [0.5])])
+    standard, trace = run(pair, [standard_lane(pair), synthetic(assisted_lane(pair, "assistant", 4), [0.5])])
     assert "synthetic" in trace.lane.name and "synthetic" in label(trace.lane)
     comparison = Comparison((standard, trace))
     assert headline.doubts(comparison, trace)[0].startswith("Synthetic acceptance")
     data = json.loads(json.dumps(export.to_json(comparison)))
-    assert data["lanes"][1]["lane"]["forced"] == [0.5] and data["lanes"][1]["calibration"] == []
+    assert data["lanes"][1]["lane"]["drawn"] == [0.5] and data["lanes"][1]["calibration"] == []
     assert export.from_json(data) == comparison
     assert calibration.tables([trace]) == []
     assert all(token.q is None for round_ in trace.rounds for token in round_.accepted)
     with pytest.raises(PlaygroundError, match="must be named synthetic"):
-        Lane("Assisted", "t", "ngram", forced=(0.5,))
+        Lane("Assisted", "t", "ngram", drawn=(0.5,))
 
 
 def test_a_synthetic_lane_is_never_the_best_nor_deployed_and_its_command_says_so(pair):
     lane = assisted_lane(pair, "assistant", 4)
-    standard, real, drawn = run(pair, [standard_lane(pair), lane, forced(lane, [1.0])])
+    standard, real, drawn = run(pair, [standard_lane(pair), lane, synthetic(lane, [1.0])])
     faster = replace(
         drawn, rounds=tuple(replace(r, start_s=r.start_s / 1e3, end_s=r.end_s / 1e3) for r in drawn.rounds)
     )
     comparison = Comparison((standard, real, faster), repeats=((standard, real, faster),))
     assert [trace.lane for trace in metrics.ranked(comparison)] == [lane, drawn.lane]
     assert metrics.leader(comparison) in (None, real)
-    assert engines.nearest(comparison, drawn.lane) is None
+    assert engines.of_comparison(comparison, drawn.lane) == []
     command = markdown.repeat(comparison, [])
     assert "--force-acceptance=1.0" in command and "--all-drafters" not in command

@@ -115,15 +115,25 @@ def later(answer: str, **settings) -> Request:
     return replace(GREETED, prompt="And then?", history=(*GREETED.turns, Message("assistant", answer)), **settings)
 
 
-@pytest.mark.parametrize("drafter", ["none", "ngram", "assistant"])
-def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, drafter):
+@pytest.mark.parametrize(
+    ("drafter", "regex"),
+    [
+        ("none", ""),
+        ("ngram", ""),
+        ("assistant", ""),
+        ("assistant", "(the waves )+[a-z]+"),
+        ("grammar", "a?(the waves)+"),
+    ],
+)
+def test_a_lane_takes_what_its_own_earlier_turn_left_and_says_how_much(pair, drafter, regex):
     backend = LocalBackend(ModelStore(), pair, "float32", "cpu")
     lane = standard_lane(pair) if drafter == "none" else assisted_lane(pair, drafter, 3)
-    first = run_lane(backend, lane, GREETED, Watch())
+    first = run_lane(backend, lane, replace(GREETED, regex=regex), Watch())
     assert first.reused.tokens == 0
-    backend.warm_up(lane, later(first.text), lambda: False)
-    runs = [run_lane(backend, lane, later(first.text), Watch()) for _ in range(2)]
-    fresh = run_lane(backend, lane, later(first.text, prefix_cache=False), Watch())
+    then = later(first.text, regex=regex)
+    backend.warm_up(lane, then, lambda: False)
+    runs = [run_lane(backend, lane, then, Watch()) for _ in range(2)]
+    fresh = run_lane(backend, lane, replace(then, prefix_cache=False), Watch())
     assert fresh.reused.tokens == 0 and fresh.token_ids == runs[0].token_ids == runs[1].token_ids
     assert len(first.prompt_ids) <= runs[0].reused.tokens < len(runs[0].prompt_ids) and runs[0].reused.bytes > 0
     assert runs[1].reused == runs[0].reused, "the same turn again costs the same"

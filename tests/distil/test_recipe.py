@@ -32,10 +32,10 @@ from playground.presets import custom_pair
 from tests.tiny import small_llama
 
 PLAN = Plan(tokens=12_000, batch=512, learning_rate=5e-3, evaluations=2)
-SHORT = replace(PLAN, tokens=2_000, evaluations=2)
+SHORT = replace(PLAN, tokens=2_000)
 # An assistant, which has all the target's layers, takes the longest for a token and needs the fewest.
 KINDS = ("mtp", "heads", "assistant")  # the others need a deeper target: tests/distil/test_published.py
-PLANS = dict.fromkeys(KINDS, PLAN) | {"assistant": replace(PLAN, tokens=3_000)}
+PLANS = dict.fromkeys(KINDS, PLAN) | {"assistant": replace(PLAN, tokens=2_000)}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.kinds.acceptance import KIND, AcceptanceOptions
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.watch import Watch
-from playground.lane import LOCAL, Lane, Request, forced, label, standard_lane
+from playground.lane import LOCAL, Lane, Request, label, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import ALL, AcceptanceResult, SuiteResult, Summary
@@ -55,7 +55,7 @@ def test_what_drafts_nothing_and_a_rate_given_twice_are_refused(tiny_folder):
 def result_of(speedups):
     """A result whose rates 0, 0.5 and 1 have these speed-ups at 1, 2 and 4 tokens a pass; measured at 3."""
     lane = Lane("x", "t", "ngram", policy="constant")
-    lanes = (lane, *(forced(lane, [rate]) for rate in (0.0, 0.5, 1.0)))
+    lanes = (lane, *(synthetic(lane, [rate]) for rate in (0.0, 0.5, 1.0)))
     summaries = tuple(
         Summary(label(it), ALL, 2, length, 0.5, speed, speed, speed, speed, None, 2)
         for it, length, speed in zip(lanes, (3.0, 1.0, 2.0, 4.0), (1.3, *speedups), strict=True)

@@ -33,7 +33,7 @@ def pair(tmp_path, tiny_tokenizer):
 def run(pair, **options) -> DepthResult:
     asked = {"drafter": "ngram", "until": 800, "steps": 4, "max_new_tokens": 8, "chat_template": True}
     work, title = KIND.work(DepthOptions(**{**asked, **options}), Decoders.of(pair))
-    assert title == "ngram to 800 tokens on deep"
+    assert title == "Prompt lookup to 800 tokens of context on deep"
     events = []
     work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(events.append))
     return next(event.result for event in events if isinstance(event, ResultReady))

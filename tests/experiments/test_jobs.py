@@ -204,7 +204,32 @@ def test_owners_see_their_own_and_nothing_else(history):
         with pytest.raises(PlaygroundError, match="no experiment"):
             look(mine, "you")
     assert history.result(mine, "me") == {"a": 1}
-    assert history.clear("me") == 1 and not history.entries("me") and history.entries("you")
+    assert len(history.clear("me")) == 1 and not history.entries("me") and history.entries("you")
+
+
+def test_what_was_deleted_is_brought_back_by_its_owner_alone_and_for_a_while(history, monkeypatch):
+    mine = history.keep("compare", "mine", {"a": 1}, owner="me")
+    before = history.entry(mine, "me")
+    history.delete(mine, "me")
+    assert not history.entries("me")
+    with pytest.raises(PlaygroundError, match="brought back"):
+        history.restore(mine, "you")
+    history.restore(mine, "me")
+    assert history.entry(mine, "me") == before and history.result(mine, "me") == {"a": 1}
+    history.delete(mine, "me")
+    history.record(mine).write_text("rows")
+    now = histories.time.time() + histories.UNDO_S + 1
+    monkeypatch.setattr(histories.time, "time", lambda: now)
+    with pytest.raises(PlaygroundError, match="10 minutes"):
+        history.restore(mine, "me")
+    assert not history.record(mine).exists(), "nothing of it is left"
+
+
+def test_titles_are_whole_and_no_two_are_equal(history):
+    again = [history.keep("compare", "mine", {}, owner="me") for _ in range(3)]
+    history.keep("compare", "mine", {}, owner="me", name=again[0])  # a repeat replaces what it repeats
+    assert sorted(entry.title for entry in history.entries("me")) == ["mine", "mine (2)", "mine (3)"]
+    assert history.entry(history.keep("compare", "mine", {}, owner="you"), "you").title == "mine"
 
 
 def test_entries_of_older_releases_open(history):

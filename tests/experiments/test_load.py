@@ -230,7 +230,7 @@ def test_monitor_prints_a_line_for_each_window(servers, capsys):
 @pytest.mark.parametrize(
     ("shown", "named"),
     [
-        (Answer("up 1\nprocess_open_fds 3\n"), "no counters of llama-server or vLLM"),
+        (Answer("up 1\nprocess_open_fds 3\n"), "no counters of llama-server, vLLM or SGLang"),
         (Answer({"error": {"message": "Start it with `--metrics`"}}, 501), "answers 501 to /metrics: Start it with"),
     ],
 )

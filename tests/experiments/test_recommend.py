@@ -76,8 +76,8 @@ def test_the_shallowest_setting_within_noise_of_the_fastest_is_chosen_and_runs_a
     assert label(result.lane) == "assistant 5" and {"assistant 5", "assistant 8"} <= {*result.ties}
     assert result.summary.overall == pytest.approx(1.4925, rel=0.03)
     shown = report.of(result)
-    assert shown.findings[0].startswith("For these prompts on this machine: drafter assistant, lookahead 5, 1.")
-    assert ("assistant 5", "refined", "chosen") in [row[:3] for row in shown.tables[0].rows]
+    assert shown.findings[0].startswith("For these prompts on this machine: Assistant model (5 ahead), 1.")
+    assert ("Assistant model (5 ahead)", "refined", "chosen") in [row[:3] for row in shown.tables[0].rows]
     assert "num_assistant_tokens = 5" in report.text(shown)
     assert results.from_json(json.loads(json.dumps(results.to_json(result)))) == result
 
@@ -88,9 +88,11 @@ def test_an_engine_that_cannot_decode_the_chosen_way_gets_the_fastest_other_that
     result, _ = go(monkeypatch, lambda lane: speed[lane.drafter], drafters=(*speed,))
     assert result.lane.drafter == "composite"
     vllm = next(it for it in view.settings(result) if it.engine == "vLLM")
-    assert vllm.note.startswith("No engine mixes lookup and a draft tree as this lane does.")
+    assert vllm.note.startswith("No engine mixes lookup and a draft tree as Prompt lookup + tree does.")
     assert ('"method": "ngram"' in vllm.text) == (lookup > 1)
-    assert ("Instead, ngram " if lookup > 1 else "was seen to be faster than standard decoding.") in vllm.note
+    assert (
+        "nearest is Prompt lookup (" if lookup > 1 else "Nothing else that it can decode was seen to be faster"
+    ) in vllm.note
 
 
 def test_a_gain_is_one_that_was_seen(monkeypatch):
@@ -106,7 +108,7 @@ def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
     assert confirm[0] == [label(result.tested)] and result.tested.drafter == "ngram"
     said = report.text(report.of(result))
     assert "this machine: no drafter. The best that was tried" in said and "gave 0.9" in said
-    assert "vllm serve" not in said
+    assert "vllm serve" in said and "--speculative-config" not in said
 
 
 def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
@@ -137,7 +139,7 @@ def test_a_noisy_fastest_does_not_hide_a_gain_that_was_seen(monkeypatch):
     assert confirm[0] == ["ngram 5"] and label(result.lane) == "ngram 5"
 
 
-def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, tmp_path):
+def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, tmp_path, monkeypatch):
     pair = custom_pair(str(tiny_folder), None)
     history = History(tmp_path)
     lanes = Decoders.of(pair).lanes(("ngram",))
@@ -150,10 +152,12 @@ def test_it_runs_on_a_real_pair_and_leaves_a_record_for_each_stage(tiny_folder, 
     result = events[-1].result
     assert {label(lane) for lane in result.refined.lanes} == {"ngram 2", "ngram 5", "ngram 8"}
     assert len(result.confirmed.rows) == 2 and work.tokens == (0.5 + 4 * 2 + 6) * 8
-    assert len(list(history.record(name).parent.glob("*"))) == 3
+    assert len(list(history.record(name).parent.glob("*.jsonl"))) == 3
     history.update(name, "finished")  # what runs is not deleted
     history.delete(name)
-    assert not list(history.record(name).parent.glob("*"))
+    assert list(history.record(name).parent.glob("*")), "it can be brought back"
+    monkeypatch.setattr("playground.experiments.history.UNDO_S", -1)
+    assert not history.entries() and not list(history.record(name).parent.glob("*"))
 
 
 def test_one_that_was_stopped_shows_the_last_stage_that_has_a_finished_prompt(tiny_folder, tmp_path):

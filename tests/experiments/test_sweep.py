@@ -57,7 +57,7 @@ def test_prompts_are_filled_up_to_a_length_and_one_over_the_context_is_a_failure
     lengths = {len(trace.prompt_ids) for trace in result.suite.traces}
     assert len(lengths) == 1 and 100 <= lengths.pop() <= 108
     assert result.points[1].summaries == () and "holds 256" in result.suite.failures[0].reason
-    assert view.by_value(result).rows[1][1] == "–"
+    assert view.by_value(result).rows[1][3] == "–"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def result_of(seconds):
             noise = 1 + 0.02 * (-1) ** (i + k // 2)
             rows.append(Row(i, "qa", name, 10, 10, base * noise, 0.0, 4, 8, 10 / base / noise, True))
     request, where = Request("p"), Environment({}, None, "cpu", "a CPU", "float32", 1, (), "")
-    suite = SuiteResult(where, request, 1, (lane,), tuple(rows), tuple(sweep.summaries.summarise(rows)))
     lanes = sweep.lanes_of(lane, "lookahead", [0, *seconds])
+    suite = SuiteResult(where, request, 1, tuple(lanes), tuple(rows), tuple(sweep.summaries.summarise(rows)))
     return sweep.sweep_result("lookahead", [0, *seconds], lanes, suite)
 
 
@@ -93,9 +93,14 @@ def test_the_best_is_marked_with_all_that_cannot_be_told_from_it():
     result = result_of({2: 7.0, 4: 5.0, 6: 5.02, 8: 6.0})
     assert [point.value for point in result.points if point.ties] == [4, 6]
     assert [point.value for point in result.points if point.best] == [4]
-    assert (
-        view.findings(result)[0].startswith("Best lookahead: 4, 2.0") and "6 cannot be told" in view.findings(result)[0]
-    )
+    said = view.findings(result)[0]
+    assert said.startswith("No clear winner: lookahead 4 gave 2.0") and said.endswith("; 6 cannot be told from it.")
+    assert [row[1] for row in view.by_value(result).rows] == ["", "", "tie", "tie", ""]
+    alone = result_of({2: 7.0, 4: 5.0})
+    assert view.findings(alone)[0].startswith("Best lookahead: 4, 2.0")
+    none, _, four = view.by_value(alone).rows
+    assert none[1:3] == ("", "every engine") and four[1] == "best" and four[2].startswith("vLLM, SGLang")
+    assert "num_speculative_tokens" in report.of(alone).deploy[0].text
 
 
 def predicted_at(monkeypatch, tokens_per_pass, speedup):
@@ -123,14 +128,14 @@ def test_lookaheads_are_predicted_from_the_deepest_run_of_all_prompts(tiny_folde
     assert [point.predicted.tokens_per_pass for point in result.points] == sorted(
         point.predicted.tokens_per_pass for point in result.points
     )
-    assert view.by_value(result).columns[3] == "predicted"
+    assert view.by_value(result).columns[4] == "predicted"
     assert results.load(json.dumps(results.to_json(result))).points == result.points
 
 
 def test_none_can_be_the_best():
     result = result_of({2: 12.0, 4: 15.0})
     assert [point.value for point in result.points if point.ties] == [0]
-    assert "0, no drafter." in view.findings(result)[0]
+    assert view.findings(result)[0] == "No lookahead was faster than no drafting."
 
 
 def test_a_trees_size_and_a_threshold_make_lanes():

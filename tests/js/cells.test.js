@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { boundary, cellOf, placesOf, visible } from "../../assets/stage/cells.js";
+import { boundary, cellOf, codeReader, placesOf, visible } from "../../assets/stage/cells.js";
 import { CHAIN, draft } from "./examples.js";
 
 test("leading white space stands before a token that is kept", () => {
@@ -36,4 +36,13 @@ test("a drafted token's position is told, the target's own has none", () => {
 
 test("visible white space stays breakable", () => {
   assert.equal(visible("a b\n\tc\u00a0\r"), "a␣\u200bb↵\n⇥\tc⍽␍");
+});
+
+test("code is what stands between two fences, also where a fence comes in parts", () => {
+  const isCode = codeReader();
+  const texts = ["Here", ":\n", "``", "`", "python", "\n", "x = 1", "\n```", "\nDone", " `y`"];
+  assert.deepEqual(
+    texts.filter((text) => isCode(text)),
+    ["`", "python", "\n", "x = 1", "\n```"],
+  );
 });

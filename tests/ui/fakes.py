@@ -13,7 +13,7 @@ from playground.lane import Lane, Request
 from playground.models.fit import Fit
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.trace import Comparison, DraftToken, Environment, Round, TargetToken, Trace
+from playground.trace import Comparison, DraftToken, Environment, Reused, Round, TargetToken, Trace
 from tests import examples
 
 TEXT = (
@@ -113,14 +113,15 @@ def comparison(tokens: int = 60, **request) -> Comparison:
 class Run:
     """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text."""
 
-    prompt_ids = (1, 2, 3)
     amended = None
-    markers, reused = (), None
+    markers, totals = (), None
 
     def __init__(self, lane: Lane, request: Request) -> None:
         prompt = request.prompt
         text = [prompt[i : i + 3] for i in range(0, len(prompt), 3)] if "echo" in prompt else None
-        self.finish = "stopped"
+        self.finish, held = "stopped", sum(len(turn.text) for turn in request.earlier)
+        self.reused = Reused(held, 1000 * held) if held else None
+        self.prompt_ids = tuple(range(held + len(prompt)))
         self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text))
 
     def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
@@ -178,6 +179,9 @@ class Store:
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
         return {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.0}
+
+    def tokenizer(self, name: str) -> None:
+        return None
 
 
 def _id(piece: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 from gradio.utils import get_function_description
@@ -18,6 +19,7 @@ def test_arguments_go_by_name_and_are_those_of_the_controls(serve):
     trace = Client(serve(fakes.Backend), verbose=False).predict(
         "A prompt", pair="fake", lookahead=3, max_new_tokens=5, api_name="/compare"
     )
+    assert re.search(r"/\?id=[0-9a-f]{8}$", trace["replay"])
     lane = export.from_json(trace).lanes[1]
     assert (lane.lane.drafter, lane.lane.lookahead) == ("ngram", 3)
     assert lane.request.max_new_tokens == 5

@@ -19,7 +19,8 @@ from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.trace import Comparison, Round
 from playground.ui.compare.controls import OWN
-from playground.ui.compare.handlers import Handlers, Shown
+from playground.ui.compare.handlers import Handlers
+from playground.ui.compare.shown import Shown
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
 from tests.ui.test_controls import asked
@@ -247,15 +248,10 @@ def test_a_trace_is_opened_and_another_file_is_refused():
             asyncio.run(events.open(data))
 
 
-def test_clear_empties_everything():
-    shown, *_ = unpacked(Handlers(PAIRS, fakes.Backend, fakes.Store().fit).clear())
-    assert logs(shown) == ["", ""] and shown["status"]["text"] == ""
-
-
 def test_the_endpoint_returns_the_whole_comparison():
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
-    data = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
-    assert export.from_json(json.loads(json.dumps(data))).lanes[1].lane.drafter == "ngram"
+    found = asyncio.run(events.compare("mine", asked(max_new_tokens=5)))
+    assert (found.comparison.others[0].lane.drafter, found.chosen) == ("ngram", "Prompt lookup")
     with pytest.raises(gr.Error, match="The prompt is empty"):
         asyncio.run(events.compare("mine", asked(prompt="")))
 

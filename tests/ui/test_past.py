@@ -9,7 +9,7 @@ import pytest
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.hosting.access import FOR_VISITORS, Access
-from playground.ui.compare.handlers import Shown
+from playground.ui.compare.shown import Shown
 from playground.ui.history import tab
 from playground.ui.history.visible import VisibleHistory
 from tests.ui import fakes

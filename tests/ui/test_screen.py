@@ -6,9 +6,10 @@ import pytest
 
 from playground import metrics
 from playground.experiments.events import Finished, LaneFinished, LaneStarted, RoundDone
+from playground.presets import load_pairs, load_suites
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
-from playground.ui.compare.screen import Screen, results
+from playground.ui.compare.screen import Screen, details
 from playground.views import tokens
 from tests.ui import fakes
 
@@ -79,19 +80,15 @@ def test_a_run_that_was_cut_off_keeps_what_it_has():
     assert [lane["state"] for lane in value["lanes"]] == ["stopped", ""]
 
 
-def test_a_finished_run_has_a_verdict_details_and_two_charts():
+def test_a_finished_run_has_a_verdict_and_details():
     comparison = fakes.comparison(tokens=30)
     screen = Screen()
     assert screen.value()["verdict"]["figure"] == "–"
     screen.load(comparison)
     verdict = screen.value()["verdict"]
     assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "Identical output: 30 tokens."
-    found = results(comparison)
-    details, memory, charts = found["details"], found["memory"], (found["race"], found["acceptance"])
-    assert memory == ""
-    assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details
-    assert [chart.type for chart in charts] == ["plotly"] * 2
-    assert results(None) == {"details": "", "memory": "", "race": None, "acceptance": None}
+    assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details(comparison)
+    assert "Memory" not in details(comparison) and details(None) == ""
 
 
 def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1():
@@ -107,15 +104,12 @@ def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1(
     assert any(badge.startswith("No clear difference") for badge in verdict["badges"])
 
 
-def test_what_each_lane_holds_in_memory_is_a_table():
+def test_what_each_lane_holds_in_memory_is_a_line():
     first, second = fakes.comparison(tokens=3).lanes
     named = dataclasses.replace(second, lane=dataclasses.replace(second.lane, name="<b>"))
     held = Memory(270_000_000, 5_000_000, 0, 0), Memory(270_000_000, 5_000_000, 8_000_000, 1_000_000)
     lanes = [dataclasses.replace(trace, memory=memory) for trace, memory in zip((first, named), held, strict=True)]
-    table = results(Comparison(tuple(lanes)))["memory"]
-    assert "&lt;b&gt;" in table and "<b>" not in table
-    for cells in ("<td>–</td><td>8.0 MB</td>", "<td>275.0 MB</td><td>284.0 MB</td>"):
-        assert cells in table
+    assert "Standard 275.0 MB; &lt;b&gt; 284.0 MB" in details(Comparison(tuple(lanes)))
 
 
 def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():
@@ -123,6 +117,13 @@ def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():
     assert value["replay"] and value["banner"].startswith("Recorded run: ")
     assert [lane["state"] for lane in value["lanes"]] == ["done", "done"]
     assert value["verdict"]["figure"].endswith("×") and value["lanes"][0]["log"]
+
+
+def test_the_recorded_run_is_the_first_example_with_the_default_drafter_and_a_range():
+    recorded, starter = Screen.recorded().comparison, load_pairs()[0]["starter"]
+    assert recorded.standard.request.prompt == load_suites()[0]["first"].prompts[0].text
+    assert recorded.others[0].lane.drafter == starter.drafter
+    assert [trace.lane.name for traces in recorded.repeats for trace in traces] == ["Standard"]
 
 
 def test_an_opened_trace_says_where_it_was_run():

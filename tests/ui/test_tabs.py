@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -34,7 +36,7 @@ BY_KIND = {"suite": ASKED, "sweep": SWEEP, "load": LOAD,
            "lossless": {"pair": "fake", "drafters": ["ngram"], "max_new_tokens": 4}}  # fmt: skip
 
 
-def asked_for(kind: str, **changes: object) -> tuple[Experiment, str]:
+def asked_for(kind: str, **changes: object) -> tuple[Experiment, str, Mapping[str, Any]]:
     return controls.work_of(KINDS[kind], fakes.PAIRS, {**BY_KIND.get(kind, ASKED), **changes})
 
 
@@ -98,7 +100,7 @@ def test_a_server_that_does_not_answer_fails_in_a_sentence():
 
 
 def test_rates_are_levels_too():
-    work, title = asked_for("load", rate="0.5 2")
+    work, title, _ = asked_for("load", rate="0.5 2")
     assert work.plan.levels == (Level(rate=0.5), Level(rate=2.0)) and "0.5/s, 2 requests a second" in title
 
 
@@ -133,7 +135,26 @@ def test_of_one_that_was_stopped_before_its_end_the_finished_prompts_are_shown(o
     for kind in ("recommend", "lossless"):
         entry = dataclasses.replace(last.entry, kind=kind, status="stopped")
         shown = " ".join(str(each) for each in tab._shown(dataclasses.replace(last, entry=entry)).values())
-        assert "Stopped before the end" in shown and "all outputs identical" in shown and "By prompt" in shown
+        assert "Stopped before the end" in shown and "All outputs are identical" in shown and "By prompt" in shown
+
+
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("sweep", {"values": "0, 2, 4", "axis": "lookahead"}), ("suite", {"drafters": ["ngram"]}),
+])  # fmt: skip
+def test_the_controls_of_an_experiment_come_back_as_they_were(kind, changes):
+    found, work = experiments(), asked_for(kind, **changes)
+    name = found.jobs.start(*work)
+    asked = found.asked(name)
+    again = controls.restored(KINDS[kind], fakes.PAIRS, asked)
+    values = {control: update["value"] for control, update in again.items()}
+    assert values.items() >= changes.items() and values["pair"] == "fake"
+    assert controls.work_of(KINDS[kind], fakes.PAIRS, {**asked, **values})[:2] == work[:2]
+    found.jobs.stop(name)
+
+
+def test_what_the_terminal_asked_for_fills_the_controls_too():
+    again = controls.restored(KINDS["sweep"], fakes.PAIRS, {"pair": "fake", "values": [0, 2.5], "seed": 3})
+    assert again["values"]["value"] == "0, 2.5" and "seed" not in again
 
 
 def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
@@ -160,12 +181,12 @@ def test_a_value_that_cannot_be_is_refused_before_anything_runs(changes, sentenc
 
 
 def test_values_are_read_from_text():
-    work, _ = asked_for("sweep", values="0, 2 4")
+    work, *_ = asked_for("sweep", values="0, 2 4")
     assert work.values == (0, 2, 4) and work.lane.policy == "constant"
 
 
 def test_a_wrong_rule_is_a_lane_of_its_own():
-    work, _ = asked_for("lossless", rules=["top-2"], draws=16)
+    work, *_ = asked_for("lossless", rules=["top-2"], draws=16)
     assert len(work.lanes) == 2 and work.draws == 16
 
 
@@ -181,7 +202,7 @@ def test_a_log_comes_as_a_file_or_as_itself_and_never_as_a_path(tmp_path):
     (tmp_path / "log.jsonl").write_text(chat)
     asked = {"pair": "fake", "drafters": ["ngram"], "max_new_tokens": 4}
     for given in ({"log": "", "file": str(tmp_path / "log.jsonl")}, {"log": chat}):
-        work, _ = controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
+        work, *_ = controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, **given})
         assert len(work.questions) == 1
     with pytest.raises(PlaygroundError, match="Choose a file with your conversations"):
         controls.work_of(KINDS["traffic"], fakes.PAIRS, {**asked, "log": str(tmp_path / "log.jsonl")})

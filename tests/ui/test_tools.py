@@ -32,7 +32,7 @@ def test_one_is_started_and_asked_for_by_its_id_and_what_cannot_be_is_refused_in
     started = client.predict(**ASKED, drafters=["ngram"], runs=1, api_name="/suite")
     assert started["kind"] == "suite" and "result" not in started
     ended = client.predict(started["id"], wait_s=60, api_name="/experiment")
-    assert ended["status"] == "finished" and ended["findings"][0].startswith("ngram 4: ")
+    assert ended["status"] == "finished" and "Prompt lookup (4 ahead)" in ended["findings"][0]
     assert len(results.from_json(ended["result"]).rows) == 2
     assert [it["id"] for it in client.predict(api_name="/experiments")] == [started["id"]]
     for endpoint, changes, sentence in (

@@ -77,7 +77,7 @@ def test_a_run_in_a_process_of_its_own_ends_as_one_in_a_thread(spaces):
     assert "Done" in stage["status"]["text"] and [len(lane.tokens) for lane in shown.comparison.lanes] == [8, 8]
     stage, again = zero.in_a_request(lambda: last(events().repeat("mine", shown)))
     assert len(again.comparison.repeats) == 4
-    assert zero.in_a_request(lambda: asyncio.run(events().compare("mine", asked(max_new_tokens=4))))["lanes"]
+    assert zero.in_a_request(lambda: asyncio.run(events().compare("mine", asked(max_new_tokens=4)))).comparison.lanes
 
 
 def test_stop_keeps_what_was_decoded(spaces):

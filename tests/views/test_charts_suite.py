@@ -52,7 +52,10 @@ def test_categories_are_small_multiples_and_their_names_stay_text():
 def test_a_suite_shows_each_lane_as_a_dot_the_fastest_on_top_with_its_categories():
     figure = charts_suite.speedups(suite({4: 5.0, 2: 8.0}))
     of_categories, slower, _, faster = figure.data
-    assert (list(slower.y), list(faster.y)) == (["ngram 2"], ["ngram 4"]), "Plotly draws the last one on top"
+    assert (list(slower.y), list(faster.y)) == (
+        ["Prompt lookup<br>2 ahead, n = 8"],
+        ["Prompt lookup<br>4 ahead, n = 8"],
+    ), "Plotly draws the last one on top"
     assert [at[0] for at in of_categories.customdata] == ["&lt;b&gt;qa", "rag"] and len(of_categories.x) == 2
     assert figure.layout.xaxis.type == "log"
     assert isnan(faster.error_x.array[0]) == isnan(slower.error_x.array[0])
@@ -62,7 +65,7 @@ def test_more_lanes_than_colours_leave_the_slower_ones_grey():
     figure = charts_suite.speedups(suite({k: 10.0 - k for k in range(1, 7)}))
     colors = [dots.marker.color for dots in figure.data[1::2]]
     assert colors[:2] == ["#808080", "#808080"] and "#808080" not in colors[2:]
-    assert colors[-1] == charts_suite.ASSISTED and list(figure.data[-1].y) == ["ngram 6"]
+    assert colors[-1] == charts_suite.ASSISTED and list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, n = 8"]
 
 
 def test_two_suites_are_compared_where_both_have_a_lane():
@@ -71,7 +74,7 @@ def test_two_suites_are_compared_where_both_have_a_lane():
     b = replace(b, environment=replace(WHERE, dtype="bfloat16"), request=replace(b.request, temperature=1.0))
     differences, table = compared.side_by_side(a, b)
     assert differences == ["Temperature: 0.0 and 1.0.", "Dtype: float32 and bfloat16."]
-    assert [row[:2] for row in table.rows] == [("ngram 4", c) for c in ("<b>qa", "rag", "all")]
+    assert [row[:2] for row in table.rows] == [("Prompt lookup (4 ahead)", c) for c in ("<b>qa", "rag", "all")]
     assert table.rows[-1][2:] == ("2.00× (2.00 to 2.00)", "2.50× (2.50 to 2.50)", "1.25")
     assert compared.side_by_side(a, a)[1].rows[-1][-1] == "1.00, no difference seen"
 

@@ -94,6 +94,16 @@ def test_sglang_and_mlx_have_options_of_their_help():
         assert of(engine) and all(options(it.text) <= known for it in of(engine))
 
 
+def test_block_verification_is_exported_where_an_engine_has_it():
+    lane = Lane("x", "owner/target", "eagle3", "owner/drafter", lookahead=4, verification="block")
+    found = {it.engine: it for it in engines.settings(lane)}
+    config = json.loads(shlex.split(found["vLLM"].text)[-1])
+    assert (config["rejection_sample_method"], config["draft_sample_method"]) == ("block", "probabilistic")
+    assert "V2 runner alone" in found["vLLM"].note
+    assert found["SGLang"].text.endswith("--speculative-use-block-verification")
+    assert "block" not in " ".join(it.text for it in engines.settings(Lane("x", "t", "eagle3", "d")))
+
+
 def test_tensorrts_yaml_parses():
     for it in of("TensorRT-LLM"):
         config = yaml.safe_load(it.text)["speculative_config"]
@@ -119,6 +129,21 @@ def test_names_from_a_trace_cannot_leave_their_quotes():
             ast.parse(it.text)
         if it.language == "yaml":
             assert yaml.safe_load(it.text)["speculative_config"]["speculative_model"] == "$(b)\n"
+
+
+def test_a_lane_that_no_engine_has_ends_in_the_nearest_that_one_has():
+    tree = Lane("Draft tree", "starter", "tree", "starter-mtp")
+    lookup, assistant = Lane("x", "starter", "ngram"), Lane("y", "starter", "assistant", "starter-assistant")
+    unmeasured = engines.first(engines.of_ranked({tree: "2.00×"}))
+    assert unmeasured and "ngram" in unmeasured.text and "not measured here" in unmeasured.note
+    assert unmeasured.drafter == "ngram", "which a press can run"
+    found = engines.of_ranked({tree: "2.00×", assistant: "1.20× (1.10 to 1.30)", lookup: "1.10×"})
+    vllm = found[0]
+    assert "The nearest is Assistant model (5 ahead): 1.20× (1.10 to 1.30) here." in vllm.note
+    assert f"{engines.SHIPPED} is a folder of this repository" in vllm.note
+    assert all(it.text for it in found), "no engine is a dead end"
+    own = engines.first(engines.of_ranked({lookup: "1.10×"}))
+    assert own and own.instead == "" and own.note.startswith("1.10× here.")
 
 
 def test_the_starters_own_drafters_say_that_no_engine_reads_them():

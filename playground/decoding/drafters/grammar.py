@@ -27,6 +27,9 @@ class GrammarDrafter(Drafter):
     def commit(self, length: int) -> None:
         pass  # the loop moves the grammar on
 
+    def rewind(self, length: int) -> int:
+        return length
+
 
 def after_forced(grammar: Grammar, drafter: Drafter) -> Drafter:
     """The drafter, which drafts where the grammar forces nothing. Standard decoding stays as it is."""

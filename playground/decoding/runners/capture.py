@@ -34,7 +34,7 @@ class HiddenCapture:
         with watching(self._watched, seen.__setitem__):
             yield
         if self._watched:
-            self.hidden = torch.cat([seen[i] for i in range(len(self._watched))], dim=-1)
+            self.hidden = torch.cat([seen[i] for i in range(len(self._watched))], dim=-1)[0]
 
     def gather(self, tail: int, index: torch.Tensor) -> None:
         """Moves those of the last `tail` rows that `index` names to the front of the tail."""
@@ -60,14 +60,14 @@ def watched_modules(model: PreTrainedModel, layers: Sequence[int]) -> list[nn.Mo
 
 @contextmanager
 def watching(modules: Sequence[nn.Module], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
-    """Within it, `see` is given each module's index and output, (tokens, width).
+    """Within it, `see` is given each module's index and output, (rows, tokens, width).
 
     `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard lane
     included.
     """
 
     def hook(i: int) -> Callable[[nn.Module, object, torch.Tensor | BaseModelOutput], None]:
-        return lambda module, inputs, output: see(i, (output if isinstance(output, torch.Tensor) else output[0])[0])
+        return lambda module, inputs, output: see(i, output if isinstance(output, torch.Tensor) else output[0])
 
     hooks = [module.register_forward_hook(hook(i)) for i, module in enumerate(modules)]
     try:

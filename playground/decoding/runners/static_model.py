@@ -216,7 +216,7 @@ class StaticModel:
                 use_cache=True,
                 logits_to_keep=keep,
             )
-        hidden = torch.cat([seen[i] for i in range(len(seen))], dim=-1) if seen else None
+        hidden = torch.cat([seen[i][0] for i in range(len(seen))], dim=-1) if seen else None
         return out.logits[0], hidden
 
     def move(self, start: int, rows: Sequence[int], hidden: Tensor | None) -> None:
@@ -241,8 +241,8 @@ class StaticModel:
 
         def keep(i: int, output: Tensor) -> None:
             assert into is not None
-            tokens, width = output.shape
-            into[:tokens, i * width : (i + 1) * width].copy_(output)
+            _, tokens, width = output.shape
+            into[:tokens, i * width : (i + 1) * width].copy_(output[0])
 
         with watching(self._watched, keep):
             yield

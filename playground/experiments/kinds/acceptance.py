@@ -21,7 +21,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import Lane, forced
+from playground.lane import Lane, synthetic, together
 from playground.presets import Pair
 from playground.results import AcceptanceResult
 from playground.settings import PRESET
@@ -48,7 +48,7 @@ class Acceptance(OfPrompts):
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        return [self.lane, *(forced(self.lane, [rate]) for rate in self.rates)]
+        return [self.lane, *(synthetic(self.lane, [rate]) for rate in self.rates)]
 
     @property
     def tokens(self) -> int:
@@ -74,7 +74,7 @@ def _work(options: AcceptanceOptions, on: Decoders) -> tuple[Acceptance, str]:
     check(len(set(options.rates)) == len(options.rates) > 0, "Give one rate or more, each once.")
     (lane,) = on.lanes((drafter,), **{name: getattr(options, name) for name in PRESET})
     work = Acceptance(on.pair, lane, options.rates, questions, options.runs, options.order_seed)
-    return work, f"{lane.drafter} on {on.title}, {name}"
+    return work, f"Acceptance of {together([lane])} on {on.title}: {name}"
 
 
 KIND = Kind(

@@ -20,7 +20,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import Lane, Request
+from playground.lane import Lane, Request, together
 from playground.presets import Pair
 from playground.results import DepthResult
 from playground.settings import PRESET
@@ -77,7 +77,7 @@ def _work(options: DepthOptions, on: Decoders) -> tuple[Depth, str]:
     settings: dict[str, Any] = {name: getattr(options, name) for name in ANSWER}
     request = replace(Request("…", **settings), prefix_cache=True)
     work = Depth(on.pair, lane, request, options.until, options.steps, options.runs, baseline=on.baseline)
-    return work, f"{lane.drafter} to {options.until:,} tokens on {on.title}"
+    return work, f"{together([lane])} to {options.until:,} tokens of context on {on.title}"
 
 
 KIND = Kind(

@@ -273,8 +273,11 @@ class _Turn:
                 with _appending:
                     record.append_traces(self.load.traces, [whole])
             m = metrics.measure(whole)
-            known = not whole.environment.notes
+            known = whole.totals or not whole.environment.notes
             row = replace(row, drafted=m.drafted if known else None, accepted=m.accepted if known else None)
+            if whole.totals:
+                row = replace(row, counted=m.tokens)
+                error = "" if m.tokens else "The server does not say how many tokens the answer has."
         except PlaygroundError as problem:
             error = str(problem)
         if not error and not ends:

@@ -13,7 +13,7 @@ from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
@@ -184,7 +184,7 @@ def _work(options: LosslessOptions, on: Decoders) -> tuple[Lossless, str]:
     exact = on.lanes(options.drafters, **{name: getattr(options, name) for name in PRESET})
     wrong = [lossy(lane, rule) for lane in exact for rule in options.rules if fits(lane, rule)]
     work = Lossless(on.pair, (*exact, *wrong), questions, options.sampled_at, options.draws)
-    return work, f"{name} on {on.title}"
+    return work, titled(name, on.title, exact, options.max_new_tokens)
 
 
 KIND = Kind(

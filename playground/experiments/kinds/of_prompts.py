@@ -13,7 +13,7 @@ from playground.experiments.events import ResultReady
 from playground.experiments.questions import Question
 from playground.experiments.record import Record, read
 from playground.experiments.watch import Watch
-from playground.lane import Lane, standard_lane
+from playground.lane import Lane, standard_lane, together
 from playground.presets import Pair
 from playground.results import Result, SuiteResult
 
@@ -53,6 +53,11 @@ class OfPrompts:
     def answer_tokens(self) -> int:
         """The most new tokens that one lane decodes for all prompts."""
         return sum((1 + len(question.more)) * question.request.max_new_tokens for question in self.questions)
+
+
+def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str:
+    """What an experiment is called in the history. `prompts`, `models`: their names; `tokens`: new ones, at most."""
+    return f"{prompts[:1].upper()}{prompts[1:]} on {models}: {together(lanes)}, {tokens} tokens"
 
 
 def record_at(path: str) -> Record | None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from playground import metrics
+from playground import metrics, ranked
 from playground.backends.base import Backend
-from playground.experiments import suite, summaries
+from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
@@ -80,7 +80,7 @@ class Recommend(OfPrompts):
         refined = stage(1, deeper, self.questions, REFINING)
         if refined is None:
             return None
-        ties = summaries.ties(refined.rows, [STANDARD, *map(label, refined.lanes)])
+        ties = ranked.ties(refined.rows, [STANDARD, *map(label, refined.lanes)])
         able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
         tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
         confirmed = stage(2, [tested], self.questions, CONFIRMING)
@@ -112,7 +112,7 @@ def costs(lanes: int) -> tuple[float, float, float]:
 
 def _gains(refined: SuiteResult, lane: Lane) -> bool:
     """Whether a lane was seen to be faster than standard decoding, as one of all that were refined."""
-    found = summaries.ratio(refined.rows, label(lane), comparisons=len(refined.lanes))
+    found = ranked.ratio(refined.rows, label(lane), comparisons=len(refined.lanes))
     return found.speedup > 1 and metrics.differs(found.interval)
 
 
@@ -159,7 +159,8 @@ class _Whole:
 def _work(options: RecommendOptions, on: Decoders) -> tuple[Recommend, str]:
     name, questions = options.read(turns=1)
     lanes = on.lanes(options.drafters)
-    return Recommend(on.pair, lanes, questions, options.order_seed, baseline=on.baseline), f"{name} on {on.title}"
+    work = Recommend(on.pair, lanes, questions, options.order_seed, baseline=on.baseline)
+    return work, titled(name, on.title, lanes, options.max_new_tokens)
 
 
 KIND = Kind(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, record_at
+from playground.experiments.kinds.of_prompts import OfPrompts, record_at, titled
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -77,7 +77,7 @@ def _work(options: SuiteOptions, on: Decoders) -> tuple[Suite, str]:
         on.pair, tuple(dict.fromkeys(lanes)), questions, options.runs, options.order_seed, skip=not options.drafters,
         baseline=on.baseline, traces=options.traces_file,
     )  # fmt: skip
-    return work, f"{name} on {on.title}"
+    return work, titled(name, on.title, lanes, options.max_new_tokens)
 
 
 KIND = Kind(

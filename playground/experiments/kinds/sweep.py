@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from playground import theory
+from playground import ranked, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
@@ -30,7 +30,7 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
-from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label
+from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, together
 from playground.presets import ROOT, Pair
 from playground.results import STANDARD, Point, Predicted, SuiteResult, SweepResult
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS, SWEPT
@@ -109,7 +109,7 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
     """
     check(len(values) == len(set(values)) > 0, "A sweep needs one value or more, each named once.")
     if axis == "nodes":
-        check(METHODS[lane.drafter].tree, f"{lane.drafter} drafts no tree. Sweep the nodes of a drafter that does.")
+        check(METHODS[lane.drafter].tree, f"{together([lane])} drafts no tree. Sweep the nodes of a drafter that does.")
     if axis not in OF_LANES:
         return [lane]
     if axis == "lookahead":
@@ -131,7 +131,7 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         present = {row.lane for row in result.rows}
         of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
         run = [name for name in by_value.values() if name in present]
-        best, *ties = summaries.ties(result.rows, run) if run else [""]
+        best, *ties = ranked.ties(result.rows, run) if run else [""]
         predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():
             yield Point(value, name, of(name), name == best, name in (best, *ties), predicted.get(value))
@@ -220,7 +220,8 @@ def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
     values = options.values or DEFAULTS[options.axis]
     lanes_of(lane, options.axis, values)  # raises here and not in the middle
     work = Sweep(on.pair, lane, options.axis, values, questions, options.runs, options.order_seed, baseline=on.baseline)
-    return work, f"{AXES[options.axis].capitalize()} of {lane.drafter} on {on.title}, {name}"
+    axis, at = AXES[options.axis], ", ".join(f"{value:g}" for value in values)
+    return work, f"{axis[:1].upper()}{axis[1:]} {at} of {together([lane])} on {on.title}: {name}"
 
 
 KIND = Kind(

@@ -11,7 +11,7 @@ from playground.backends.base import Backend
 from playground.errors import check
 from playground.experiments import traffic_log
 from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -91,9 +91,10 @@ class Traffic(OfPrompts):
 def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
     log = options.read()
     settings = {name: getattr(options, name) for name in PRESET if name != "lookahead"}
+    lanes = on.lanes(options.drafters, **settings)
     work = Traffic(
         on.pair,
-        on.lanes(options.drafters, **settings),
+        lanes,
         tuple(turn.question for turn in traffic_log.spread(log.turns, options.sample)),
         log.turns if options.estimate else (),
         log.conversations,
@@ -105,7 +106,7 @@ def _work(options: TrafficOptions, on: Decoders) -> tuple[Traffic, str]:
         baseline=on.baseline,
     )
     name = "a log" if options.log.lstrip().startswith(("{", "[")) else Path(options.log).name
-    return work, f"{name} on {on.title}"
+    return work, titled(name, on.title, lanes, options.max_new_tokens)
 
 
 KIND = Kind(

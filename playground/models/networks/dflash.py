@@ -100,12 +100,14 @@ class DFlash(nn.Module):
         return self.logits(self.states(token, hidden, cache, positions, masks))
 
     def states(
-        self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
+        self, tokens: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """(drafts, width), what the logits are read from. Arguments as for `drafted`."""
-        block = torch.cat([token, token.new_full((self.block_size - 1,), self.config.mask_token_id)])
+        """(blocks x drafts, width), what the logits are read from. `tokens`: (blocks,), the first of each block; of
+        several blocks, `masks` keep each from the others. Other arguments as for `drafted`."""
+        masks_after = tokens.new_full((len(tokens), self.block_size - 1), self.config.mask_token_id)
+        blocks = torch.cat([tokens[:, None], masks_after], dim=1).view(1, -1)
         # The plain embedding: training left out what some target classes do to it (scales, norms).
-        noise = nn.functional.embedding(block[None], self._embedding.weight).to(self.base.dtype)
+        noise = nn.functional.embedding(blocks, self._embedding.weight).to(self.base.dtype)
         noise = noise * getattr(self.config, "input_embedding_scale", 1.0)
         out = self.base(
             noise_embeds=noise,
@@ -114,7 +116,8 @@ class DFlash(nn.Module):
             position_ids=positions[None],
             past_key_values=cache,
         )
-        return out.last_hidden_state[0, -self.drafts :]
+        slots = out.last_hidden_state.view(len(tokens), self.block_size, -1)
+        return slots[:, -self.drafts :].flatten(0, 1)
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""

@@ -7,21 +7,26 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
+from anyio import to_thread
 
+from playground import export
 from playground.drafting_methods import METHODS
 from playground.hosting.readers import address_of
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, CompareOptions
 from playground.ui.compare.handlers import Handlers
+from playground.ui.history.visible import VisibleHistory
 
 ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def publish(page: gr.Blocks, events: Handlers, pairs: Iterable[str], concurrency: Mapping[str, Any]) -> None:
+def publish(
+    page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Iterable[str], concurrency: Mapping[str, Any]
+) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     told = {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
-    add(page, "compare", _compare(events), told, **concurrency)
+    add(page, "compare", _compare(events, past), told, **concurrency)
 
 
 def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **more: Any) -> None:
@@ -53,17 +58,21 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
     return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
 
 
-def _compare(events: Handlers) -> Callable[..., Awaitable[dict]]:
+def _compare(events: Handlers, past: VisibleHistory) -> Callable[..., Awaitable[dict]]:
     """A function for `gr.api`, which reads names, types and defaults from its signature."""
 
     async def compare(request: gr.Request, *values: Any) -> dict:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
         whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
         probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
+        `replay`, on one's own machine, is the address of a page that shows the run, to give to the reader.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
         options = CompareOptions(dict(zip(SETTINGS, values, strict=True)))
-        return await events.compare(str(request.session_hash), options, address=address_of(request))
+        shown = await events.compare(str(request.session_hash), options, address=address_of(request))
+        data = await to_thread.run_sync(export.to_json, shown.comparison)
+        kept = past.keep("", shown)  # not a stranger's, who has no history here
+        return {**data, "replay": f"{request.base_url}?id={kept}"} if kept else data
 
     parameters = [inspect.Parameter("request", ANY_WAY, annotation=gr.Request), *map(_parameter, SETTINGS)]
     compare.__annotations__ = {it.name: it.annotation for it in parameters} | {"return": dict}

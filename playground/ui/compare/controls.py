@@ -30,6 +30,15 @@ Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERV
 OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
 CONVERSATION = ("messages", "tools", "template")
+AFTER = """(text) => {
+  let count = "";
+  try {
+    const data = JSON.parse(text);
+    count = `${(data.messages ?? data).length} `;
+  } catch { /* Run says what is wrong with it */ }
+  const value = `The prompt comes after ${count}earlier messages. Start anew`;
+  return {__type__: "update", visible: Boolean(text.trim()), value};
+}"""  # a button that takes them away
 SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
 
 
@@ -87,6 +96,7 @@ def build(
     Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
     made: Controls = {}
     made["system"] = gr.Textbox("", lines=1, render=False, **words("system"))
+    made["messages"] = gr.Textbox("", render=False, **_of_text("messages"))
     buttons = _prompt(made, prompt)
     _models(made, default, examples, fits)
     with gr.Row(visible=False, elem_id="own-models") as own:
@@ -94,13 +104,16 @@ def build(
         for name, hint in (("target", "owner/name or folder"), ("assistant", "optional")):
             made[name] = gr.Textbox("", placeholder=hint, interactive=access.models != (), **{**words(name), **typing})
     also = "" if access.public else ", servers"
-    inside = f"length, sampling, drafting, memory, system prompt, grammar{also}"
+    inside = f"length, sampling, drafting, conversation, grammar{also}"
+    after = gr.Button(visible=False, size="sm", elem_id="after", min_width=80)
     with gr.Row(elem_id="folds"):
-        with gr.Accordion(f"Advanced: {inside}", open=False, elem_id="more"):
+        with gr.Accordion(f"Advanced: {inside}", open=False, elem_id="more") as made["more"]:
             _advanced(made, default, access)
         with gr.Accordion("How this drafter works", open=False, elem_id="about"):
             about = gr.Markdown(_about(pairs, default.name, default.drafter))
     _follow(made, pairs, fits, own, about)
+    made["messages"].change(None, made["messages"], after, js=AFTER, **QUIET)
+    after.click(None, None, made["messages"], js="() => ''", **QUIET)
     if not access.public:  # it looks into the folder that was typed
         typed = [made["assistant"].blur, made["assistant"].submit]
         gr.on(typed, _drafter_for, [made["assistant"], made["drafter"]], made["drafter"], **QUIET)
@@ -148,7 +161,8 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     made["system"].render()
     made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls"):
-        for name in (*CONVERSATION, *CONSTRAINTS):
+        made["messages"].render()
+        for name in (*CONVERSATION[1:], *CONSTRAINTS):
             made[name] = control(name)
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
@@ -210,13 +224,14 @@ def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
 
 
 def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
-    """A list that fills in a prompt and its system prompt."""
+    """A list that fills in a prompt and its system prompt, without a conversation before it."""
     titles = [f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples]
     chosen = gr.Dropdown(
         [(title, number) for number, title in enumerate(titles)], value=None, label="Examples", elem_id="examples"
     )
-    texts = json.dumps([[prompt.text, prompt.system] for prompt in examples])
-    chosen.input(None, chosen, [made["prompt"], made["system"]], js=f"(number) => {texts}[number]", **QUIET)
+    texts = json.dumps([[prompt.text, prompt.system, ""] for prompt in examples])
+    filled = [made[name] for name in ("prompt", "system", "messages")]
+    chosen.input(None, chosen, filled, js=f"(number) => {texts}[number]", **QUIET)
 
 
 def words(name: str) -> dict[str, Any]:
@@ -235,8 +250,21 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
     if isinstance(setting.default, bool):
         return gr.Checkbox(value, **words(name))
     if isinstance(setting.default, str):
-        return gr.Textbox(value, lines=3 if setting.file else 1, max_lines=12, elem_id=name, **words(name))
+        return gr.Textbox(value, **_of_text(name))
     return gr.Number(value, precision=0 if isinstance(setting.default, int) else None, **words(name))
+
+
+def _of_text(name: str) -> dict[str, Any]:
+    """How a text's control is made; page.js takes the files that are dropped on it."""
+    more = {"max_lines": 12, "elem_id": name, **words(name)}
+    if not SETTINGS[name].file:
+        return {"lines": 1, **more}
+    return {
+        "lines": 3,
+        **more,
+        "info": f"{SETTINGS[name].help}; a file can be dropped here",
+        "elem_classes": "takes-files",
+    }
 
 
 def slider(name: str, value: float | None = None, most: float = float("inf"), *, info: bool = True) -> gr.Slider:

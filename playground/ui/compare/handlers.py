@@ -9,13 +9,13 @@ from __future__ import annotations
 import html
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
 from anyio import to_thread
 
-from playground import export, metrics
+from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
@@ -37,8 +37,10 @@ from playground.ui.compare import prefill, rendered
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
 from playground.ui.compare.opened_traces import Held, Opened
-from playground.ui.compare.screen import Screen, results
+from playground.ui.compare.screen import Screen
+from playground.ui.compare.shown import Shown
 from playground.ui.wiring import Named
+from playground.views.stage import Status
 
 BackendFor = Callable[[Pair], Backend]
 UNREAD = "Nobody reads what this session is sent. Reload the page."
@@ -46,33 +48,6 @@ REPEATS = 3
 
 Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a page shows. `held`: the comparison, or where a trace from a file is kept. `chosen`: the name of the lane
-    beside the baseline. `pair`: what ran it on this page, so that it can run again; None for a trace from a file. `id`:
-    what the history calls it; a repeat keeps it."""
-
-    held: Comparison | Held
-    chosen: str
-    pair: Pair | None = None
-    id: str = field(default_factory=new_id)
-
-    @property
-    def comparison(self) -> Comparison:
-        return self.held.comparison if isinstance(self.held, Held) else self.held
-
-    def screen(self) -> Screen:
-        screen = Screen()
-        screen.load(self.comparison)
-        screen.choose(self.chosen)
-        screen.repeatable = self.repeatable
-        return screen
-
-    @property
-    def repeatable(self) -> bool:
-        return self.pair is not None and all(trace.finish != "stopped" for trace in self.comparison.lanes)
 
 
 class Handlers:
@@ -136,8 +111,7 @@ class Handlers:
             return _refusal(problem)
         local = lanes if len(servers.urls) < 2 else []
         work = Compare(local, request, skip=every, servers=replace(servers, lookahead=lanes[-1].lookahead))
-        screen = Screen("waiting", limit=request.max_new_tokens, lanes=work.count)
-        return self._stream(session, pair, screen, work, agreed, address)
+        return self._stream(session, pair, _waiting(work), work, agreed, address)
 
     def accept(
         self,
@@ -157,6 +131,23 @@ class Handlers:
             raise _nothing_shown()
         work = Repeat(shown.comparison, REPEATS)
         return self._stream(session, shown.pair, shown.screen(), work, address=address, name=shown.id)
+
+    def turn(
+        self, session: str, shown: Shown | None, message: str, *, address: str = ""
+    ) -> AsyncGenerator[Named, None]:
+        """The conversation that is shown goes on with this message of the user, in the two lanes that are shown; as
+        `stream`. Both have the baseline's answer as their history."""
+        if shown is None or shown.pair is None:
+            raise _nothing_shown()
+        comparison = metrics.beside(shown.comparison, shown.chosen)
+        last = comparison.standard
+        try:
+            request = last.request.next_turn(last.text, message)
+            self._access.check_request(request)
+        except PlaygroundError as problem:
+            return _refusal(problem, shown)
+        work = Compare([trace.lane for trace in comparison.lanes], request, baseline=comparison.baseline)
+        return self._stream(session, shown.pair, _waiting(work), work, address=address, before=shown)
 
     async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> Named:
         """Another lane beside the baseline: the stage, what is shown, the results."""
@@ -179,8 +170,10 @@ class Handlers:
 
     async def _stream(
         self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
-        name: str = "",
+        name: str = "", before: Shown | None = None,
     ) -> AsyncGenerator[Named, None]:  # fmt: skip
+        """`name`: of the run, where it has one. `before`: what is shown again if nothing comes of it."""
+
         def taken(batch: Sequence[Event]) -> Named:
             for event in batch:
                 screen.take(self._told(event))
@@ -199,6 +192,9 @@ class Handlers:
             self._offers[session] = Offer(problem.size, every=isinstance(work, Compare) and work.skip)
         except PlaygroundError as problem:
             error = self._access.told(str(problem))
+        if before and screen.comparison is None:
+            screen, name = before.screen(), before.id
+            screen.status = Status("Stopped before a lane had output. The conversation is as it was.")
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
         screen.repeatable = shown is not None and shown.repeatable
@@ -220,9 +216,6 @@ class Handlers:
         """The tab was closed or loaded anew."""
         self._offers.pop(session, None)
         self.turns.leave(session)
-
-    def clear(self) -> Named:
-        return {"stage": Screen().packed(), "shown": None, **_no_outcome()}
 
     async def open(self, data: bytes | None, session: str = "", address: str = "") -> Named:
         """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
@@ -249,8 +242,8 @@ class Handlers:
         values = prefill.from_comparison(metrics.beside(shown.comparison, shown.chosen), self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
-    async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> dict:
-        """The endpoint: one comparison as `export` writes it.
+    async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> Shown:
+        """The endpoint: one comparison, with the fastest lane beside the baseline.
 
         Raises:
             gr.Error: it cannot be had, in words.
@@ -262,7 +255,8 @@ class Handlers:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
-            return await to_thread.run_sync(export.to_json, done[0].comparison)
+            comparison = done[0].comparison
+            return Shown(comparison, metrics.ranked(comparison)[0].lane.name, pair)
         except PlaygroundError as problem:
             raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
 
@@ -326,16 +320,24 @@ def _nothing_shown() -> gr.Error:
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
 
 
-async def _refusal(problem: PlaygroundError) -> AsyncGenerator[Named, None]:
-    screen = Screen()
+async def _refusal(problem: PlaygroundError, shown: Shown | None = None) -> AsyncGenerator[Named, None]:
+    screen = shown.screen() if shown else Screen()
     screen.end(str(problem))
-    yield {"stage": screen.packed(), "shown": None}
+    yield {"stage": screen.packed(), "shown": shown}
+
+
+def _waiting(work: Compare) -> Screen:
+    """The stage of a comparison that is to run."""
+    screen = Screen("waiting", limit=work.request.max_new_tokens, lanes=work.count)
+    screen.ask(work.request)
+    screen.status = Status("Waiting for its turn", "busy")
+    return screen
 
 
 def _no_outcome() -> Named:
-    return {**results(None), "menu": "", "html": panels.saved("", None), "save": panels.saved("", None)}
+    return {"details": "", "menu": "", "html": panels.saved("", None), "save": panels.saved("", None)}
 
 
 def _buttons(*, running: bool) -> Named:
-    idle = ("run", "every", "clear", "open", "strip")
+    idle = ("run", "every", "open", "strip")
     return {"stop": gr.update(interactive=running)} | dict.fromkeys(idle, gr.update(interactive=not running))

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from playground import metrics
-from playground.ui.compare.handlers import Shown
+from playground.ui.compare.shown import Shown
 from playground.views import headline
 
 KEPT = 8

@@ -15,17 +15,17 @@ from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare import prefill, share
-from playground.ui.compare.screen import Screen, results
+from playground.ui.compare.screen import Screen, details
 
 
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
-    """The results, and what `shared` gives.
+    """The run's details, and what `shared` gives.
 
     Args:
         chosen: the name of the lane beside the baseline.
         room: the bytes that the files of all visitors may take.
     """
-    return results(comparison, chosen) | shared(comparison, chosen, pairs, room)
+    return {"details": details(comparison, chosen)} | shared(comparison, chosen, pairs, room)
 
 
 def shared(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:

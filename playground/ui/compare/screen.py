@@ -9,8 +9,7 @@ from playground import export, metrics
 from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
 from playground.progress import Progress
 from playground.trace import Comparison, Trace
-from playground.ui import panels
-from playground.views import charts, facts, run_details, scripts, stage, tokens
+from playground.views import facts, run_details, scripts, stage, tokens
 from playground.views.stage import NAMES, LaneView, Stage, Status
 
 
@@ -62,10 +61,8 @@ class Screen(Stage):
         screen.load(comparison)
         environment = comparison.others[0].environment
         screen.status = Status()
-        screen.banner = (
-            f"Recorded run: “{comparison.standard.request.asked}” on {facts.environment_line(environment)}, "
-            f"{environment.created[:10]}. Press Run for your own."
-        )
+        where = facts.environment_line(environment)
+        screen.banner = f"Recorded run: {where}, {environment.created[:10]}. Press Run for your own."
         screen.replay = "loop"
         return screen
 
@@ -90,21 +87,15 @@ class Screen(Stage):
     def _running(self) -> Status | None:
         for number, view in enumerate(self.lanes, 1):
             if view.state == "running":
-                fraction = view.measure().tokens / self._limit if self._limit else None
+                fraction = (view.measure().tokens or 0) / self._limit if self._limit else None
                 return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
         return None
 
 
-def results(comparison: Comparison | None, chosen: str = "") -> dict[str, Any]:
-    """Details, memory and the two charts of a comparison, or of none. Memory and race show all lanes, the rest the
-    baseline and the chosen lane."""
+def details(comparison: Comparison | None, chosen: str = "") -> str:
+    """Settings, machine and memory of the baseline and the chosen lane, folded, below their segments; "" without a
+    comparison."""
     if comparison is None:
-        return {"details": "", "memory": "", "race": None, "acceptance": None}
+        return ""
     shown = metrics.beside(comparison, chosen or comparison.others[0].lane.name)
-    assisted, held = shown.others[0], facts.memory(comparison)
-    return {
-        "details": run_details.html(run_details.details(shown)),
-        "memory": held.section() if held else "",
-        "race": panels.plot(charts.race(shown if len(comparison.others) == 1 else comparison), "race"),
-        "acceptance": panels.plot(charts.acceptance(assisted), "acceptance-by-position"),
-    }
+    return run_details.by_segment(shown) + run_details.html(run_details.details(shown))

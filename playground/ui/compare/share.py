@@ -10,6 +10,7 @@ import gradio as gr
 
 from playground.presets import Pair
 from playground.trace import Comparison
+from playground.ui import rooms
 from playground.ui.compare import prefill
 from playground.ui.wiring import PRIVATE
 from playground.views import markdown, replay_file, scripts
@@ -20,9 +21,11 @@ MENU = """
 <button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>
 <div id="share-menu" popover aria-label="Share">
   <button type="button" name="run">Copy link to this run <small>opens its replay</small></button>
+  <button type="button" name="frame">Copy an &lt;iframe&gt; <small>the replay, for a page of your own</small></button>
   <button type="button" name="link">Copy link to this setup <small>models, settings and prompt</small></button>
   <button type="button" name="markdown">Copy as Markdown <small>a table, and the command</small></button>
   <button type="button" name="picture">Save picture <small>1200 × 630 pixels</small></button>
+  <button type="button" name="animation">Save animation <small>the replay as a GIF</small></button>
   <button type="button" name="file">Save as HTML <small>one file with the replay, works offline</small></button>
 </div>
 <span class="said" role="status"></span>
@@ -30,15 +33,20 @@ MENU = """
 
 
 def lay_out() -> dict[str, Any]:
-    """`menu` holds the Markdown ("" without a comparison); `html` downloads the HTML, pressed by the menu."""
+    """`menu` holds the Markdown ("" without a comparison) and presses `html` and `gif`, which download the HTML and the
+    animation."""
     script = scripts.component("share.js", "share")
     menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
-    return {"menu": menu, "html": gr.DownloadButton("Save as HTML", elem_id="save-html")}
+    return {
+        "menu": menu,
+        "html": gr.DownloadButton("Save as HTML", elem_id="save-html"),
+        "gif": gr.DownloadButton("Save animation", elem_id="save-gif"),
+    }
 
 
 def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> tuple[str, bytes]:
     """What the menu shares of a comparison: Markdown, and the HTML file, which shows the chosen lane."""
-    return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen).encode()
+    return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen, rooms.home()).encode()
 
 
 def wire(

@@ -12,24 +12,27 @@ from typing import Any
 import gradio as gr
 from gradio.events import Dependency
 
+from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
 from playground.hosting.readers import address_of
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
 from playground.ui import panels
-from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, why
-from playground.ui.compare.handlers import Handlers, Shown
+from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, template_arguments, why
+from playground.ui.compare.handlers import Handlers
 from playground.ui.compare.screen import Screen
+from playground.ui.compare.shown import Shown
 from playground.ui.fits import Fits
 from playground.ui.history.visible import VisibleHistory, owner_of
 from playground.ui.preload import Preload
 from playground.ui.servers.started import StartedServers
 from playground.ui.wiring import PRIVATE, QUIET, Filled, Named, filled
+from playground.views import animation
 
 SHARED = ("menu", "html", "save")
-OUTCOME = ("details", "memory", "race", "acceptance", *SHARED)
-BUTTONS = ("run", "stop", "every", "clear", "open", "strip")
+OUTCOME = ("details", *SHARED)
+BUTTONS = ("run", "stop", "every", "open", "strip")
 ZONE = "(kept, shown) => [kept, shown, -new Date().getTimezoneOffset()]"
 
 Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
@@ -48,14 +51,11 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
         parts["open"] = gr.UploadButton(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
-        parts["clear"] = gr.Button("Clear", size="sm", elem_id="clear", min_width=60, scale=0)
         parts |= share.lay_out()
     parts["strip"] = last_runs.strip()
-    with gr.Row(elem_id="charts"):
-        parts["race"], parts["acceptance"] = panels.empty_plot(), panels.empty_plot()
-    parts["memory"] = gr.HTML(elem_id="memory")
-    parts["details"] = gr.HTML(elem_id="details")
+    parts["details"] = gr.HTML(elem_id="details", render=False)  # below the folds
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
+    parts["message"] = gr.State("")  # of the turn that is being added
     return parts
 
 
@@ -73,19 +73,21 @@ def wire(
     Args:
         waiting: arguments of events that wait for the device.
     """
-    presses = [parts["run"].click, parts["every"].click, parts["stage"].download]
+    stage = parts["stage"]
+    presses = [parts["run"].click, parts["every"].click, stage.download, stage.submit, stage.option_select]
     finished = _wire_runs(parts, events, waiting)
     filling = [*_wire_looks(page, parts, events), _wire_history(page, parts, events, past, finished)]
     _wire_address(page, parts, pairs, default)
     asked = controls.inputs(parts)
     share.wire(parts["menu"], presses, filling, asked, pairs)
-    others = [parts["stage"].retry, parts["stage"].select, parts["clear"].click, parts["open"].upload]
+    others = [parts["stage"].retry, parts["stage"].select, parts["open"].upload]
     why.wire(parts["shown"], pairs, [*presses, *others, parts["strip"].input])
+    parts["details"].render()
     return finished
 
 
 def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> list[Dependency]:
-    """Run, Which drafter?, Download and Repeat. Returns the ends of runs."""
+    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn. Returns the ends of runs."""
     fill, of, stage, shown = _by_name(parts)
 
     async def begin(request: gr.Request) -> Filled:
@@ -93,6 +95,10 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
 
     async def begin_repeat(request: gr.Request) -> Filled:
         return fill(events.begin_repeat(str(request.session_hash)))
+
+    async def begin_turn(pressed: gr.EventData, request: gr.Request) -> Filled:
+        message = str((pressed._data or {}).get("message", ""))
+        return fill({**events.begin(str(request.session_hash)), "message": message})
 
     async def stream(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
         updates = events.stream(str(request.session_hash), *controls.typed(values), address=address_of(request))
@@ -104,6 +110,10 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
         async for update in _each(events.stream(session, *controls.typed(values), every=True, address=address)):
             yield fill(update)
 
+    def pick(pressed: gr.EventData) -> Any:
+        drafter = (pressed._data or {}).get("drafter")
+        return gr.update(value=drafter) if drafter in METHODS else gr.skip()
+
     async def accept(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
         updates = events.accept(str(request.session_hash), *controls.typed(values), address=address_of(request))
         async for update in _each(updates):
@@ -113,17 +123,25 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
         async for update in _each(events.repeat(str(request.session_hash), shown, address=address_of(request))):
             yield fill(update)
 
+    async def turn(request: gr.Request, shown: Shown | None, message: str) -> AsyncGenerator[Filled, None]:
+        updates = events.turn(str(request.session_hash), shown, message, address=address_of(request))
+        async for update in _each(updates):
+            yield fill(update)
+
     def finish(shown: Shown | None) -> Filled:
         return fill(events.finish(shown))
 
     typed = [*controls.inputs(parts), *controls.server_inputs(parts)]
     results = of(*OUTCOME, *BUTTONS)
     finished = []
+    picked = stage.option_select(pick, None, parts["drafter"], **QUIET)
     for press, first, cleared, then, inputs in (
         (parts["run"].click, begin, results, stream, typed),
+        (picked.success, begin, results, stream, typed),
         (parts["every"].click, begin, results, stream_every, typed),
         (stage.download, begin, results, accept, typed),
         (stage.retry, begin_repeat, of(*BUTTONS), repeat, shown),
+        (stage.submit, begin_turn, [*results, parts["message"]], turn, [shown, parts["message"]]),
     ):
         begun = press(first, None, cleared, **QUIET)
         streamed = begun.then(then, inputs, [stage, shown], **waiting, **PRIVATE)
@@ -156,16 +174,12 @@ def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Any]:
     def restore(runs: list[Shown], index: Any) -> Filled:
         return fill(events.restore(dict(enumerate(runs)).get(index)))
 
-    def clear() -> Filled:
-        return fill(events.clear())
-
     parts["stop"].click(stop_own, **QUIET)
     page.unload(leave)
     stage.select(choose, shown, drawn, **PRIVATE)
-    parts["clear"].click(clear, None, drawn, **QUIET)
     opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
     restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
-    gr.on([parts["clear"].click, open_.upload], lambda: gr.update(value=None), None, strip, **PRIVATE)
+    open_.upload(lambda: gr.update(value=None), None, strip, **PRIVATE)
     return [opened.then, restored.then]
 
 
@@ -220,6 +234,14 @@ def _wire_history(
         except PlaygroundError as problem:
             raise gr.Error(html.escape(str(problem)), print_exception=False) from None
 
+    def animate(shown: Shown | None, address: str | None) -> dict[str, Any]:
+        assert shown, "the menu offers it of a run alone"
+        return panels.saved("replay.gif", animation.build(shown.comparison, shown.chosen, address or ""))
+
+    address = gr.JSON(visible=False)  # of the page, as the browser knows it
+    ask = f"(shown) => [shown, {share.SCRIPT}.publicAddress()]"
+    drawn = parts["menu"].download(animate, [shown, address], parts["gif"], js=ask, concurrency_limit=1, **PRIVATE)
+    drawn.success(None, None, None, js="() => document.getElementById('save-gif').click()", **PRIVATE)
     copied = f"(query) => {share.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
     return back.then
@@ -279,12 +301,14 @@ def wire_models(
 
     loaded = page.load(loading, None, model, concurrency_limit=None, **PRIVATE)
     page.load(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
+    loaded.then(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
     for end in finished:
         end.then(listed_again, None, parts["pair"], **PRIVATE)
         end.then(ready, None, model, **PRIVATE)
     addresses = [parts["server"], parts["baseline_server"]]
     page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
     recommended_sampling.wire(parts, pairs, store.sampling_defaults, [loaded, *finished])
+    template_arguments.wire(parts, pairs, store)
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:

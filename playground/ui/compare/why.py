@@ -13,9 +13,9 @@ from playground import metrics, theory
 from playground.lane import preset_of
 from playground.presets import Pair
 from playground.ui import deploy, panels
-from playground.ui.compare.handlers import Shown
+from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE
-from playground.views import charts_predicted, cost, engines, why
+from playground.views import charts, charts_predicted, cost, engines, why
 
 NOTHING = "Run a comparison first."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
@@ -33,7 +33,8 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     """Lays it out here. `others`: events after which another run is shown; it folds then."""
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
-        plot = panels.empty_plot()
+        with gr.Row(elem_classes="charts"):
+            plot, acceptance = panels.empty_plot(), panels.empty_plot()
         with gr.Accordion("In a batch and under load, predicted", open=False, elem_id="predicted") as predicted:
             said = gr.HTML(apply_default_css=False)
             with gr.Row(elem_classes="charts"):
@@ -49,7 +50,7 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
         costs = gr.HTML(apply_default_css=False)
     with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
         settings = gr.HTML(apply_default_css=False)
-    reasons.expand(_why, shown, [words, plot], **PRIVATE)
+    reasons.expand(_why, shown, [words, plot, acceptance], **PRIVATE)
     priced.expand(_cost, [shown, rate], costs, **PRIVATE)
     rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **PRIVATE)
     predicted.expand(_predicted, shown, [said, batch, load], **PRIVATE)
@@ -60,18 +61,25 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     gr.on(list(others), None, None, folds, js=fold, **PRIVATE)
 
 
-def _why(shown: Shown | None) -> tuple[str, Any]:
+def _why(shown: Shown | None) -> tuple[str, Any, Any]:
+    hidden = gr.update(visible=False)
     if shown is None:
-        return f"<p>{NOTHING}</p>", gr.update(visible=False)
+        return f"<p>{NOTHING}</p>", hidden, hidden
     comparison = metrics.beside(shown.comparison, shown.chosen)
     other = comparison.others[0]
     figure = why.waterfall(comparison, other)
+    by_position = gr.update(value=panels.plot(charts.acceptance(other), "acceptance-by-position"), visible=True)
     if figure is None:
-        return "<p>This lane has too few rounds with a draft to explain.</p>", gr.update(visible=False)
+        return "<p>This lane has too few rounds with a draft to explain.</p>", hidden, by_position
     sentences = [why.paragraph(comparison, other)]
     if found := theory.what_if(comparison.standard, other):
         sentences.append(why.lookahead(found, other))
-    return _paragraphs(sentences), gr.update(value=panels.plot(figure, "why"), visible=True)
+    shows = "".join(
+        f'<button type="button" data-lights="{name}" aria-pressed="false">{escape(label)}</button>'
+        for label, name in why.lights(comparison, other)
+    )
+    words = f'{_paragraphs(sentences)}<div class="steps">Show in the timeline and the text: {shows}</div>'
+    return words, gr.update(value=panels.plot(figure, "why"), visible=True), by_position
 
 
 def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
@@ -117,4 +125,4 @@ def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
         return "<p>Nothing drafts in this lane.</p>"
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
-    return deploy.blocks(engines.settings(lane, method))
+    return deploy.blocks(engines.of_comparison(shown.comparison, lane, method) or engines.settings(lane, method))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -56,8 +56,10 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
     return made
 
 
-def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> tuple[Experiment, str]:
-    """The work that the values of these controls, or of the endpoint's parameters, ask for, and its title.
+def work_of(
+    kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]
+) -> tuple[Experiment, str, Mapping[str, Any]]:
+    """The work that the values of these controls, or of the endpoint's parameters, ask for, its title, and the values.
 
     Raises:
         PlaygroundError: a value cannot be used.
@@ -78,9 +80,29 @@ def work_of(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
         given["log"] = str(values.get("file") or given["log"])
     options: Any = validation.read(kind.options, {name: value for name, value in given.items() if value is not None})
     if not kind.pair:
-        return kind.work(options, None)
+        return *kind.work(options, None), values
     check(values["pair"] in pairs, f"There is no pair {values['pair']!r}. Choose one of {', '.join(pairs)}.")
-    return kind.work(options, Decoders.of(pairs[values["pair"]]))
+    return *kind.work(options, Decoders.of(pairs[values["pair"]])), values
+
+
+def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> Named:
+    """Updates of the controls to the values with which an experiment was started, here or in the terminal. A file of
+    one's own has to be chosen again."""
+    options, updates = options_of(kind.options, "page"), Named()
+    pair = pairs.get(str(asked.get("pair"))) if kind.pair else None
+    if pair:
+        updates["pair"] = gr.update(value=pair.name)
+    for name in options.keys() & asked.keys():
+        option, value = options[name], asked[name]
+        if SPECIAL.get(name) is _drafter and pair:
+            shown = _drafters_of(pair, option)
+            updates[name] = gr.update(**{**shown, "value": value or shown["value"]})
+        elif name == "suite" and value in load_suites()[0]:
+            updates[name] = gr.update(value=value)
+        elif name not in SPECIAL:
+            listed = option.several and not option.setting.choices and not isinstance(value, str)
+            updates[name] = gr.update(value=_listed(value) if listed else value)
+    return updates
 
 
 def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> Named:
@@ -135,6 +157,8 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
     if setting.choices:
         choices = [(label.capitalize(), it) for it, label in setting.choices.items()]
         return {name: gr.Dropdown(choices, value=default, **words)}
+    if option.of is bool:
+        return {name: gr.Checkbox(default, **words)}
     if several:
         field, by = option.by or ("", {})
         shown = by[options[field].default] if by else default
@@ -175,9 +199,9 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
 
 
 def _log(option: Option, models: Models) -> dict[str, Any]:
-    words: dict[str, Any] = {"label": option.setting.label, "info": option.setting.help}
-    file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=90)
-    return {"log": gr.Textbox("", visible=False, **words), "file": file}
+    """The page takes a file, the endpoint JSON too."""
+    file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=140)
+    return {"log": gr.State(""), "file": file}
 
 
 SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
@@ -208,5 +232,5 @@ def _inside(label: str) -> str:
     return label if label[:2].isupper() else label.lower()
 
 
-def _listed(values: tuple[float, ...]) -> str:
+def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)

@@ -25,7 +25,7 @@ def state(entry: Entry, left_s: float | None = None) -> str:
         case "stopped":
             note = f": {entry.note}" if entry.note else ""
             return f"Stopped at {entry.fraction:.0%}{note}. Resume continues from there."
-    return f"Finished {at(entry.updated)}."
+    return "Finished."
 
 
 def about(seconds: float) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from anyio import to_thread
 
-from playground.errors import check
+from playground.errors import PlaygroundError, check
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry, History
 from playground.experiments.jobs import Jobs
@@ -71,6 +73,12 @@ class Experiments:
         if self._access.public:
             return ""
         return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
+
+    def asked(self, name: str) -> dict[str, Any]:
+        """The values of the controls that it was started with; none for visitors, or if there is no such experiment."""
+        with suppress(PlaygroundError):
+            return {} if self._access.public else self._history.asked(name)
+        return {}
 
     def view(self, name: str) -> View:
         """Raises:

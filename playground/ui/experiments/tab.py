@@ -23,14 +23,8 @@ from playground.ui.experiments.service import Experiments, View
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, filled
 from playground.views import scripts
 
-# The address comes to name the experiment, so that it can be opened again.
-SHOW_ID = """() => {
-  const shown = document.querySelector("#experiment [data-experiment]");
-  if (!shown) return;
-  const url = new URL(location.href);
-  url.searchParams.set("id", shown.dataset.experiment);
-  history.replaceState(history.state, "", url);
-}"""
+# Evaluated once for all events, which share what it remembers.
+ROOMS = f"(globalThis.playgroundRooms ??= {scripts.bundle('rooms.js')})"
 
 
 def build(
@@ -50,11 +44,19 @@ def build(
     carried = gr.JSON(visible=False)
 
     def begin_with(values: dict[str, Any] | None, request: gr.Request) -> Filled:
+        """As the experiment of the address was asked for; without one, as the other rooms are."""
+        name = _of_address(experiments, kind, request)
+        if asked := experiments.asked(name) if name else None:
+            return filled(made, controls.restored(kind, models.pairs, asked))
         return filled(made, controls.carried(kind, models.pairs, {**(values or {}), **dict(request.query_params)}))
 
-    page.load(begin_with, carried, [*made.values()], js=f"() => {scripts.bundle('rooms.js')}.settings()", **QUIET)
+    every: list[Any] = [*made.values()]
+    begun = page.load(begin_with, carried, every, js=f"() => {ROOMS}.settings()", **QUIET)
+    begun.then(None, every, None, js=f"(...values) => {ROOMS}.ran(values)", **PRIVATE)
+    for control in every:
+        control.change(None, every, None, js=f"(...values) => {ROOMS}.changed(values)", **PRIVATE)
 
-    def work(*values: Any) -> tuple[Experiment, str]:
+    def work(*values: Any) -> tuple[Experiment, str, Mapping[str, Any]]:
         return controls.work_of(kind, models.pairs, dict(zip(made, values, strict=True)))
 
     _wire(page, kind, _panel(kind), experiments, [*made.values()], work)
@@ -88,9 +90,9 @@ def _wire(
     parts: Mapping[str, Any],
     experiments: Experiments,
     chosen: Sequence[Component],
-    work: Callable[..., tuple[Experiment, str]],
+    work: Callable[..., tuple[Experiment, str, Mapping[str, Any]]],
 ) -> None:
-    """`work`: what the values of `chosen` ask for, and its title."""
+    """`work`: what the values of `chosen` ask for, as `controls.work_of` gives it."""
 
     def shown(act: Callable[[], str]) -> Filled:
         """The experiment whose id `act` gives; or why there is none, in place of the head alone."""
@@ -115,8 +117,7 @@ def _wire(
         return shown(go_on)
 
     def opened(request: gr.Request) -> Filled:
-        """The experiment of the address; without one, the one that runs."""
-        return shown(lambda: request.query_params.get("id") or experiments.running(kind.name))
+        return shown(lambda: _of_address(experiments, kind, request))
 
     async def watch(name: str) -> AsyncGenerator[Filled, None]:
         if not name:
@@ -128,7 +129,9 @@ def _wire(
 
     outputs, name = [*parts.values()], parts["name"]
     begun = [
-        parts["run"].click(start, [*chosen], outputs, **PRIVATE).then(None, None, None, js=SHOW_ID, **PRIVATE),
+        parts["run"]
+        .click(start, [*chosen], outputs, **PRIVATE)
+        .then(None, [*chosen], None, js=f"(...values) => {ROOMS}.showExperiment(values)", **PRIVATE),
         parts["resume"].click(resume, name, outputs, **PRIVATE),
         page.load(opened, None, outputs, **PRIVATE),
     ]
@@ -137,6 +140,11 @@ def _wire(
             lambda name: shown(lambda: name), name, outputs, **PRIVATE
         )
     parts["stop"].click(lambda name: experiments.jobs.stop(name), name, None, **PRIVATE)
+
+
+def _of_address(experiments: Experiments, kind: Kind, request: gr.Request) -> str:
+    """The experiment that the address names; without one, the one of this kind that runs; "" for none."""
+    return request.query_params.get("id") or experiments.running(kind.name)
 
 
 def _progress(view: View) -> Named:
@@ -154,9 +162,9 @@ def _shown(view: View) -> Named:
     figures: Sequence[go.Figure] = []
     if found and view.result:
         figures = found.charts
-        settings = markup.folded("Settings to deploy", deploy.blocks(found.deploy)) if found.deploy else ""
-        values["shown"] += markup.findings(found.findings)
-        values["tables"] = settings + markup.tables([*found.tables, *found.folded])
+        settings = markup.folded("Settings for every engine", deploy.blocks(found.deploy)) if found.deploy else ""
+        values["shown"] += markup.findings(found.findings) + deploy.first(found.deploy)
+        values["tables"] = markup.tables([*found.tables, *found.folded]) + settings
         saved = json.dumps(results.to_json(view.result), indent=1).encode()
     return {
         **values,

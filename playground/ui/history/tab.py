@@ -7,6 +7,7 @@ from functools import partial
 import gradio as gr
 
 from playground.errors import PlaygroundError
+from playground.format import count
 from playground.hosting.access import Access
 from playground.ui import markup, panels
 from playground.ui.history.visible import VisibleHistory, owner_of
@@ -27,11 +28,12 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
-        clear = gr.Button("Delete finished runs", size="sm", min_width=200, scale=0)
+        clear = gr.Button("Delete all finished", size="sm", min_width=200, scale=0)
     with gr.Row(elem_id="chosen"):
         compare = _button("Compare", "compare-entries")
         saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
         delete = _button("Delete", "delete-entries")
+        undo = gr.Button("Undo", size="sm", visible=False, elem_id="undo-delete", min_width=90, scale=0)
         saved = gr.DownloadButton("Save", elem_id="saved-entry")
     shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
     listed = gr.HTML(
@@ -41,7 +43,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         apply_default_css=False,
         elem_id="history",
     )
-    chosen = gr.State([])
+    chosen, gone = gr.State([]), gr.State([])  # ids: those that are chosen, and those that Undo brings back
     owner, known = owner_of(page.load, past)
 
     def rows(owner: str, text: str) -> str:
@@ -57,18 +59,30 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
             delete: gr.update(interactive=bool(ids)),
         }
 
+    def deleted(owner: str, text: str, ids: list[str], problem: str = "") -> Filled:
+        """Says what was deleted, which Undo brings back."""
+        said = panels.status(f"{count(len(ids), 'run')} deleted.") if ids else ""
+        said += panels.status(problem, "error")
+        return {shown: said, listed: rows(owner, text), gone: ids, undo: gr.update(visible=bool(ids))}
+
     def delete_chosen(owner: str, text: str, ids: list[str]) -> Filled:
-        problem = ""
+        done: list[str] = []
         try:
             for name in ids:
                 past.history.delete(name, owner)
+                done.append(name)
+        except PlaygroundError as error:
+            return deleted(owner, text, done, str(error))
+        return deleted(owner, text, done)
+
+    def bring_back(owner: str, text: str, ids: list[str]) -> Filled:
+        problem = ""
+        try:
+            for name in ids:
+                past.history.restore(name, owner)
         except PlaygroundError as error:
             problem = panels.status(str(error), "error")
-        return {shown: problem, listed: rows(owner, text)}
-
-    def delete_finished(owner: str, text: str) -> str:
-        past.history.clear(owner)
-        return rows(owner, text)
+        return {shown: problem, listed: rows(owner, text), gone: [], undo: gr.update(visible=False)}
 
     def save(form: str, owner: str, ids: list[str]) -> Filled:
         try:
@@ -80,10 +94,12 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     known.then(rows, query, listed, **PRIVATE)
     gr.Timer(3).tick(rows, query, listed, **PRIVATE)
     search.input(rows, query, listed, trigger_mode="always_last", **PRIVATE)
-    clear.click(delete_finished, query, listed, **PRIVATE)
+    after = [shown, listed, gone, undo]
+    clear.click(lambda owner, text: deleted(owner, text, past.history.clear(owner)), query, after, **PRIVATE)
     listed.select(choose, None, [chosen, compare, *saves, delete], **PRIVATE)
     compare.click(lambda owner, ids: side_by_side(past, owner, ids), [owner, chosen], shown, **PRIVATE)
-    delete.click(delete_chosen, [*query, chosen], [shown, listed], **PRIVATE)
+    delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)
+    undo.click(bring_back, [*query, gone], after, **PRIVATE)
     for button, form in saves.items():
         written = button.click(partial(save, form), [owner, chosen], [saved, shown], **PRIVATE)
         written.success(None, None, None, js=PRESS, **PRIVATE)

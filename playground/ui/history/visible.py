@@ -22,7 +22,7 @@ from playground.hosting.size_limits import make_room
 from playground.results import Result
 from playground.trace import Comparison
 from playground.ui import panels
-from playground.ui.compare.handlers import Shown
+from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE
 from playground.views import headline, result_file, scripts
 

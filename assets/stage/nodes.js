@@ -1,0 +1,141 @@
+// The elements of a token panel: a round's tokens, its caret, what was rejected, and where the outputs differ. All text
+// enters through textContent.
+
+import { boundary, cellOf, placesOf, visible } from "./cells.js";
+import { make } from "./core.js";
+import { acceptedOf } from "./log.js";
+import { count, oneLine } from "./words.js";
+
+/** @import { Difference, Round, RoundNode, Token, TokenNode } from "../types.d.ts" */
+
+/**
+ * A round's tokens that were kept, which also go to `output`, and a caret for those that were not.
+ * @param {Round} log
+ * @param {number} number
+ * @param {TokenNode[]} output
+ * @returns {RoundNode}
+ */
+export function roundOf(log, number, output) {
+  const kept = acceptedOf(log);
+  const dropped = log.drafted.length - kept.length;
+  const place = placesOf(log);
+  const spans = [...kept, ...(log.own ? [log.own] : [])].map((token) => {
+    const span = tokenOf(token, number, place(token), "span");
+    span.token.at = output.push(span) - 1;
+    return span;
+  });
+  /** @type {RoundNode} */
+  const round = Object.assign(make("span", `round ${log.drafted.length ? "drafts" : "idle"}`), { log, spans });
+  round.dataset.round = String(number);
+  spans.forEach((span) => round.append(...(span.lead ? [span.lead, span] : [span])));
+  if (!dropped) return round;
+
+  const texts = spans.map((span) => span.token.text);
+  const at = boundary(texts, kept.length); // where the draft left the output
+  round.caret = caretOf(dropped, texts.join("").length);
+  if (at < spans.length) (spans[at].lead ?? spans[at]).before(round.caret);
+  else round.append(round.caret);
+  spellOut(round);
+  return round;
+}
+
+/**
+ * The caret nearest to a press: under a finger the areas of neighbours overlap.
+ * @param {RoundNode[]} rounds
+ * @param {MouseEvent} press
+ */
+export function nearest(rounds, { clientX, clientY }) {
+  const far = (/** @type {HTMLElement} */ caret) => {
+    const { left, right, top, bottom } = caret.getBoundingClientRect();
+    return Math.hypot((left + right) / 2 - clientX, (top + bottom) / 2 - clientY);
+  };
+  const carets = rounds.flatMap(({ caret }) => (caret ? [caret] : []));
+  return carets.reduce((best, caret) => (far(caret) < far(best) ? caret : best));
+}
+
+/**
+ * In a round of a letter or two the next caret is too near for a number.
+ * @param {number} dropped
+ * @param {number} length
+ */
+function caretOf(dropped, length) {
+  const caret = make("span", "caret");
+  caret.dataset.count = length > 2 ? String(dropped) : "";
+  caret.tabIndex = -1;
+  caret.setAttribute("role", "button");
+  caret.setAttribute("aria-haspopup", "dialog");
+  caret.setAttribute("aria-expanded", "false");
+  caret.setAttribute("aria-label", `${count(dropped, "drafted token")} not kept`);
+  return caret;
+}
+
+/**
+ * Where the legend asks for it: shows what was rejected before the token that took its place. Of a tree that is what the
+ * target judged; its caret opens the rest.
+ * @param {RoundNode} round
+ */
+export function spellOut(round) {
+  if (!document.body.classList.contains("show-rejected")) return;
+  const { drafted, tree } = round.log;
+  const place = placesOf(round.log);
+  const accepted = acceptedOf(round.log).length;
+  for (const token of drafted) {
+    if (token.kind === "accepted" || (tree && token.kind === "unverified")) continue;
+    const dropped = tokenOf(token, Number(round.dataset.round), place(token), "del");
+    const instead = round.spans[Math.min(token.position - 1, accepted)];
+    if (instead) (instead.lead ?? instead).before(dropped);
+    else round.append(dropped);
+  }
+}
+
+/**
+ * A token's element. Leading white space stands before it as a text node of its own, `lead`, and takes no mark.
+ * @param {Token} token
+ * @param {number} round
+ * @param {string} place
+ * @param {"span" | "del"} tag
+ * @returns {TokenNode}
+ */
+function tokenOf(token, round, place, tag) {
+  const { classes, spaces } = cellOf(token, tag === "del");
+  /** @type {TokenNode} */
+  const span = Object.assign(make(tag, classes), { token: { ...token, round, place }, spaces });
+  if (spaces) span.lead = document.createTextNode("");
+  span.tabIndex = -1;
+  span.dataset.round = String(round);
+  if (token.id !== undefined) span.dataset.id = String(token.id);
+  write(span);
+  return span;
+}
+
+/**
+ * A token of a program: its leading white space is its own, or what is indented would not stand in line.
+ * @param {TokenNode} span
+ */
+export function asCode(span) {
+  span.classList.add("code");
+  span.lead?.remove();
+  Object.assign(span, { lead: undefined, spaces: 0 });
+  write(span);
+}
+
+/** @param {TokenNode} span */
+export function write(span) {
+  const text = document.body.classList.contains("show-space") ? visible : String;
+  span.textContent = text(span.token.text.slice(span.spaces));
+  if (span.lead) span.lead.data = text(span.token.text.slice(0, span.spaces));
+}
+
+/**
+ * The line between what is alike and what is not.
+ * @param {Difference} difference
+ */
+export function differs({ index, margin, texts, total, expected }) {
+  if (expected) return make("span", "differs expected", "Random sampling: the texts differ from here on, as expected");
+  const [ours, theirs] = texts.map((text) => `“${oneLine(text)}”`);
+  const logits = margin === null ? "" : `, logits ${margin.toFixed(2)} apart`;
+  const same = index ? `identical up to token ${index} of ${total}` : "different from the first token";
+  const node = make("span", "differs", make("b", "", same), ` · outputs differ here: ${ours} / ${theirs}${logits}`);
+  node.setAttribute("role", "note");
+  return node;
+}

@@ -1,0 +1,41 @@
+"""mlx-vlm's server: OpenAI's API, with llama.cpp's names for the counts of a whole answer.
+
+Read in mlx-vlm 0.7.10: server/schemas.py (GenerationTimings), speculative/common.py (speculative_stats_since).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from playground.backends.http import Http
+from playground.backends.openai import OpenAiServer
+from playground.trace import Totals
+
+
+class MlxVlm(OpenAiServer):
+    """It counts the rounds that drafted, all requests of a batch together: right where it answers one at a time."""
+
+    kind = "mlx-vlm"
+    how_to_speculate = "Start mlx_vlm.server with --draft-model."
+    health = "/health"
+
+    @classmethod
+    def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
+        """It names no owner, and says which models are loaded."""
+        return "loaded" in listing[0] and "owned_by" not in listing[0]
+
+    @classmethod
+    def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """It lists what it could load, too."""
+        return super().models([it for it in listing if it["loaded"]] or listing)
+
+    def totals(self, end: dict[str, Any]) -> Totals:
+        timings = end.get("timings", {})
+        rounds = timings.get("draft_rounds")
+        return Totals(
+            tokens=end.get("usage", {}).get("completion_tokens"),
+            passes=None if rounds is None else rounds + 1,  # the prefill gives a token, too
+            drafted=timings.get("draft_n"),
+            accepted=timings.get("draft_n_accepted"),
+        )

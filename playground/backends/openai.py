@@ -1,0 +1,127 @@
+"""Any server with OpenAI's chat API, of which nothing more is known than its text and when it came.
+
+The rounds of such a lane are the pieces of the answer as they arrived. How many tokens it has is what the server says
+(`usage`); what was drafted and accepted stays unknown, and nothing is derived from the sizes or times of the pieces.
+
+https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any, ClassVar
+
+from playground.backends.server import UNKNOWN, Piece, ServerBackend, ServerRun, chat_of, reused_of, round_of
+from playground.errors import PlaygroundError, check
+from playground.lane import Request
+from playground.trace import Finish, Round, Totals
+
+PIECES = "This server does not report verify steps: the rounds of its lane are the pieces of text as they arrived."
+BEYOND = (
+    "Top-k, min-p and the repetition penalty are not part of OpenAI's API: whether the server follows them is unknown."
+)
+
+
+class OpenAiServer(ServerBackend):
+    """Subclasses read more: what a server reports of its drafts."""
+
+    kind = "OpenAI-compatible server"
+    how_to_speculate = "Start it with a drafter."
+    health = "/v1/models"
+    drafter = UNKNOWN
+    own_prefill = False
+    chat: ClassVar[str] = "/v1/chat/completions"
+    completion: ClassVar[str] = "/v1/completions"
+
+    def encode(self, request: Request) -> None:
+        """It does not tokenise for others. What it cannot be asked for is refused here, before anything runs."""
+        check(
+            request.constraint in ("", "json_schema"),
+            f"{self.kind} keeps an answer to a JSON schema only, not to the {request.constraint}. Leave it out.",
+        )
+
+    def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        reason, start_s, end = "", 0.0, dict[str, Any]()
+        run.notes.append(PIECES)
+        if self.goes_beyond(run.request):
+            run.notes.append(BEYOND)
+        for end_s, data in self.http.stream(self.path(run.request), self.body(run)):
+            end |= {key: value for key, value in data.items() if value}
+            for text, ended in self.parts(data):
+                reason = ended or reason
+                if text:
+                    yield round_of([Piece(None, text)], 0, 0, start_s, end_s)
+                    start_s = end_s
+        if not reason:
+            raise PlaygroundError(
+                f"{self.name} broke off in the middle of an answer. It may have crashed: its log says more."
+            )
+        run.totals = self.totals(end)
+        run.reused = reused_of(self.cached(end))
+        run.finish = _finish(reason, run.totals.tokens, run.request.max_new_tokens)
+
+    def software(self) -> tuple[dict[str, str], str | None]:
+        return {}, None
+
+    def path(self, request: Request) -> str:
+        return self.chat if request.chat_template else self.completion
+
+    def body(self, run: ServerRun) -> dict[str, Any]:
+        request = run.request
+        prompt = chat_of(request) if request.chat_template else {"prompt": request.text}
+        return {
+            "model": self.model,
+            **prompt,
+            "max_tokens": request.max_new_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "seed": request.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.beyond(request),
+            **_structured(request),
+        }
+
+    def goes_beyond(self, request: Request) -> bool:
+        return bool(self.beyond(request))
+
+    def beyond(self, request: Request) -> dict[str, Any]:
+        """Settings outside OpenAI's API, which are sent only where they change something: a server may refuse them."""
+        asked = {"top_k": request.top_k, "min_p": request.min_p} if not request.greedy else {}
+        asked["repetition_penalty"] = request.repetition_penalty if request.repetition_penalty != 1 else 0
+        return {name: value for name, value in asked.items() if value}
+
+    def parts(self, data: dict[str, Any]) -> Generator[tuple[str, str], None, None]:
+        """The texts of an event, each with the reason for the end of the answer, or ""."""
+        for choice in data.get("choices") or ():
+            said = choice.get("delta") or {}
+            thought = said.get("reasoning_content") or said.get("reasoning") or ""
+            text = thought + (said.get("content") or "") + _called(said) + (choice.get("text") or "")
+            yield text, choice.get("finish_reason") or ""
+
+    def totals(self, end: dict[str, Any]) -> Totals:
+        """What the last events say of the whole answer."""
+        return Totals(end.get("usage", {}).get("completion_tokens"))
+
+    def cached(self, end: dict[str, Any]) -> int | None:
+        return (end.get("usage", {}).get("prompt_tokens_details") or {}).get("cached_tokens")
+
+
+def _called(said: dict[str, Any]) -> str:
+    """The text of tool calls."""
+    calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
+    return "".join((call.get("name") or "") + (call.get("arguments") or "") for call in calls)
+
+
+def _structured(request: Request) -> dict[str, Any]:
+    if not request.json_schema:
+        return {}
+    schema = {"name": "answer", "schema": json.loads(request.json_schema), "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _finish(reason: str, tokens: int | None, asked: int) -> Finish:
+    if reason != "length":
+        return "eos"
+    return "context" if tokens is not None and tokens < asked else "length"

@@ -1,0 +1,83 @@
+"""A best one is named only where it is clear, and every verdict ends in a command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from playground.experiments.summaries import summarise
+from playground.lane import Lane, Request
+from playground.results import STANDARD, Row, SuiteResult
+from playground.trace import Environment
+from playground.views import ranking, suite
+
+WHERE = Environment({"torch": "2"}, None, "cpu", "a CPU", "float32", 1, (), "")
+LOOKUP = Lane("Prompt lookup", "t", "ngram", lookahead=4, policy="constant")
+MIXED = Lane("Prompt lookup + tree", "t", "composite", "w", lookahead=10, policy="constant", nodes=24)
+KEYS = {"standard": STANDARD, "ngram": "ngram 4", "mixed": "composite 10, 24 nodes"}
+
+
+def result(times: dict[str, tuple[float, ...]], lanes=(LOOKUP, MIXED)) -> SuiteResult:
+    """Each lane's seconds on each prompt."""
+    rows = [
+        Row(i, "qa", KEYS[name], 10, 5, s, 0.0, 4, 8, times["standard"][i] / s, True)
+        for name, seconds in times.items()
+        for i, s in enumerate(seconds)
+    ]
+    prompts = ("p",) * len(times["standard"])
+    return SuiteResult(WHERE, Request("p"), 1, lanes, tuple(rows), tuple(summarise(rows)), prompts=prompts)
+
+
+def test_a_lead_beyond_the_range_is_best_and_each_engine_gets_the_fastest_that_it_can_decode():
+    found = result({"standard": (10.0, 10.1) * 5, "ngram": (8.0, 8.1) * 5, "mixed": (4.0, 4.1) * 5})
+    assert ranking.verdict(found).startswith("Best: Prompt lookup + tree (10 ahead), 2.48× (2.")
+    rows = ranking.table(found).rows
+    assert rows[0][:3] == ("Prompt lookup + tree (10 ahead)", "best", "only here")
+    assert rows[1][0] == "Prompt lookup (4 ahead)" and rows[1][1] == "" and "vLLM" in rows[1][2]
+    assert rows[2][:3] == ("Standard", "", "every engine")
+    vllm = ranking.deploy(found)[0]
+    assert "ngram" in vllm.text and vllm.instead == "Prompt lookup (4 ahead)"
+    assert "No engine mixes" in vllm.note and "The nearest is Prompt lookup (4 ahead): 1.2" in vllm.note
+    assert "here" in vllm.note
+
+
+def test_a_lead_within_the_range_is_a_tie():
+    found = result({"standard": (10.0, 10.1) * 5, "ngram": (5.0, 4.0) * 5, "mixed": (4.0, 4.9) * 5})
+    assert ranking.verdict(found).startswith("No clear winner: Prompt lookup")
+    assert ranking.verdict(found).endswith("cannot be told apart.")
+    assert [row[1] for row in ranking.table(found).rows] == [ranking.TIED, ranking.TIED, ""]
+
+
+def test_no_drafter_that_beats_no_drafting_is_best_and_the_command_is_that_without_one():
+    found = result({"standard": (10.0, 9.0) * 5, "ngram": (9.0, 10.5) * 5, "mixed": (20.0, 21.0) * 5})
+    assert ranking.verdict(found).startswith(
+        "No drafter was clearly faster than no drafting (the fastest: Prompt lookup"
+    )
+    assert ranking.table(found).rows[-1][:2] == ("Prompt lookup + tree (10 ahead)", ranking.SLOWER)
+    vllm = ranking.deploy(found)[0]
+    assert vllm.text == "vllm serve t" and vllm.note == "No drafter was seen to be faster here."
+
+
+def test_where_lookup_was_not_measured_it_is_named_as_that():
+    found = result({"standard": (10.0, 10.1) * 5, "mixed": (4.0, 4.1) * 5}, lanes=(MIXED,))
+    vllm = ranking.deploy(found)[0]
+    assert "ngram" in vllm.text and "Prompt lookup (10 ahead): not measured here." in vllm.note
+
+
+def test_without_ranges_nobody_is_called_best():
+    found = result({"standard": (10.0,), "ngram": (8.0,), "mixed": (4.0,)})
+    assert ranking.verdict(found) == f"The fastest was Prompt lookup + tree (10 ahead), 2.50×: {ranking.FEW}."
+    assert not any(row[1] for row in ranking.table(found).rows)
+
+
+def test_servers_lanes_run_where_they_are():
+    server = replace(LOOKUP, name="vLLM, ngram", backend="vLLM at http://127.0.0.1:8000")
+    rows = [Row(0, "qa", name, 10, 5, s, 0.0, 4, 8, 1.0, True) for name, s in ((STANDARD, 2.0), ("vLLM, ngram", 1.0))]
+    found = SuiteResult(WHERE, Request("p"), 1, (server,), tuple(rows), tuple(summarise(rows)), prompts=("p",))
+    assert ranking.deploy(found) == [] and ranking.table(found).rows[0][2] == "vLLM"
+
+
+def test_a_spreadsheet_has_the_names_and_where_they_run():
+    found = suite.lines(result({"standard": (10.0,), "ngram": (8.0,), "mixed": (4.0,)}))
+    assert [(line["lane"], line["runs_in"][:4]) for line in found] == [
+        ("Standard", "ever"), ("Prompt lookup (4 ahead)", "vLLM"), ("Prompt lookup + tree (10 ahead)", "only"),
+    ]  # fmt: skip
