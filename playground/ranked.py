@@ -32,10 +32,12 @@ def ties(rows: Sequence[Row], lanes: Sequence[str]) -> list[str]:
 
 
 def _questions(rows: Iterable[Row]) -> list[Timed]:
-    """The turns of a question taken together: they depend on each other, so that an interval draws them together."""
-    by_question: dict[int, list[Timed]] = {}
+    """The turns of a question or of a logged conversation taken together: they depend on each other, so that an
+    interval draws them together."""
+    by_question: dict[tuple[str, int], list[Timed]] = {}
     for row in rows:
-        by_question.setdefault(row.question, []).append(row.timed)
+        key = ("question", row.question) if row.conversation is None else ("conversation", row.conversation)
+        by_question.setdefault(key, []).append(row.timed)
     return [
         Timed(_by_run(turn.tokens for turn in turns), _by_run(turn.seconds for turn in turns))
         for turns in by_question.values()

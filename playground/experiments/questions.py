@@ -31,11 +31,13 @@ OnError = Literal["stop", "skip"]
 @dataclass(frozen=True)
 class Question:
     """`request` asks the first turn, `more` are the turns after it. Each later turn is asked with the standard lane's
-    answers to those before it, so that all lanes get the same."""
+    answers to those before it, so that all lanes get the same. `conversation`: the number of the conversation in a log
+    that it is a turn of; None if it stands alone."""
 
     category: str
     request: Request
     more: tuple[str, ...] = ()
+    conversation: int | None = None
 
     def __post_init__(self) -> None:
         check_text("category", self.category)

@@ -186,7 +186,8 @@ class _Question:
                 reason = str(error) if isinstance(error, PlaygroundError) else f"The model failed: {error}"
                 return QuestionResult(self.number, failure=Failure(self.number, category, name, reason))
             for name, of_lane in done.items():
-                rows.append(summaries.row(self.number, turn, category, name, of_lane, done[STANDARD]))
+                base = done[STANDARD]
+                rows.append(summaries.row(self.number, turn, category, name, of_lane, base, self.question.conversation))
                 traces += of_lane
             if turn < len(turns):
                 request = request.next_turn(done[STANDARD][0].text, turns[turn])

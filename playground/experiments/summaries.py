@@ -15,7 +15,15 @@ from playground.trace import Trace
 COUNTS = ("passes", "accepted", "drafted")
 
 
-def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace], baselines: Sequence[Trace]) -> Row:
+def row(
+    question: int,
+    turn: int,
+    category: str,
+    lane: str,
+    runs: Sequence[Trace],
+    baselines: Sequence[Trace],
+    conversation: int | None = None,
+) -> Row:
     """One prompt through one lane. `runs[j]` and `baselines[j]` belong together."""
     median, runs_s = _median_run(runs), tuple(map(_seconds, runs))
     m, gaps = metrics.measure(median), metrics.gaps(median.rounds)
@@ -43,6 +51,7 @@ def row(question: int, turn: int, category: str, lane: str, runs: Sequence[Trace
         segments=tuple(metrics.by_segment(median)),
         reused=median.reused.tokens if median.reused else None,
         otherwise=metrics.otherwise(median.rounds),
+        conversation=conversation,
     )
 
 

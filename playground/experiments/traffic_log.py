@@ -65,7 +65,7 @@ def load(source: str, settings: Mapping[str, Any], on_error: OnError = "skip") -
     for where, entry in _entries(text):
         try:
             check(entry is not None, "this is not JSON.")
-            found = _turns(entry, settings)
+            found = _turns(entry, settings, conversations)
             check(bool(found), "it has no answer of the assistant to a question.")
             turns += found
             conversations += 1
@@ -106,7 +106,7 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _turns(entry: Any, settings: Mapping[str, Any]) -> list[Turn]:
+def _turns(entry: Any, settings: Mapping[str, Any], conversation: int) -> list[Turn]:
     entry = {"messages": entry} if isinstance(entry, list) else entry
     check(isinstance(entry, dict), "this is neither an object nor a list of messages.")
     request = entry.get("request") if isinstance(entry.get("request"), dict) else entry
@@ -120,7 +120,7 @@ def _turns(entry: Any, settings: Mapping[str, Any]) -> list[Turn]:
         asked = Request.of(messages[:at], **{**settings, "tools": settings.get("tools") or tools})
         number = len(turns) + 1
         category = f"turn {number}" if number < MOST_TURNS else f"turn {MOST_TURNS} and later"
-        turns.append(Turn(Question(category, asked), answer))
+        turns.append(Turn(Question(category, asked, conversation=conversation), answer))
     return turns
 
 

@@ -145,9 +145,14 @@ def by_prompt(result: SuiteResult) -> Table:
 
 def findings(result: SuiteResult) -> list[str]:
     """Which drafter to use, what else there is to say of the lanes, and what failed. The ranking has their figures."""
+    return [ranking.verdict(result), *outputs(result)]
+
+
+def outputs(result: SuiteResult) -> list[str]:
+    """Whether the lanes wrote the same, what the other exact rule would have kept, and what failed."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
     names, used = names_of(result.lanes), {label(lane): verified_by(lane) for lane in result.lanes}
-    said = [ranking.verdict(result), same(overall) if result.request.greedy else SAMPLED]
+    said = [same(overall) if result.request.greedy else SAMPLED]
     for summary in overall:
         if other := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
             said.append(f"{names.get(summary.lane, summary.lane)}: {other}")

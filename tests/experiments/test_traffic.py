@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playground import metrics, results
+from playground import metrics, ranked, results
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.errors import PlaygroundError
@@ -112,6 +112,29 @@ def test_a_log_comes_to_its_verdict(found):
     assert found.best in ("ngram 5", "assistant 5") and found.interval is None
     text = report.text(report.of(found), folded=True)
     assert "Too few turns to say" in text and "By depth" in text and "1 entry left out" in text
+
+
+def test_an_interval_draws_the_turns_of_one_conversation_together(found):
+    """Ten turns of two conversations are two draws, not ten: too few for an interval."""
+    base, other = found.suite.rows[0], next(row for row in found.suite.rows if row.lane == "ngram 5")
+
+    def rows(conversations):
+        for question in range(10):
+            at = question % conversations if conversations else None
+            yield replace(base, question=question, conversation=at, runs_s=(1.0 + question / 50,), runs_tokens=(8,))
+            yield replace(other, question=question, conversation=at, runs_s=(0.5 + question**2 / 99,), runs_tokens=(8,))
+
+    alone, two, ten = (ranked.ratio(list(rows(n)), "ngram 5") for n in (0, 2, 10))
+    assert two.interval is None and alone.interval == ten.interval is not None
+    assert two.speedup == alone.speedup == ten.speedup
+    numbers = {row.question: row.conversation for row in found.suite.rows}
+    assert len(numbers) == 3 and len(set(numbers.values())) == 2
+
+
+def test_the_headline_of_several_drafters_says_why_its_range_is_the_wider(found):
+    several = replace(found, interval=(0.9, 1.2))
+    said = traffic.findings(several)
+    assert "choice among 2 drafters" in said[1] and sum("×" in sentence for sentence in said[:3]) == 1
 
 
 def test_without_texts_nothing_that_was_asked_is_in_the_result(found):
