@@ -111,9 +111,11 @@ def test_a_run_streams_both_panels_and_marks_every_token_as_the_trace_has_it(vis
     assert re.fullmatch(r"\d+\.\d\d×", page.locator("#verdict .figure").inner_text())
     assert "Identical output: 128 tokens." in page.locator("#verdict").inner_text()
 
+    page.wait_for_function("new URLSearchParams(location.search).has('id')")  # it is kept
     page.reload()
     page.locator("#model", has_text="is ready").wait_for()
-    page.locator("#banner", has_text="Recorded run").wait_for()
+    page.locator("#banner", has_text="Opened from the history").wait_for()
+    assert panel(page, 1).evaluate("panel => panel.textContent") == comparison.lanes[1].text
 
 
 def test_a_token_tells_its_round_and_probabilities_to_mouse_and_keyboard(visit):

@@ -37,9 +37,12 @@ def copied(page, name: str, told: str = "copied.") -> str:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.evaluate("navigator.clipboard.writeText('')")
     share(page, name)
-    page.wait_for_function("async () => await navigator.clipboard.readText()")
     page.locator("#share .said", has_text=told).wait_for()
-    return page.evaluate("navigator.clipboard.readText()")
+    for _ in range(100):  # what it said before may still be there, and a promise is never waited for by the page's poll
+        if text := page.evaluate("navigator.clipboard.readText()"):
+            return text
+        page.wait_for_timeout(100)
+    raise AssertionError("nothing was copied")
 
 
 def wait_for_prompt(page, text: str) -> None:
