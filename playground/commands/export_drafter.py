@@ -23,13 +23,6 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.views.engines import Settings
 
 LAYOUTS = ("speculators", "z-lab")
-READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
-    ("speculators", "eagle3"): ("vLLM", "llama-server"),
-    ("speculators", "dflash"): ("vLLM",),
-    ("speculators", "dspark"): ("vLLM", "llama-server"),
-    ("z-lab", "dflash"): ("vLLM", "SGLang", "llama-server"),
-    ("speculators", "assistant"): ("vLLM", "SGLang", "llama-server"),
-}
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -37,7 +30,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "export-drafter",
         help="write a trained drafter for vLLM, SGLang or llama.cpp",
         description="Writes a drafter in a layout that other engines read, checks it by loading it again, and prints "
-        "how they serve it. vLLM reads the layout of speculators; llama.cpp, SGLang and transformers read z-lab's.",
+        "how they serve it. vLLM reads the layout of speculators; llama.cpp and SGLang read DFlash in z-lab's.",
     )
     parser.set_defaults(command=_export)
     parser.add_argument("drafter", metavar="DRAFTER", help="a folder, also one of assets/drafters")
@@ -123,6 +116,8 @@ def _commands(options: argparse.Namespace, kind: str) -> list[Settings]:
 
 def _readable(command: Settings, options: argparse.Namespace, kind: str) -> Settings:
     """The command with the conversion before it; without it, where the engine does not read what was written."""
+    from playground.views.engines import READ_BY
+
     readers = READ_BY.get((options.layout, kind), ("vLLM",))
     if command.text and command.engine not in readers:
         other = " Export it with --layout z-lab." if kind == "dflash" and options.layout == LAYOUTS[0] else ""

@@ -25,7 +25,7 @@ from playground.distil.data import draft_vocabulary, load_answers
 from playground.distil.eagle3 import Eagle3Student, layer_config, new_head
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.models.compatibility import check_same_tokenizer
 from playground.models.decoder import decoder_of
 from playground.models.load import LoadedModel, load
@@ -186,7 +186,7 @@ def _published_student(
         seen = torch.bincount(torch.cat([answer.ids for answer in answers]), minlength=len(target.tokenizer))
         student = BlockStudent(BlockDrafter(kind, target, draft_ids, inputs, mask_token(target, seen)))
     if begun:
-        mean = {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
+        mean = _published_mean(begun)
         if "proj.weight" in mean:
             _check_mtp(kind, target, mean)
             layers = (*_watched(kind, target.model.config), -1)
@@ -196,8 +196,23 @@ def _published_student(
             else:
                 blocks_start.start_from_mtp(student.module, mean, fitted)
         else:
-            student.begin(mean)
+            try:
+                student.begin(mean)
+            except RuntimeError:
+                raise PlaygroundError(
+                    f"The drafter to start from has weights of other shapes than a {kind} for {target.name} has: it is "
+                    "for another target, or of an older form. Leave --start-from out."
+                ) from None
     return student
+
+
+def _published_mean(begun: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Raises:
+    PlaygroundError: their weights are not alike.
+    """
+    shapes = [{name: tensor.shape for name, tensor in each.items()} for each in begun]
+    check(all(it == shapes[0] for it in shapes), "The drafters to start from differ in their shapes. Name one.")
+    return {name: torch.stack([each[name].float() for each in begun]).mean(0) for name in begun[0]}
 
 
 def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> None:

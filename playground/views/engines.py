@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from playground import metrics
@@ -23,6 +24,13 @@ from playground.views import headline
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
 SHIPPED = "assets/drafters"  # the folder of this repository with the starter's drafters
+READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
+    ("speculators", "eagle3"): ("vLLM", "llama-server"),
+    ("speculators", "dflash"): ("vLLM",),
+    ("speculators", "dspark"): ("vLLM", "llama-server"),
+    ("z-lab", "dflash"): ("vLLM", "SGLang", "llama-server"),
+    ("speculators", "assistant"): ("vLLM", "SGLang", "llama-server"),
+}
 ONLY_HERE = {  # the playground's own formats, which have no counterpart in an engine
     "heads": "Parallel heads are trained in a format that only this playground reads.",
     "mtp": "This MTP layer is in a format of the playground's own; engines read those in checkpoints.",
@@ -78,8 +86,10 @@ def settings(lane: Lane, method: str | None = None) -> list[Settings]:
     for engine, (written_for, language, write) in ENGINES.items():
         try:
             _check(asked)
-            text, note = write(asked)
-            if SHIPPED in text:
+            readable, step = _readable(asked, engine)
+            text, note = write(readable)
+            text = f"{step}\n{text}".lstrip()
+            if SHIPPED in text or step:
                 note = f"{note} {SHIPPED} is a folder of this repository: run this in it."
         except CannotError as reason:
             text, note = "", str(reason)
@@ -172,6 +182,23 @@ def _check(asked: Asked) -> None:
         raise CannotError("The trace does not say what kind of network drafted the tree.")
 
 
+def _readable(asked: Asked, engine: str) -> tuple[Asked, str]:
+    """The same with the drafter in a layout that the engine reads, and the command that writes it; "" where it reads
+    the one that ships, that of speculators.
+
+    Raises:
+        CannotError: it reads none.
+    """
+    kind = asked.method
+    readers = READ_BY.get(("speculators", kind), ())
+    if not asked.model.startswith(SHIPPED) or kind == "assistant" or engine in readers or not readers:
+        return asked, ""
+    if engine not in READ_BY.get(("z-lab", kind), ()):
+        raise CannotError(f"It is not known to read {METHODS[kind].label} in the layout of speculators.")
+    name = Path(asked.model).name
+    return replace(asked, model=name), f"python -m playground export-drafter {name} --out {name} --layout z-lab"
+
+
 def _in_blocks(asked: Asked) -> bool:
     return verified_by(asked.lane) == "block"
 
@@ -201,6 +228,8 @@ def _transformers(asked: Asked) -> tuple[str, str]:
     }
     if asked.method not in ways:
         raise CannotError(f"transformers has no {METHODS[asked.method].label}.")
+    if asked.method == "dflash" and "muse-glimmer" not in asked.model.lower():
+        raise CannotError("transformers loads DFlash drafters of its own class alone, Muse Glimmer's.")
     before, options = ways[asked.method]
     lines = [
         "from transformers import AutoModelForCausalLM, AutoTokenizer",

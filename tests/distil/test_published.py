@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from playground.commands import main
 from playground.distil.recipe import PUBLISHED, train_drafter, write_answers
@@ -58,6 +59,16 @@ def test_a_target_of_few_layers_is_refused(target, work, tmp_path):
     for kind in PUBLISHED:
         with pytest.raises(PlaygroundError, match="reads three layers of a target of at least 7; tiny has 2"):
             train_drafter(kind, target, work, tmp_path, PLAN)
+
+
+def test_weights_of_another_shape_are_no_start(deep, answers, published, tmp_path):
+    folder = shutil.copytree(published["eagle3"][0], tmp_path / "old")
+    state = load_file(folder / "model.safetensors")
+    save_file({**state, "fc.weight": state["fc.weight"][:, 1:].clone()}, folder / "model.safetensors")
+    for start_from in ([folder], [published["eagle3"][0], folder]):
+        names = [str(it) for it in start_from]
+        with pytest.raises(PlaygroundError, match=r"shapes.*(Leave --start-from out|Name one)"):
+            train_drafter("eagle3", deep, answers, tmp_path / "out", PLAN, start_from=names)
 
 
 def test_a_drafter_is_exported_loads_again_and_has_its_commands(deep, published, tmp_path, capsys):

@@ -70,7 +70,34 @@ def test_the_python_is_python_whose_options_transformers_has():
                 assert {keyword.arg for keyword in call.keywords} - {None} <= known
         for name in re.findall(r"generation_config\.(\w+)", it.text):
             assert hasattr(GenerationConfig(), name)
-    assert len(of("transformers")) == 8
+    assert len(of("transformers")) == 7
+
+
+def test_a_drafter_that_ships_is_written_for_engines_that_read_its_layout():
+    """SGLang reads no EAGLE-3 in the layout of speculators, and DFlash in z-lab's alone, which a command writes."""
+    able = {kind: engines.runs_in(Lane("x", "starter", kind, f"starter-{kind}", lookahead=3))
+            for kind in ("eagle3", "dflash", "dspark", "assistant")}  # fmt: skip
+    assert able["eagle3"] == able["dspark"] == "vLLM, llama-server"
+    assert able["dflash"] == "vLLM, SGLang, llama-server"
+    assert "SGLang" in able["assistant"] and "transformers" in able["assistant"]
+    found = {it.engine: it.text for it in engines.settings(Lane("x", "starter", "dflash", "starter-dflash"))}
+    first, serve = found["SGLang"].splitlines()
+    assert shlex.split(first)[3:] == [
+        "export-drafter",
+        "starter-dflash",
+        "--out",
+        "starter-dflash",
+        "--layout",
+        "z-lab",
+    ]
+    assert "--speculative-draft-model-path starter-dflash" in serve and "export-drafter" not in found["vLLM"]
+
+
+def test_transformers_drafts_with_dflash_drafters_of_its_own_class_alone():
+    zlab = Lane("x", "Qwen/Qwen3-4B", "dflash", "z-lab/Qwen3-4B-DFlash-b16")
+    assert "transformers" not in engines.runs_in(zlab) and "SGLang" in engines.runs_in(zlab)
+    own = Lane("x", "owner/Muse-Glimmer", "dflash", "owner/Muse-Glimmer-assistant")
+    assert "transformers" in engines.runs_in(own)
 
 
 def test_one_of_them_runs(tiny_folder, capsys):

@@ -86,8 +86,8 @@ def drafted(state: Mapping[str, Tensor]) -> Tensor:
 
 
 def as_zlab(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A DFlash drafter in z-lab's layout, which llama.cpp's converter, SGLang and transformers read. It has no reduced
-    vocabulary: there the same network drafts from the whole one, with the target's head."""
+    """A DFlash drafter in z-lab's layout, which llama.cpp's converter and SGLang read. It has no reduced vocabulary:
+    there the same network drafts from the whole one, with the target's head."""
     layer = config["transformer_layer_config"]
     zlab = {
         **layer,
