@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from playground.conversation import Message
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.pard import PardBranches
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.kept import Kept, shared
 from playground.decoding.lookahead import Constant
@@ -21,9 +25,11 @@ from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
+from playground.drafting_methods import METHODS
 from playground.experiments.compare import decode as run_lane
 from playground.experiments.watch import Watch
 from playground.lane import Request, assisted_lane, standard_lane
+from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
@@ -31,9 +37,12 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.fakes import NumberTokenizer
 from tests.decoding.real import V, gemma, generated, ids_of, llama, over, prompts
-from tests.published import dflash_base
+from tests.models.networks.blocks import write_block
+from tests.models.networks.test_eagle3 import LAYOUTS, write_head
+from tests.models.networks.test_peagle import write as write_peagle
+from tests.published import dflash_base, medusa_folder, medusa_heads
 
-MODEL, SMALLER = llama(0, 3), llama(1, 1)
+MODEL, SMALLER, DEEP = llama(0, 3), llama(1, 1), llama(0, 8)
 
 
 def network(way: str):
@@ -73,24 +82,53 @@ def drafts(rounds):
     "way", ["none", "ngram", "suffix", "assistant", "mtp", "mtp tree", "heads", "heads tree", "dflash", "composite"]
 )
 def test_the_next_turn_is_drafted_and_decoded_as_from_the_start(way):
+    goes_on(MODEL, drafting(way), drafts_at_all=way != "none")
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "peagle", "dspark", "dflash2", "medusa"])
+@pytest.mark.parametrize("way", ["chain", "tree"])
+def test_published_drafters_go_on_too(tmp_path, kind, way):
+    write = {
+        "eagle3": lambda folder: write_head(folder, DEEP, range(V), **LAYOUTS["safeai"]),
+        "peagle": lambda folder: write_peagle(folder, DEEP),
+        "dspark": lambda folder: write_block(folder, DEEP, kind="dspark", markov="gated", confidence="markov"),
+        "dflash2": lambda folder: write_block(folder, DEEP, kind="dflash2"),
+        "medusa": lambda folder: medusa_folder(folder, medusa_heads(DEEP)),
+    }[kind]
+    load = resolve_name(METHODS[kind].loader)
+    target = LoadedModel(DEEP, NumberTokenizer(), "tiny", "made here")
+    goes_on(DEEP, over(load(write(tmp_path / kind), target, lambda step: None).network, way))
+
+
+def test_a_pard_model_goes_on_too():
+    def pard(target, sampler):
+        branches = PardBranches(EagerRunner(SMALLER), V - 2, V)
+        return ChainDrafter(branches, DraftChoice(V, sampler), {V - 1})
+
+    goes_on(MODEL, pard)
+
+
+def goes_on(model, new_drafter, drafts_at_all: bool = True) -> None:
+    """Asserts that the next turn on the caches of the first is the next turn from the start."""
     kept_tokens = drafted = 0
     for first in prompts(6):
-        target = EagerRunner(MODEL)
-        drafter = drafting(way)(target, Sampler(Request("x"), target.device))
+        target = EagerRunner(model)
+        drafter = new_drafter(target, Sampler(Request("x"), target.device))
         said = [*first, *ids_of(rounds_on(target, drafter, first))]
         prompt = [*said[: len(said) - 3], 5, 6, 7, 8]  # a template tokenises the end of an answer differently
         kept = Kept(said[: target.length], target, drafter, None)
-        held = kept.rolled_back(shared(kept.ids, prompt))
-        assert target.length == held <= len(said) - 3
+        alike = shared(kept.ids, prompt)
+        held = kept.rolled_back(alike)
+        assert target.length == held <= alike
         fed = target.passes
         again = rounds_on(target, drafter, prompt)
-        fresh = EagerRunner(MODEL)
-        expected = rounds_on(fresh, drafting(way)(fresh, Sampler(Request("x"), fresh.device)), prompt)
-        assert ids_of(again) == ids_of(expected) == generated(MODEL, prompt, 16)
+        fresh = EagerRunner(model)
+        expected = rounds_on(fresh, new_drafter(fresh, Sampler(Request("x"), fresh.device)), prompt)
+        assert ids_of(again) == ids_of(expected) == generated(model, prompt, 16)
         assert drafts(again) == drafts(expected)
         assert target.passes - fed == len(again)
         kept_tokens, drafted = kept_tokens + held, drafted + sum(map(len, drafts(again)))
-    assert kept_tokens > 60 and (drafted > 10 or way == "none")
+    assert kept_tokens > 60 and (drafted > 10 or not drafts_at_all)
 
 
 def test_an_adaptive_drafter_goes_on_with_what_it_has_learnt():

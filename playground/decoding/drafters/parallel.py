@@ -52,6 +52,10 @@ class ParallelBranches(ABC):
     def commit(self) -> None:  # noqa: B027
         pass
 
+    @abstractmethod
+    def rewind(self, length: int) -> int:
+        """As `Drafter.rewind`."""
+
 
 class HiddenParallelBranches(ParallelBranches):
     """From the target's hidden states.

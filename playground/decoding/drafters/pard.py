@@ -47,6 +47,12 @@ class PardBranches(ParallelBranches):
     def end(self) -> None:
         self._model.commit(self._text)
 
+    def rewind(self, length: int) -> int:
+        if self._model.length > length and self._model.discards_old:
+            return 0
+        self._model.commit(min(self._model.length, length))
+        return length
+
 
 def branches(setup: Setup) -> PardBranches:
     mask = setup.assistant.model.config.pard_token

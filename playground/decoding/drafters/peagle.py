@@ -38,3 +38,13 @@ class PEagleBranches(HiddenParallelBranches):
 
     def end(self) -> None:
         self._cache.crop(1 - self._head.drafts)
+
+    def rewind(self, length: int) -> int:
+        """Entry i is of the token at i + 1, so that the last one of the text is not among them."""
+        kept = min(self._entries, length - 1)
+        if kept < 1 or any(getattr(layer, "sliding_window", None) for layer in self._cache.layers):
+            return 0
+        super().rewind(kept)
+        self._cache.crop(kept - self._entries)
+        self._entries = kept
+        return kept

@@ -58,3 +58,7 @@ class WalkedBranches:
 
     def commit(self) -> None:
         self._hidden.commit()
+
+    def rewind(self, length: int) -> int:
+        self._hidden.drop()
+        return self._block.rewind(length)
