@@ -111,9 +111,9 @@ class Request(AnswerSettings):
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    def next_turn(self, answer: str, prompt: str) -> Request:
+    def next_turn(self, answer: Message, prompt: str) -> Request:
         """The same conversation after this answer, with what the user says then."""
-        return replace(self, prompt=prompt, history=(*self.turns, Message("assistant", answer)))
+        return replace(self, prompt=prompt, history=(*self.turns, answer))
 
     @property
     def turns(self) -> tuple[Message, ...]:

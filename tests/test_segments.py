@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,40 @@ def test_an_output_behind_a_real_template(tokenizer, name, arguments, expected):
     tokenizer.chat_template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     prompt = chat_ids(tokenizer, list(map(as_dict, ASKED)), arguments=arguments)
     assert cut(of_text(tokenizer, prompt, "".join(text for _, text in expected))) == expected
+
+
+SAID = {  # what the next turn has as the answer to the cases above, and the thinking that templates may leave out
+    "Qwen-Qwen3-0.6B": (f"{QWEN}", "I look.\n```"),
+    "openai-gpt-oss-120b": ("{}<|call|>Done.", "I look."),  # the marker is no special token of this tokenizer
+    "GLM-4.7-Flash": (FENCED, "I look."),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_next_turn_has_the_answer_without_what_names_its_segments(tokenizer, name):
+    arguments, expected = next((arguments, expected) for case, arguments, expected in CASES if case == name)
+    tokenizer.chat_template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    prompt = chat_ids(tokenizer, list(map(as_dict, ASKED)), arguments=arguments)
+    lane = of_text(tokenizer, prompt, "".join(text for _, text in expected))
+    said = metrics.answered(lane)
+    assert (said.content, said.reasoning_content) == SAID[name]
+    again = tokenizer.decode(chat_ids(tokenizer, [*map(as_dict, [*ASKED, said]), as_dict(Message("user", "Go on."))]))
+    assert "analysis<|message|>" not in again and again.count("Done.") == (
+        FENCED in said.content or "Done" in said.content
+    )
+
+
+def test_an_answer_without_thinking_is_said_as_it_is(tiny_tokenizer):
+    lane = of_text(tiny_tokenizer, [5], "\n see ")
+    assert metrics.answered(lane) == Message("assistant", lane.text)
+
+
+def test_under_a_grammar_nothing_begins_as_thinking(tokenizer):
+    """Where the prompt's end opens the thinking, a grammar holds all the same, and what is written is the answer."""
+    tokenizer.chat_template = (TEMPLATES / "Qwen3.5-4B.jinja").read_text(encoding="utf-8")
+    lane = of_text(tokenizer, chat_ids(tokenizer, list(map(as_dict, ASKED)), arguments=ON), "no")
+    held = replace(lane, request=replace(lane.request, regex="no"))
+    assert (cut(lane), cut(held)) == ([("thinking", "no")], [("answer", "no")])
 
 
 def test_a_marker_that_is_spelt_out_is_text(tiny_tokenizer):

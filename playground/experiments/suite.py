@@ -190,5 +190,5 @@ class _Question:
                 rows.append(summaries.row(self.number, turn, category, name, of_lane, base, self.question.conversation))
                 traces += of_lane
             if turn < len(turns):
-                request = request.next_turn(done[STANDARD][0].text, turns[turn])
+                request = request.next_turn(metrics.answered(done[STANDARD][0]), turns[turn])
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))

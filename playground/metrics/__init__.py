@@ -41,7 +41,15 @@ from playground.metrics.lane import (
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.repeats import FLOOR, MANY, Repeated, beside, headline, leader, noise, ranked, repeated, tied
-from playground.metrics.segments import SEGMENTS, Segment, SegmentFigures, add_segments, by_segment, segments
+from playground.metrics.segments import (
+    SEGMENTS,
+    Segment,
+    SegmentFigures,
+    add_segments,
+    answered,
+    by_segment,
+    segments,
+)
 from playground.metrics.times import (
     UNSTEADY,
     Gaps,
@@ -86,6 +94,7 @@ __all__ = [
     "add_otherwise",
     "add_positions",
     "add_segments",
+    "answered",
     "beside",
     "by_depth",
     "by_segment",

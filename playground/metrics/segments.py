@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from playground.conversation import Message
 from playground.metrics.lane import acceptance_rate, mean_accepted_length
 from playground.trace import Trace
 
@@ -38,13 +39,39 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 def segments(trace: Trace) -> list[Segment]:
     """The segment of each token of the output. A marker belongs to what it begins or ends. Without the markers' ids, as
     of a server, only fences are found."""
+    return [segment or "answer" for segment in _read(trace).found]
+
+
+def answered(trace: Trace) -> Message:
+    """The output as the assistant's message of a conversation: the thinking apart, what only names a segment left out.
+    A template that prints neither has the same words in the next turn that the model wrote."""
+    state = _read(trace)
+    said = [
+        (segment, token.text)
+        for at, (segment, token) in enumerate(zip(state.found, trace.tokens, strict=True))
+        if not token.special and at not in state.in_header
+    ]
+    thinking = "".join(text for segment, text in said if segment == "thinking")
+    content = "".join(text for segment, text in said if segment != "thinking")
+    if not thinking:
+        return Message("assistant", content)
+    for marker in BEGINS.keys() | ENDS:  # of a tokenizer in which they are not special
+        thinking = thinking.removeprefix(marker).removesuffix(marker)
+    return Message("assistant", content.lstrip("\n"), thinking.strip("\n"))
+
+
+def _read(trace: Trace) -> _State:
+    """The output, read. A grammar holds from the first token on, so that under one nothing begins as thinking."""
     state = _State(dict(trace.markers))
     for id_ in trace.prompt_ids or ():
         state.read(id_, "")
     state.found.clear()
+    state.in_header.clear()
+    if trace.request.constraint:
+        state.kind = "answer"
     for token in trace.tokens:
         state.read(token.id, token.text)
-    return [segment or "answer" for segment in state.found]
+    return state
 
 
 @dataclass(frozen=True)
@@ -109,10 +136,12 @@ def _sum(name: Segment, parts: Sequence[SegmentFigures]) -> SegmentFigures:
 
 @dataclass
 class _State:
-    """Reads tokens one by one. `found`: the segment of each; None in a header that has not ended."""
+    """Reads tokens one by one. `found`: the segment of each; None in a header that has not ended. `in_header`: the
+    places of the tokens of headers, ended or not."""
 
     names: Mapping[int, str]
     found: list[Segment | None] = field(default_factory=list)
+    in_header: set[int] = field(default_factory=set)
     kind: Segment = "answer"
     header: str | None = None
     fence: str = ""  # what opened the code that has not ended
@@ -136,7 +165,7 @@ class _State:
             self.kind = "answer"
             return
         if self.header is not None:
-            self.found.append(None)
+            self._found_header()
         elif self.kind == "answer":
             self._read_answer(text)
         else:
@@ -145,11 +174,15 @@ class _State:
     def _read_header(self, marker: str, text: str) -> None:
         assert self.header is not None
         self.header += text
-        self.found.append(None)
+        self._found_header()
         if marker == HEAD_END:
             self.kind = "thinking" if "analysis" in self.header else "tool call" if "to=" in self.header else "answer"
             self.found = [segment or self.kind for segment in self.found]
             self.header = None
+
+    def _found_header(self) -> None:
+        self.in_header.add(len(self.found))
+        self.found.append(None)
 
     def _read_answer(self, text: str) -> None:
         """A token of the answer, which is code between fences, these included."""

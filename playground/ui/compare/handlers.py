@@ -142,7 +142,7 @@ class Handlers:
         comparison = metrics.beside(shown.comparison, shown.chosen)
         last = comparison.standard
         try:
-            request = last.request.next_turn(last.text, message)
+            request = last.request.next_turn(metrics.answered(last), message)
             self._access.check_request(request)
         except PlaygroundError as problem:
             return _refusal(problem, shown)
