@@ -65,12 +65,13 @@ def _distil(options: argparse.Namespace) -> None:
     from playground.distil.train import Plan
     from playground.models.device import resolve_device, resolve_dtype
     from playground.models.load import load
-    from playground.views import engines
+    from playground.views import engine_commands
 
     check_start(options.kind, options.start_from)
-    if options.kind in engines.ONLY_HERE:
+    if options.kind in engine_commands.ONLY_HERE:
         print(
-            f"{engines.ONLY_HERE[options.kind]} For engines train eagle3, dflash, dspark or an assistant.", flush=True
+            f"{engine_commands.ONLY_HERE[options.kind]} For engines train eagle3, dflash, dspark or an assistant.",
+            flush=True,
         )
     texts = read(options.texts) if options.texts else ""
     device = resolve_device(options.device)

@@ -44,14 +44,14 @@ def _export(options: argparse.Namespace) -> None:
     from playground.models.device import resolve_device
     from playground.models.load import load
     from playground.presets import folder_of, kind_of
-    from playground.views import engines
+    from playground.views import engine_commands, engines
 
     folder = folder_of(options.drafter)
     check((folder / "config.json").is_file(), f"There is no drafter at {options.drafter}. Name the folder of one.")
     kind = kind_of(options.drafter) or "assistant"
-    if kind in engines.ONLY_HERE:
+    if kind in engine_commands.ONLY_HERE:
         advice = "`distil eagle3 --start-from` makes an EAGLE-3 head of an MTP layer, which engines read."
-        raise PlaygroundError(f"{options.drafter} cannot be exported. {engines.ONLY_HERE[kind]} {advice}")
+        raise PlaygroundError(f"{options.drafter} cannot be exported. {engine_commands.ONLY_HERE[kind]} {advice}")
     check(options.layout == LAYOUTS[0] or kind == "dflash", f"z-lab's layout is DFlash's; {options.drafter} is {kind}.")
     check(not options.out.exists(), f"{options.out} exists already. Name a new folder.")
 
@@ -116,7 +116,7 @@ def _commands(options: argparse.Namespace, kind: str) -> list[Settings]:
 
 def _readable(command: Settings, options: argparse.Namespace, kind: str) -> Settings:
     """The command with the conversion before it; without it, where the engine does not read what was written."""
-    from playground.views.engines import READ_BY
+    from playground.views.engine_commands import READ_BY
 
     readers = READ_BY.get((options.layout, kind), ("vLLM",))
     if command.text and command.engine not in readers:

@@ -17,6 +17,7 @@ from transformers.generation import GenerationMixin
 from playground.drafting_methods import METHODS
 from playground.lane import Lane
 from playground.views import engines
+from playground.views.engine_commands import SHIPPED
 
 # From the help of vLLM 0.32, SGLang 0.5.23 and mlx-lm, and TensorRT-LLM's documentation.
 VLLM = {
@@ -167,7 +168,7 @@ def test_a_lane_that_no_engine_has_ends_in_the_nearest_that_one_has():
     found = engines.of_ranked({tree: "2.00×", assistant: "1.20× (1.10 to 1.30)", lookup: "1.10×"})
     vllm = found[0]
     assert "The nearest is Assistant model (5 ahead): 1.20× (1.10 to 1.30) here." in vllm.note
-    assert f"{engines.SHIPPED} is a folder of this repository" in vllm.note
+    assert f"{SHIPPED} is a folder of this repository" in vllm.note
     assert all(it.text for it in found), "no engine is a dead end"
     own = engines.first(engines.of_ranked({lookup: "1.10×"}))
     assert own and own.instead == "" and own.note.startswith("1.10× here.")

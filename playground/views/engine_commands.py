@@ -1,0 +1,242 @@
+"""How other engines write a drafter: an engine each, and which layouts of published drafters it reads.
+
+Forms change from version to version, so each says what it was written for. What an engine cannot do is said, and never
+replaced in silence. Names come from traces, which may come from anywhere: they are quoted for shell and Python.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from playground.drafting_methods import METHODS
+from playground.lane import Lane, verified_by
+from playground.presets import NATIVE
+
+STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
+SHIPPED = "assets/drafters"  # the folder of this repository with the starter's drafters
+READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
+    ("speculators", "eagle3"): ("vLLM", "llama-server"),
+    ("speculators", "dflash"): ("vLLM",),
+    ("speculators", "dspark"): ("vLLM", "llama-server"),
+    ("z-lab", "dflash"): ("vLLM", "SGLang", "llama-server"),
+    ("speculators", "assistant"): ("vLLM", "SGLang", "llama-server"),
+}
+ONLY_HERE = {  # the playground's own formats, which have no counterpart in an engine
+    "heads": "Parallel heads are trained in a format that only this playground reads.",
+    "mtp": "This MTP layer is in a format of the playground's own; engines read those in checkpoints.",
+}
+
+
+SGLANG_BLOCKS = ("eagle3", "mtp", "dflash")  # on CUDA and ROCm
+
+
+class CannotError(Exception):
+    """The engine does not decode this way; the message says why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A lane, in the terms that engines share. `method`: of the chain that it drafts; of a tree, that of its network.
+    `model`: what drafts, as an id, a folder or, for early exit, a number of layers."""
+
+    target: str
+    method: str
+    model: str
+    k: int
+    lane: Lane
+
+    @property
+    def tree(self) -> bool:
+        return METHODS[self.lane.drafter].tree
+
+
+def hub_name(name: str) -> str:
+    """The starter's models by names that engines know: a model of the hub, folders of this repository."""
+    return STARTER if name == "starter" else f"{SHIPPED}/{name}" if name.startswith("starter-") else name
+
+
+def check_known(asked: Asked) -> None:
+    """What no engine takes."""
+    if asked.lane.drafter in ("composite", "adaptive"):
+        raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[asked.lane.drafter].label} does.")
+    if asked.method == "grammar":
+        raise CannotError("The engines have no drafter for what a grammar forces.")
+    if asked.method in ONLY_HERE and asked.model != NATIVE:
+        raise CannotError(ONLY_HERE[asked.method])
+    if not asked.method:
+        raise CannotError("The trace does not say what kind of network drafted the tree.")
+
+
+def in_its_layout(asked: Asked, engine: str) -> tuple[Asked, str]:
+    """The same with the drafter in a layout that the engine reads, and the command that writes it; "" where it reads
+    the one that ships, that of speculators.
+
+    Raises:
+        CannotError: it reads none.
+    """
+    kind = asked.method
+    readers = READ_BY.get(("speculators", kind), ())
+    if not asked.model.startswith(SHIPPED) or kind == "assistant" or engine in readers or not readers:
+        return asked, ""
+    if engine not in READ_BY.get(("z-lab", kind), ()):
+        raise CannotError(f"It is not known to read {METHODS[kind].label} in the layout of speculators.")
+    name = Path(asked.model).name
+    return replace(asked, model=name), f"python -m playground export-drafter {name} --out {name} --layout z-lab"
+
+
+def _in_blocks(asked: Asked) -> bool:
+    return verified_by(asked.lane) == "block"
+
+
+def _transformers(asked: Asked) -> tuple[str, str]:
+    if asked.tree:
+        raise CannotError("transformers drafts chains only.")
+    k, draft = asked.k, f"drafter = AutoModelForCausalLM.from_pretrained({asked.model!r})"
+    policy = {
+        "num_assistant_tokens": k,
+        "num_assistant_tokens_schedule": "heuristic" if asked.lane.policy == "heuristic" else "constant",
+        "assistant_confidence_threshold": asked.lane.confidence_threshold if asked.lane.policy == "confidence" else 0.0,
+    }
+    dynamic = [draft, *(f"drafter.generation_config.{name} = {value!r}" for name, value in policy.items())]
+    ways: dict[str, tuple[list[str], str]] = {
+        "none": ([], ""),
+        "ngram": ([], f"prompt_lookup_num_tokens={k}, max_matching_ngram_size=2"),
+        "assistant": (dynamic, "assistant_model=drafter"),
+        "gemma4": (dynamic, "assistant_model=drafter"),
+        "universal": (
+            [*dynamic, f"drafter_tokenizer = AutoTokenizer.from_pretrained({asked.model!r})"],
+            "assistant_model=drafter, tokenizer=tokenizer, assistant_tokenizer=drafter_tokenizer",
+        ),
+        "dflash": ([draft], 'assistant_model=drafter, speculation_type="dflash"'),
+        "early-exit": ([], f"assistant_early_exit={asked.model}"),
+        "mtp": ([], "use_mtp=True"),
+    }
+    if asked.method not in ways:
+        raise CannotError(f"transformers has no {METHODS[asked.method].label}.")
+    if asked.method == "dflash" and "muse-glimmer" not in asked.model.lower():
+        raise CannotError("transformers loads DFlash drafters of its own class alone, Muse Glimmer's.")
+    before, options = ways[asked.method]
+    lines = [
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        f"tokenizer = AutoTokenizer.from_pretrained({asked.target!r})",
+        f'model = AutoModelForCausalLM.from_pretrained({asked.target!r}, dtype="auto", device_map="auto")',
+        *before,
+        'inputs = tokenizer("Your prompt", return_tensors="pt").to(model.device)',
+        f"output = model.generate(**inputs, max_new_tokens=128{', ' + options if options else ''})",
+        "print(tokenizer.decode(output[0], skip_special_tokens=True))",
+    ]
+    depth = {"mtp": "transformers drafts one token per MTP layer.", "dflash": "transformers drafts whole blocks."}
+    return "\n".join(lines), depth.get(asked.method, "")
+
+
+def _vllm(asked: Asked) -> tuple[str, str]:
+    k = asked.k
+    ways: dict[str, dict[str, Any]] = {
+        "none": {},
+        "ngram": {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_min": 2, "prompt_lookup_max": 5},
+        "suffix": {"method": "suffix", "num_speculative_tokens": k},
+        "assistant": {"method": "draft_model", "model": asked.model, "num_speculative_tokens": k},
+        "universal": {
+            "method": "draft_model",
+            "model": asked.model,
+            "num_speculative_tokens": k,
+            "use_heterogeneous_vocab": True,
+        },
+        "mtp": {"method": "mtp", "num_speculative_tokens": k},
+        "gemma4": {"method": "mtp", "model": asked.model, "num_speculative_tokens": k},
+        **{
+            name: {"method": name, "model": asked.model, "num_speculative_tokens": k}
+            for name in ("eagle3", "dflash", "dspark", "medusa")
+        },
+        **{
+            name: {"method": method, "model": asked.model, "num_speculative_tokens": k, "parallel_drafting": True}
+            for name, method in (("pard", "draft_model"), ("peagle", "eagle3"))
+        },
+    }
+    if asked.method not in ways:
+        raise CannotError(f"vLLM has no {METHODS[asked.method].label}.")
+    config, note = ways[asked.method], ""
+    if asked.tree:
+        note = "vLLM drafts a chain where this lane drafted a tree: measure again."
+    elif _in_blocks(asked):
+        config |= {"rejection_sample_method": "block", "draft_sample_method": "probabilistic"}
+        note = "Block verification is in vLLM's V2 runner alone; others, its CPU build too, verify token by token."
+    option = f" --speculative-config {shlex.quote(json.dumps(config))}" if config else ""
+    return f"vllm serve {shlex.quote(asked.target)}{option}", note
+
+
+def _sglang(asked: Asked) -> tuple[str, str]:
+    k, model = asked.k, f" --speculative-draft-model-path {shlex.quote(asked.model)}"
+    # A step drafts the `topk` best continuations of each branch; `num-draft-tokens` of all go into the verify pass.
+    topk, nodes = (8, asked.lane.nodes) if asked.tree else (1, k + 1)
+    steps = f" --speculative-num-steps {k} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {nodes}"
+    ways = {
+        "none": "",
+        "ngram": f" --speculative-algorithm NGRAM --speculative-num-draft-tokens {k}",
+        "assistant": f" --speculative-algorithm STANDALONE{model}{steps}",
+        "eagle3": f" --speculative-algorithm EAGLE3{model}{steps}",
+        "mtp": f" --speculative-algorithm EAGLE{steps}",
+        "dflash": f" --speculative-algorithm DFLASH{model}",
+    }
+    if asked.method not in ways or (asked.tree and asked.method == "dflash"):
+        raise CannotError(f"SGLang does not draft so with {METHODS[asked.method].label}.")
+    note = "SGLang grows a tree by a fixed width per step: measure again." if asked.tree else ""
+    block = " --speculative-use-block-verification" if _in_blocks(asked) and asked.method in SGLANG_BLOCKS else ""
+    return f"python -m sglang.launch_server --model-path {shlex.quote(asked.target)}{ways[asked.method]}{block}", note
+
+
+def _llama_server(asked: Asked) -> tuple[str, str]:
+    if asked.tree:
+        raise CannotError("llama-server drafts chains only.")
+    most = f"--spec-draft-n-max {asked.k}"
+    ways = {
+        "none": "",
+        "ngram": f" --spec-type ngram-simple --spec-ngram-simple-size-m {asked.k}",
+        "assistant": f" --spec-type draft-simple -md DRAFTER.gguf {most}",
+        "mtp": f" --spec-type draft-mtp {most}",
+        "eagle3": f" --spec-type draft-eagle3 -md DRAFTER.gguf {most}",
+        "dflash": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
+        "dflash2": f" --spec-type draft-dflash -md DRAFTER.gguf {most}",
+        "dspark": f" --spec-type draft-dspark -md DRAFTER.gguf {most}",
+    }
+    if asked.method not in ways:
+        raise CannotError(f"llama-server has no {METHODS[asked.method].label}.")
+    drafter = f", DRAFTER.gguf {asked.model}" if "DRAFTER" in ways[asked.method] else ""
+    note = f"MODEL.gguf is {asked.target}{drafter}, converted by llama.cpp's convert_hf_to_gguf.py."
+    return f"llama-server -m MODEL.gguf{ways[asked.method]}", note
+
+
+def _tensorrt(asked: Asked) -> tuple[str, str]:
+    if asked.tree:
+        raise CannotError("These options of TensorRT-LLM draft chains.")
+    names = {"ngram": "NGram", "assistant": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP", "dflash": "DFlash"}
+    if asked.method not in names:
+        raise CannotError(f"TensorRT-LLM has no {METHODS[asked.method].label}, or needs no setting for it.")
+    lines = ["speculative_config:", f"  decoding_type: {names[asked.method]}", f"  max_draft_len: {asked.k}"]
+    if asked.method in ("assistant", "eagle3", "dflash"):
+        lines.append(f"  speculative_model: {json.dumps(asked.model)}")  # a JSON string is a YAML string
+    return "\n".join(lines), ""
+
+
+def _mlx(asked: Asked) -> tuple[str, str]:
+    if asked.method not in ("assistant", "none") or asked.tree:
+        raise CannotError("mlx-lm drafts with a draft model only.")
+    draft = f" --draft-model {shlex.quote(asked.model)} --num-draft-tokens {asked.k}" if asked.method != "none" else ""
+    return f'mlx_lm.generate --model {shlex.quote(asked.target)}{draft} --prompt "Your prompt"', ""
+
+
+Write = Callable[[Asked], tuple[str, str]]
+ENGINES: dict[str, tuple[str, str, Write]] = {
+    "vLLM": ("vLLM 0.32", "shell", _vllm),
+    "SGLang": ("SGLang 0.5.23", "shell", _sglang),
+    "llama-server": ("llama.cpp of October 2026", "shell", _llama_server),
+    "TensorRT-LLM": ("TensorRT-LLM's documentation of autumn 2026", "yaml", _tensorrt),
+    "transformers": ("transformers 5.22", "python", _transformers),
+    "mlx-lm": ("mlx-lm of autumn 2026", "shell", _mlx),
+}
