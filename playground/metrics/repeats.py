@@ -106,7 +106,9 @@ def noise(comparison: Comparison) -> float | None:
 def tied(comparison: Comparison, other: Trace) -> bool:
     """Whether a lane is neither clearly faster nor clearly slower than the baseline: the range of its speed-ups
     includes 1. Few runs tell little of the noise, so their range is taken wider, by the noise that was seen and by
-    `FLOOR` at least."""
+    `FLOOR` at least. An output that its first pass ended was the same work in both."""
+    if len(comparison.standard.rounds) == len(other.rounds) == 1:
+        return True
     repeats, once = repeated(comparison, other), headline(comparison, other) or 1.0
     low, high = (repeats.low, repeats.high) if repeats else (once, once)
     wider = 1.0 if repeats and repeats.runs >= MANY else max(noise(comparison) or 1.0, FLOOR)

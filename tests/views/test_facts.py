@@ -189,6 +189,13 @@ def test_a_run_that_was_stopped_says_over_which_tokens_its_speedup_is():
     assert headline.cut(plain, dataclasses.replace(stopped, rounds=())) == ""
 
 
+def test_an_answer_of_one_pass_is_a_tie_however_long_that_took():
+    """Prefill against prefill: the same work, whatever the clock says."""
+    base, slow = trace([plain_round(1, verify_s=0.1)]), trace([plain_round(1, verify_s=0.2)], "ngram")
+    again = Comparison((base, slow), repeats=((base,),))
+    assert headline.figure(again).startswith("≈ 0.50×") and metrics.tied(again, slow)
+
+
 def test_a_speedup_within_the_noise_is_a_tie():
     plain, slower = (trace([plain_round(i, start_s=s * i, verify_s=s) for i in range(4)]) for s in (0.1, 0.12))
     lane = trace([plain_round(i, start_s=0.105 * i, verify_s=0.105) for i in range(4)], drafter="ngram")
