@@ -27,8 +27,7 @@ def test_a_turn_goes_on_from_the_run_and_a_new_run_begins_anew(visit):
         assert box.input_value() == ""
     assert page.locator(".conversation li").count() == 5
     assert page.locator(".figures dt", has_text="From cache").count() == 2
-    page.wait_for_timeout(1000)  # the file to save follows what is shown
-    request = saved(page).standard.request
+    request = saved(page, lambda it: len(it.standard.request.turns) == 5).standard.request
     assert [turn.content for turn in request.turns if turn.role == "user"] == [
         "Compare TCP and UDP.", "And QUIC?", "Which is older? <b>no</b>",
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -53,11 +54,18 @@ def finish(page) -> None:
     page.locator("#status", has_text="Done").wait_for()
 
 
-def saved(page) -> Comparison:
-    with page.expect_download() as download:
-        page.locator("#save").click()
-    with open(download.value.path(), encoding="utf-8") as file:
-        return export.load(file.read())
+def saved(page, awaited: Callable[[Comparison], bool] = lambda it: True) -> Comparison:
+    """What Save trace gives. `awaited`: of the file that is meant, where an earlier one stays until it is written, a
+    moment after the stage."""
+    for _ in range(40):
+        with page.expect_download() as download:
+            page.locator("#save").click()
+        with open(download.value.path(), encoding="utf-8") as file:
+            found = export.load(file.read())
+        if awaited(found):
+            return found
+        page.wait_for_timeout(250)
+    raise AssertionError("the file that is saved is an earlier one")
 
 
 def open_trace(page, text: str) -> None:
@@ -456,11 +464,7 @@ def test_repeat_gives_a_range_and_leaves_a_file_with_all_runs(visit):
     finish(page)
     page.locator("#verdict .again").click()
     page.locator("#verdict .range", has_text="4 runs").wait_for()
-    for _ in range(20):  # the earlier file stays until the new one is written, a moment after the stage
-        if len(saved(page).repeats) == 4:
-            break
-        page.wait_for_timeout(500)
-    assert len(saved(page).repeats) == 4
+    saved(page, lambda it: len(it.repeats) == 4)
     page.locator("#runs label", has_text=page.locator("#verdict .figure").inner_text()).wait_for()
     assert page.locator("#runs label").count() == 1, "the same run"
 
