@@ -29,12 +29,14 @@ def write_adapter(folder: Path, *, rank: int = 2, name: str = AT, wide: int = 32
         f"base_model.model.{name}.lora_B.weight": torch.randn(wide, rank),
     }
     save_file(tensors | dict(more), folder / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 6, "bias": "none", "use_dora": False, "rank_pattern": {}}
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 6, "target_modules": [name], "task_type": "CAUSAL_LM"}
     (folder / "adapter_config.json").write_text(json.dumps(settings | config))
     return folder
 
 
-@pytest.mark.parametrize(("config", "scale"), [({}, 6 / 2), ({"use_rslora": True}, 6 / math.sqrt(2))])
+@pytest.mark.parametrize(
+    ("config", "scale"), [({}, 6 / 2), ({"use_rslora": True}, 6 / math.sqrt(2)), ({"alpha_pattern": {AT: 8}}, 8 / 2)]
+)
 def test_a_merged_layer_gives_what_layer_and_adapter_give_together(tiny_tokenizer, tmp_path, config, scale):
     model, folder = small_llama(tiny_tokenizer), write_adapter(tmp_path / "lora", **config)
     before, x = model.get_submodule(AT), torch.randn(3, 32)
@@ -47,12 +49,13 @@ def test_a_merged_layer_gives_what_layer_and_adapter_give_together(tiny_tokenize
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        (dict(peft_type="IA3"), r"of a kind that cannot be merged here \(IA3\)"),
-        (dict(use_dora=True), r"cannot be merged here \(use_dora\)"),
-        (dict(more={"base_model.model.lm_head.weight": torch.zeros(2)}), "other weights than pairs"),
-        (dict(name="model.layers.7.self_attn.q_proj"), "made for another model"),
-        (dict(wide=16), "made for another model"),
-        (dict(r=None), "holds no LoRA adapter that can be read"),
+        (dict(more={"base_model.model.model.norm.lora_A.weight": torch.zeros(2)}), "made for another model: .*norm"),
+        (dict(name="model.layers.7.self_attn.q_proj"), "cannot be put on llama: .*made for another model"),
+        (dict(target_modules=["q_proj", "v_proj"]), "made for another model: .*v_proj"),
+        (dict(wide=16), "cannot be put on llama: .*made for another model"),
+        (dict(r=None), "cannot be put on llama"),
+        (dict(peft_type="NONE"), "cannot be put on llama"),
+        (dict(peft_type="PROMPT_TUNING", num_virtual_tokens=3), "cannot be"),
     ],
 )
 def test_an_adapter_that_cannot_be_merged_is_a_sentence(tiny_tokenizer, tmp_path, how, sentence):
