@@ -22,6 +22,7 @@ from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, Row
+from playground.trace import Environment
 from playground.views import recommend as view
 from playground.views import report
 
@@ -54,7 +55,7 @@ def faked(speed, wobbly=None):
     return run
 
 
-ENVIRONMENT = results.Environment({"torch": "2"}, None, "cpu", "a machine", "float32", 2, (), "now")
+ENVIRONMENT = Environment({"torch": "2"}, None, "cpu", "a machine", "float32", 2, (), "now")
 
 
 def go(monkeypatch, speed, drafters=("ngram", "suffix", "assistant"), seed=0, **more):

@@ -1,0 +1,148 @@
+"""Results that are computed from many traces: a suite's rows and summaries, and what the benchmark measured.
+Dataclasses, and the JSON files that keep them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from playground import validation
+from playground.errors import PlaygroundError, check
+from playground.export import LANE, SCHEMA_VERSION, environment_from_1
+from playground.results.experiments import (
+    AcceptanceResult,
+    BenchResult,
+    DepthResult,
+    Differing,
+    Estimated,
+    LaneCheck,
+    LaneDepths,
+    LoadResult,
+    LosslessResult,
+    Measurement,
+    Point,
+    Predicted,
+    Recommendation,
+    SweepResult,
+    TrafficResult,
+)
+from playground.results.suite import (
+    ALL,
+    STANDARD,
+    Failure,
+    Interval,
+    QuestionResult,
+    Row,
+    SuiteResult,
+    Summary,
+    names_of,
+)
+
+__all__ = [
+    "ALL",
+    "KINDS",
+    "STANDARD",
+    "AcceptanceResult",
+    "BenchResult",
+    "DepthResult",
+    "Differing",
+    "Estimated",
+    "Failure",
+    "Interval",
+    "LaneCheck",
+    "LaneDepths",
+    "LoadResult",
+    "LosslessResult",
+    "Measurement",
+    "OfSuites",
+    "Point",
+    "Predicted",
+    "QuestionResult",
+    "Recommendation",
+    "Result",
+    "Row",
+    "SuiteResult",
+    "Summary",
+    "SweepResult",
+    "TrafficResult",
+    "from_json",
+    "load",
+    "names_of",
+    "to_json",
+]
+
+OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
+Result = OfSuites | LosslessResult | AcceptanceResult | LoadResult | BenchResult
+CHOOSE = (
+    "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or bench wrote."
+)
+KINDS: dict[str, type] = {
+    "suite": SuiteResult,
+    "sweep": SweepResult,
+    "lossless": LosslessResult,
+    "recommend": Recommendation,
+    "traffic": TrafficResult,
+    "depth": DepthResult,
+    "acceptance": AcceptanceResult,
+    "load": LoadResult,
+    "bench": BenchResult,
+}
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """As JSON takes it, without the traces."""
+    kind = next(name for name, kind in KINDS.items() if isinstance(result, kind))
+    return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
+
+
+def load(text: str | bytes) -> Result:
+    """Reads a file of results, now or from an earlier release.
+
+    Raises:
+        PlaygroundError: it is not JSON, not such a file, or of a newer schema version.
+    """
+    try:
+        data = json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        raise PlaygroundError(f"This file is not JSON. {CHOOSE}") from None
+    return from_json(data)
+
+
+def from_json(data: Any) -> Result:
+    """Reads what `to_json` made, now or in an earlier release.
+
+    Raises:
+        PlaygroundError: the data is no result, or of a newer schema version.
+    """
+    named = isinstance(data, dict) and data.get("kind") in KINDS
+    older = isinstance(data, dict) and "kind" not in data and bool({"rows", "results"} & set(data))
+    check(named or older, f"This file holds no results. {CHOOSE}")
+    kind = data.get("kind", "suite" if "rows" in data else "bench")
+    if "schema_version" not in data:
+        check(isinstance(data.get("environment"), dict), "This file holds no results: it names no machine.")
+        data = _from_version_1(data)
+    check(
+        data["schema_version"] in (2, SCHEMA_VERSION),  # in 2, seconds include the annotation of rounds
+        f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
+        f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
+    )
+    return validation.read(KINDS[kind], data, extra="ignore")
+
+
+def _without_traces(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_traces(value) for key, value in data.items() if key != "traces"}
+    return [_without_traces(item) for item in data] if isinstance(data, (list, tuple)) else data
+
+
+def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
+    """The first files of suites lack `runs`, and some settings of the lane that have defaults."""
+    migrated = {"runs": 1, **data, "schema_version": SCHEMA_VERSION}
+    migrated["environment"] = environment_from_1(data["environment"])
+    if isinstance(data.get("lanes"), list):
+        migrated["lanes"] = [
+            {key: lane[key] for key in LANE if key in lane} if isinstance(lane, dict) else lane
+            for lane in data["lanes"]
+        ]
+    return migrated

@@ -1,0 +1,270 @@
+"""What the experiments above a suite give, and those beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playground.lane import Axis, Lane, Request, label
+from playground.metrics import AcceptanceTest, LawTest, NearTie, differs
+from playground.metrics import load as under_load
+from playground.metrics.depth import DepthFigures
+from playground.metrics.estimate import Counts
+from playground.results.suite import Failure, Interval, SuiteResult, Summary
+from playground.trace import Environment, Trace
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the formulas say of a lookahead over all prompts, prefill included, from the drafts at the largest one."""
+
+    tokens_per_pass: float
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a sweep. `summaries`: its lane's, by category and then over all; empty if no prompt could be run.
+    `best`: no other value is faster over all prompts. `ties`: it is the best, or the interval of the best over it
+    includes 1. Both None on an axis whose values nobody chooses for speed. `predicted`: of chains, where it can be."""
+
+    value: float
+    lane: str
+    summaries: tuple[Summary, ...]
+    best: bool | None = None
+    ties: bool | None = None
+    predicted: Predicted | None = None
+
+    @property
+    def overall(self) -> Summary | None:
+        return self.summaries[-1] if self.summaries else None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A suite in which one setting takes several values, its points in their order. At `lookahead` 0 the standard lane
+    runs. `prompt_tokens` count the chat template too."""
+
+    axis: Axis
+    points: tuple[Point, ...]
+    suite: SuiteResult
+
+    @property
+    def failed(self) -> bool:
+        return self.suite.failed
+
+
+@dataclass(frozen=True)
+class AcceptanceResult:
+    """Speed-up over acceptance: a suite of one lane as it is, and of the same with drawn verdicts at several rates."""
+
+    suite: SuiteResult
+
+    @property
+    def failed(self) -> bool:
+        return self.suite.failed
+
+    @property
+    def measured(self) -> Summary | None:
+        """The lane as it is, over all prompts; None if no prompt could be run."""
+        return self._of(self.suite.lanes[0])
+
+    @property
+    def curve(self) -> list[tuple[float, Summary | None]]:
+        """Each rate with its lane over all prompts."""
+        return [(lane.drawn[0], self._of(lane)) for lane in self.suite.lanes[1:]]
+
+    def _of(self, lane: Lane) -> Summary | None:
+        return self.suite.of(label(lane)) if self.suite.rows else None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value a run, or a pair of runs. `unit` is "×" for a ratio. `identical`: whether the outputs of all pairs were
+    the same tokens; None if that is not compared. `traces`: our runs; files leave them out."""
+
+    what: str
+    values: tuple[float, ...]
+    median: float
+    unit: str = "×"
+    identical: bool | None = None
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class Differing:
+    """The first token in which a lane's greedy output differs from standard decoding's: its index, both texts ("" past
+    an output's end), and how close the choice was; None where one output ended before the other."""
+
+    question: int
+    turn: int
+    index: int
+    standard: str
+    other: str
+    near_tie: NearTie | None
+
+    @property
+    def fault(self) -> bool:
+        return self.near_tie is None or not self.near_tie.tie
+
+
+@dataclass(frozen=True)
+class LaneCheck:
+    """Whether a lane's output is the target's own. `lane`: its label. `outputs`: greedy ones that were compared, of
+    which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them at positions where a draft
+    token was verified (of the standard lane, and of rules that judge drafts as a whole, of all). Tests are None where
+    there were too few tokens."""
+
+    lane: str
+    outputs: int
+    identical: int
+    differing: tuple[Differing, ...]
+    sampled: int
+    law: LawTest | None
+    acceptance: AcceptanceTest | None
+
+    @property
+    def faults(self) -> tuple[Differing, ...]:
+        return tuple(each for each in self.differing if each.fault)
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults and all(test.passed for test in (self.law, self.acceptance) if test)
+
+
+@dataclass(frozen=True)
+class LosslessResult:
+    """`checks`: of the standard lane, as a control, and of each of `lanes`. `request`: of the last sampled answer."""
+
+    environment: Environment
+    request: Request
+    lanes: tuple[Lane, ...]
+    checks: tuple[LaneCheck, ...]
+    prompts: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a lane is not lossless."""
+        return not all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """`lane`: what to use; None is standard decoding. `tested`: the lane that ran again, which is the recommended one
+    or, where that is none, the best that there was. `method`: whose weights it drafts with. `ties`: the labels of the
+    refined lanes within noise of the fastest, the fastest first. `confirmed` alone gives the speed-up to expect: its
+    runs were not used to choose."""
+
+    lane: Lane | None
+    tested: Lane
+    method: str | None
+    ties: tuple[str, ...]
+    screened: SuiteResult
+    refined: SuiteResult
+    confirmed: SuiteResult
+
+    failed = False
+
+    @property
+    def summary(self) -> Summary:
+        """Of the tested lane, over all prompts, by the confirming runs."""
+        return self.confirmed.of(label(self.tested))
+
+
+@dataclass(frozen=True)
+class LaneDepths:
+    """A lane's figures by depth. `lane`: its label."""
+
+    lane: str
+    figures: tuple[DepthFigures, ...]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """What a lane was expected to accept, from its drafts over logged answers. `decoded`: the mean accepted length of
+    the turns that were decoded; None where none was."""
+
+    lane: str
+    counts: Counts
+    tokens_per_pass: float
+    decoded: float | None
+
+
+@dataclass(frozen=True)
+class TrafficResult:
+    """A log of conversations. `suite`: the turns that were generated again, each a question whose category is its
+    number. `turns`: of the whole log. `best`: the label of the fastest lane, with its speed-up and an interval that
+    holds for all lanes together (None where there is too little to say). `skipped`: a sentence for each entry that was
+    left out."""
+
+    suite: SuiteResult
+    conversations: int
+    turns: int
+    best: str
+    speedup: float
+    interval: Interval | None
+    depths: tuple[LaneDepths, ...]
+    estimates: tuple[Estimated, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a turn could not be run, or an entry was left out."""
+        return self.suite.failed or bool(self.skipped)
+
+    @property
+    def pays(self) -> bool:
+        """Whether speculation was seen to pay, which takes an interval."""
+        return self.speedup > 1 and differs(self.interval)
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """A conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the baseline and of the
+    lane. `stops`: the depth from which on the lane is nowhere faster; None if it is, to the end."""
+
+    suite: SuiteResult
+    depths: tuple[LaneDepths, ...]
+    until: int
+    stops: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not get to its end."""
+        return self.suite.failed
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
+    share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
+    of each; `seed`: of the arrival times in open loop. `rows`: every request of the levels that ended. `points` and
+    `gains` are computed from them."""
+
+    environments: tuple[Environment, ...]
+    request: Request
+    lanes: tuple[Lane, ...]
+    levels: tuple[under_load.Level, ...]
+    requests: int
+    seed: int
+    limits: under_load.Limits
+    rows: tuple[under_load.Answered, ...]
+    points: tuple[under_load.Point, ...]
+    gains: tuple[under_load.Gain, ...]
+
+    @property
+    def failures(self) -> tuple[under_load.Answered, ...]:
+        return tuple(row for row in self.rows if row.error)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a request failed."""
+        return bool(self.failures)
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    environment: Environment
+    results: tuple[Measurement, ...]
+
+    failed = False

@@ -1,0 +1,162 @@
+"""What a suite of prompts gives: rows, their summaries, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from playground.lane import STANDARD as BASELINE
+from playground.lane import Lane, Request, names
+from playground.metrics import (
+    Otherwise,
+    Over,
+    PositionAcceptance,
+    SegmentFigures,
+    Timed,
+    differs,
+)
+from playground.trace import Environment, Trace
+
+STANDARD = "standard"  # the label of the baseline's rows
+ALL = "all"  # the category of the summary over all prompts
+Interval = tuple[float, float]
+
+
+def names_of(lanes: Iterable[Lane]) -> dict[str, str]:
+    """What people read of each lane of a result, by its label; of the baseline's rows too."""
+    return {STANDARD: BASELINE, **names(lanes)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt (a turn of a question) through one lane. Of several runs, `seconds` is the median, and all else is of
+    the run with the median time; `runs_s` and `runs_tokens` have all, in the order in which they ran.
+
+    `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
+    they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report it.
+    `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
+    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: what the
+    other exact rule would have kept. `conversation`: as in `Question`. Files of earlier releases lack what is None or
+    empty here.
+    """
+
+    question: int
+    category: str
+    lane: str
+    tokens: int
+    passes: int | None
+    seconds: float
+    drafting_s: float | None
+    accepted: int | None
+    drafted: int | None
+    speedup: float
+    identical: bool
+    turn: int = 1
+    ttft_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    runs_s: tuple[float, ...] = ()
+    runs_tokens: tuple[int, ...] = ()
+    interval: Interval | None = None
+    positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
+    reused: int | None = None
+    otherwise: Otherwise | None = None
+    conversation: int | None = None
+
+    @property
+    def timed(self) -> Timed:
+        seconds = self.runs_s or (self.seconds,)
+        return Timed(self.runs_tokens or (self.tokens,) * len(seconds), seconds)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """All tokens over all time."""
+        return sum(self.timed.tokens) / sum(self.timed.seconds)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A question that could not be run through a lane, and why, in words. The suite went on without it."""
+
+    question: int
+    category: str
+    lane: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuestionResult:
+    """A question that has gone through all lanes: a row for each turn and lane, or one failure and no rows. `traces`:
+    every run, in the order of the rows."""
+
+    question: int
+    rows: tuple[Row, ...] = ()
+    failure: Failure | None = None
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A lane over the prompts of a category, or over all.
+
+    `speedup`: the median over prompts, `low` and `high` its quartiles. `macro`: the geometric mean over prompts, each
+    counting the same. `overall`: pooled, so that long answers count more, with its `interval` over what `over`
+    says. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
+    """
+
+    lane: str
+    category: str
+    prompts: int
+    mean_accepted_length: float | None
+    acceptance_rate: float | None
+    speedup: float
+    low: float
+    high: float
+    overall: float
+    interval: Interval | None
+    identical: int
+    macro: float | None = None
+    over: Over | None = None
+    tokens_per_s: float | None = None
+    total_s: float | None = None
+    ttft_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    positions: tuple[PositionAcceptance, ...] = ()
+    segments: tuple[SegmentFigures, ...] = ()
+    otherwise: Otherwise | None = None
+
+    @property
+    def gains(self) -> bool:
+        """Whether the lane was seen to be faster than standard decoding, which takes an interval."""
+        return self.overall > 1 and differs(self.interval)
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """`request`: the settings all prompts share; its prompt is the first. `runs`: how often each prompt went through
+    each lane; `counted`: which of the runs make the speed-ups. `seed`: of the order of the lanes. `prompts`: the first
+    turn of every question. `traces`: every run, in the order of the rows; files leave them out."""
+
+    environment: Environment
+    request: Request
+    runs: int
+    lanes: tuple[Lane, ...]
+    rows: tuple[Row, ...]
+    summaries: tuple[Summary, ...]
+    traces: tuple[Trace, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    prompts: tuple[str, ...] = ()
+    seed: int | None = None
+    counted: Literal["fastest", "median", "all"] = "fastest"
+
+    @property
+    def failed(self) -> bool:
+        """Whether a prompt could not be run."""
+        return bool(self.failures)
+
+    def of(self, lane: str) -> Summary:
+        """A lane over all prompts, by its label."""
+        return next(each for each in self.summaries if (each.lane, each.category) == (lane, ALL))
