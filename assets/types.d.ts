@@ -15,6 +15,8 @@ export interface StageValue {
   banner: string;
   /** The messages up to the one that is answered, where there are more than that one. */
   conversation: Message[];
+  /** Whether a turn can be added to it. */
+  goes_on: boolean;
   /** Whether the page begins to replay by itself: once after a run; in a loop what was opened with the page. */
   replay: "" | "once" | "loop";
   sampled: boolean;

@@ -4,14 +4,15 @@
 
 import { publicAddress } from "../address.js";
 import { make } from "./core.js";
-import { acceptedOf, gained, Rounds } from "./log.js";
+import { acceptedOf, Rounds } from "./log.js";
 import { equation } from "./verdict.js";
 
 /** @import { Round, StageValue } from "../types.d.ts" */
 
 const CARD = { width: 1200, height: 630, margin: 56, label: 300 };
-const INKS = { ink: "#1f2328", quiet: "#57606a", rule: "#d9dde2", plain: "#8b949e", accepted: "#0072b2", draft: "#e69f00" };
+const INKS = { ink: "#1f2328", quiet: "#57606a", rule: "#d9dde2", plain: "#8b949e", accepted: "#0072b2" };
 const TINT = "#cfe5f4"; // of accepted tokens
+const BASE = 0.24; // of a lane's height: the pass; on top stands what was guessed right
 const SHOWN = 4; // lanes that there is room for
 const TEXT = { top: 494, size: 22, line: 32, lines: 2 }; // the marked text
 
@@ -31,6 +32,26 @@ export function savesPicture(value) {
   );
 }
 
+/**
+ * What fills the time of drafting.
+ * @param {CanvasRenderingContext2D} pen
+ */
+function hatched(pen) {
+  const tile = make("canvas");
+  tile.width = tile.height = 6;
+  const inside = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+  inside.fillStyle = "#ffffff";
+  inside.fillRect(0, 0, 6, 6);
+  inside.strokeStyle = INKS.quiet;
+  inside.lineWidth = 1.4;
+  for (const x of [-6, 0, 6]) {
+    inside.moveTo(x - 1, 7);
+    inside.lineTo(x + 7, -1);
+  }
+  inside.stroke();
+  return /** @type {CanvasPattern} */ (pen.createPattern(tile, "repeat"));
+}
+
 /** @param {StageValue} value */
 function cardOf(value) {
   const canvas = make("canvas");
@@ -38,7 +59,7 @@ function cardOf(value) {
   canvas.height = CARD.height;
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const firstOf = (/** @type {string[]} */ texts) => (texts[0] ?? "").replace(/\. .*/s, ".");
-  const right = CARD.width - CARD.margin;
+  const right = CARD.width - CARD.margin, hatch = hatched(pen);
   const { figure, meaning, terms, trust, badges, sentences } = value.verdict;
   pen.fillStyle = "#ffffff";
   pen.fillRect(0, 0, CARD.width, CARD.height);
@@ -69,7 +90,7 @@ function cardOf(value) {
     timelineOf(rounds, CARD.margin + CARD.label, top, right - CARD.margin - CARD.label, step * 0.72);
   });
   const note = { size: 16, ink: INKS.quiet, room: right - CARD.margin - CARD.label };
-  write("a block a pass, orange while drafting; height: tokens gained", CARD.margin + CARD.label, 462, note);
+  write("a block a pass, hatched while drafting; on top, guessed right: a step a token", CARD.margin + CARD.label, 462, note);
   write("time →", right, 462, { ...note, align: "right" });
   textOf(lanes[1].rounds);
   pen.fillStyle = INKS.rule;
@@ -108,7 +129,7 @@ function cardOf(value) {
   }
 
   /**
-   * A block a round, as wide as it took and as high as the tokens it gained; the standard lane's passes are grey.
+   * A grey block a round, as wide as it took and hatched while it drafted; on top the tokens that were guessed right.
    * @param {Round[]} rounds
    * @param {number} left
    * @param {number} top
@@ -117,18 +138,22 @@ function cardOf(value) {
    */
   function timelineOf(rounds, left, top, width, height) {
     const scale = width / total;
-    const most = Math.max(...lanes.flatMap((lane) => lane.rounds.map(gained)));
+    const most = Math.max(1, ...lanes.flatMap((lane) => lane.rounds.map((round) => acceptedOf(round).length)));
+    const base = height * BASE, bottom = top + height;
     pen.fillStyle = INKS.rule;
     pen.fillRect(left, top + height, width, 1);
     let from = 0;
     for (const round of rounds) {
       const { draft = 0, end } = round.times;
-      const x = left + from * scale, y = height * Math.max(0.12, gained(round) / most);
       const gap = (end - from) * scale > 3 ? 1 : 0; // blocks narrower than that run together
-      pen.fillStyle = round.drafted.length ? INKS.accepted : INKS.plain;
-      pen.fillRect(x, top + height - y, (end - from) * scale - gap, y);
-      pen.fillStyle = INKS.draft;
-      if (round.drafted.length) pen.fillRect(x, top + height - y, Math.min(draft, end - from) * scale, y);
+      const x = left + from * scale, wide = (end - from) * scale - gap;
+      const up = ((height - base) * acceptedOf(round).length) / most;
+      pen.fillStyle = INKS.plain;
+      pen.fillRect(x, bottom - base, wide, base);
+      pen.fillStyle = hatch;
+      if (round.drafted.length) pen.fillRect(x, bottom - base, Math.min(draft * scale, wide), base);
+      pen.fillStyle = INKS.accepted;
+      pen.fillRect(x, bottom - base - up, wide, up);
       from = end;
     }
   }

@@ -53,8 +53,8 @@ export function nextPart(press) {
   });
 
   /** @param {StageValue} value */
-  function show({ verdict, conversation, status }) {
-    node.hidden = !press || !verdict.repeatable;
+  function show({ goes_on, conversation, status }) {
+    node.hidden = !press || !goes_on;
     if (node.hidden || !sent || status.kind === "error") return;
     if (conversation.at(-1)?.text === sent && box.value === sent) box.value = "";
     sent = "";

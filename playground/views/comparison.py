@@ -84,6 +84,7 @@ def _(result: Comparison) -> list[dict[str, Any]]:
             "lane": trace.lane.name,
             "drafter": trace.lane.drafter,
             "runs_in": engines.runs_in(trace.lane),
+            **_ratio(trace, result),
             **asdict(metrics.measure(trace)),
         }
         for trace in result.lanes
@@ -146,3 +147,12 @@ def _speedup(comparison: Comparison, trace: Trace) -> str:
 
 def _where(environment: Environment) -> str:
     return f"{facts.environment_line(environment)}, {'; '.join(environment.weights)}"
+
+
+def _ratio(trace: Trace, comparison: Comparison) -> dict[str, float | None]:
+    """With the lowest and the highest of several runs; none of the baseline."""
+    if trace is comparison.standard:
+        return dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
+    again = metrics.repeated(comparison, trace)
+    low, high = (again.low, again.high) if again else (None, None)
+    return {"speedup": metrics.headline(comparison, trace), "speedup_low": low, "speedup_high": high}

@@ -101,9 +101,9 @@ def first(found: Sequence[Settings]) -> Settings | None:
 
 
 def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None) -> list[Settings]:
-    """As `of_ranked`, of this lane and then of the others, the fastest first. Empty for a lane that drafts nothing or
-    whose verdicts are drawn, and for a server's, which runs there."""
-    if lane.drafter == "none" or lane.backend != LOCAL or lane.drawn:
+    """As `of_ranked`, of this lane and then of the others, the fastest first. Empty for a lane that drafts nothing, is
+    lossy or has drawn verdicts, and for a server's, which runs there."""
+    if lane.drafter == "none" or lane.backend != LOCAL or lane.drawn or lane.rule != "exact":
         return []
     real = [it.lane for it in metrics.ranked(comparison) if it.lane.backend == LOCAL and not it.lane.drawn]
     lanes = [lane, *(it for it in real if it.drafter != "none")]

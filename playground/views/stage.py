@@ -98,6 +98,7 @@ class Stage:
         self.chosen = ""  # the name of the lane beside the baseline
         self.download = 0.0  # bytes of a download to agree to
         self.repeatable = False  # whether the comparison can be run again from this page
+        self.goes_on = False  # whether a turn can be added to its conversation
         self.rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
         self.caption = drafters.CAPTION
         self.skipped: list[str] = []  # lanes that were left out, and why
@@ -119,6 +120,7 @@ class Stage:
             "offer": f"Download {gigabytes(self.download)} and run" if self.download else "",
             "banner": self.banner,
             "conversation": self.conversation,
+            "goes_on": self.goes_on,
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),

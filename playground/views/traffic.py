@@ -88,12 +88,15 @@ def _ends(result: TrafficResult) -> list[str]:
 
 
 def _estimate(result: TrafficResult) -> list[str]:
-    names, shown = _names(result), [it for it in result.estimates if it.decoded]
+    """How far the estimates were off; of one lane with its figures."""
+    off = {it: it.tokens_per_pass / it.decoded - 1 for it in result.estimates if it.decoded}
+    if len(off) > 1:
+        low, high = (f"{pick(off.values()):+.0%}" for pick in (min, max))
+        return [f"The estimates from the logged answers were off by {low} to {high}; their table has each drafter's."]
     return [
-        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per pass with {names[it.lane]}; decoding "
-        f"gave {it.decoded:.2f} ({it.tokens_per_pass / it.decoded - 1:+.0%})."
-        for it in shown
-        if it.decoded
+        f"Estimated from the logged answers: {it.tokens_per_pass:.2f} tokens per pass with {_names(result)[it.lane]}; "
+        f"decoding gave {it.decoded:.2f} ({error:+.0%})."
+        for it, error in off.items()
     ]
 
 

@@ -160,7 +160,9 @@ def test_lookups_are_estimated_and_the_estimate_is_held_against_decoding(found):
     it = next(it for it in found.estimates if it.lane == "ngram 5")
     assert it.decoded == found.suite.of("ngram 5").mean_accepted_length
     assert it.counts.tokens > 0 and it.tokens_per_pass >= 1
-    assert "decoding gave" in " ".join(traffic.findings(found))
+    assert "off by -50% to " in " ".join(traffic.findings(found))
+    alone = replace(found, estimates=(it,))
+    assert f"decoding gave {it.decoded:.2f}" in " ".join(traffic.findings(alone))
 
 
 def test_the_result_survives_its_file(found):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import gradio as gr
+import pytest
+
 from playground.errors import PlaygroundError
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.ui.compare.handlers import Handlers
@@ -11,7 +14,7 @@ from playground.ui.compare.shown import Shown
 from tests.ui import fakes
 from tests.ui.driven import driven
 from tests.ui.test_controls import asked
-from tests.ui.test_events import PAIRS, last
+from tests.ui.test_events import PAIRS, last, unpacked
 
 
 def handlers(backend=fakes.Backend, access: Access | None = None) -> Handlers:
@@ -88,3 +91,32 @@ def test_another_backend_error_is_a_sentence_of_the_conversation():
     shown = first_turn(events)
     stage, then = last(events.turn("session", shown, "And QUIC?"))
     assert "the context holds" in stage["status"]["text"] and then.id == shown.id
+
+
+def test_a_run_that_was_opened_goes_on_where_a_preset_has_its_models():
+    """From the history, a link or a file: it is not repeated here, since its times are another machine's."""
+    events = handlers()
+    comparison = first_turn(events).comparison
+    opened = unpacked(events.show(comparison, "the history"))
+    stage, shown = opened
+    assert stage["goes_on"] and not stage["verdict"]["repeatable"]
+    stage, then = last(events.turn("session", shown, "And QUIC?"))
+    assert [it["role"] for it in stage["conversation"]] == ["user", "assistant", "user"] and then.repeatable
+    _, drawn = last(events.turn("session", shown, "fail"))
+    assert drawn.comparison == comparison
+
+    base, drafting = comparison.lanes
+    for lanes in (
+        (with_lane(base, target="elsewhere"), with_lane(drafting, target="elsewhere")),
+        (base, with_lane(drafting, adapter="/a")),
+        (base, with_lane(drafting, rule="top-2", name="x (lossy)")),
+        (base, dataclasses.replace(drafting, finish="stopped")),
+    ):
+        stage, shown = unpacked(events.show(dataclasses.replace(comparison, lanes=lanes, repeats=()), "a file"))
+        assert not stage["goes_on"]
+        with pytest.raises(gr.Error, match="no longer kept"):
+            events.turn("session", shown, "And QUIC?")
+
+
+def with_lane(trace, **changes):
+    return dataclasses.replace(trace, lane=dataclasses.replace(trace.lane, **changes))

@@ -4,7 +4,8 @@ import dataclasses
 
 from playground import metrics
 from playground.trace import Comparison, Memory
-from playground.views import drafters
+from playground.views import comparison as view  # noqa: F401  # registers its lines
+from playground.views import drafters, spreadsheet
 from tests.examples import drafted_round, plain_round, trace
 
 PLAIN = trace([plain_round(i, start_s=0.1 * i) for i in range(4)])
@@ -22,6 +23,14 @@ def test_the_fastest_comes_first_and_a_loss_is_said():
     assert (best.acceptance, best.output, best.note) == ("100%", "identical", "")
     assert (lost.lane, lost.speedup, lost.best, lost.note) == ("Slow", "0.50×", False, drafters.LOST)
     assert "vLLM" in lost.runs_in
+
+
+def test_a_spreadsheet_has_the_ratio_and_its_range():
+    base, once = spreadsheet.lines(Comparison((PLAIN, FAST)))
+    assert (base["speedup"], once["speedup"], once["speedup_low"]) == (None, 2.0, None)
+    half = trace([plain_round(i, start_s=0.05 * i, verify_s=0.05) for i in range(4)])
+    _, again = spreadsheet.lines(Comparison((PLAIN, FAST), repeats=((half,),)))
+    assert (again["speedup_low"], again["speedup_high"]) == (1.0, 2.0)
 
 
 def test_only_a_lead_beyond_the_noise_is_best():

@@ -57,7 +57,8 @@ class OfPrompts:
 
 def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str:
     """What an experiment is called in the history. `prompts`, `models`: their names; `tokens`: new ones, at most."""
-    return f"{prompts[:1].upper()}{prompts[1:]} on {models}: {together(lanes)}, {tokens} tokens"
+    named = prompts if "." in prompts else f"{prompts[:1].upper()}{prompts[1:]}"  # a file is called what it is called
+    return f"{named} on {models}: {together(lanes)}, {tokens} tokens"
 
 
 def record_at(path: str) -> Record | None:

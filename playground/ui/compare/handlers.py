@@ -38,7 +38,7 @@ from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
 from playground.ui.compare.opened_traces import Held, Opened
 from playground.ui.compare.screen import Screen
-from playground.ui.compare.shown import Shown
+from playground.ui.compare.shown import Shown, goes_on_with
 from playground.ui.wiring import Named
 from playground.views.stage import Status
 
@@ -137,7 +137,10 @@ class Handlers:
     ) -> AsyncGenerator[Named, None]:
         """The conversation that is shown goes on with this message of the user, in the two lanes that are shown; as
         `stream`. Both have the baseline's answer as their history."""
-        if shown is None or shown.pair is None:
+        if shown is None:
+            raise _nothing_shown()
+        pair = shown.pair or goes_on_with(shown.comparison, shown.chosen, self._pairs)
+        if pair is None:
             raise _nothing_shown()
         comparison = metrics.beside(shown.comparison, shown.chosen)
         last = comparison.standard
@@ -145,9 +148,9 @@ class Handlers:
             request = last.request.next_turn(metrics.answered(last), message)
             self._access.check_request(request)
         except PlaygroundError as problem:
-            return _refusal(problem, shown)
+            return _refusal(problem, self._screen(shown), shown)
         work = Compare([trace.lane for trace in comparison.lanes], request, baseline=comparison.baseline)
-        return self._stream(session, shown.pair, _waiting(work), work, address=address, before=shown)
+        return self._stream(session, pair, _waiting(work), work, address=address, before=shown)
 
     async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> Named:
         """Another lane beside the baseline: the stage, what is shown, the results."""
@@ -165,8 +168,13 @@ class Handlers:
             raise _nothing_shown()
         return await to_thread.run_sync(self._shown, replace(shown, chosen=str(name)))
 
+    def _screen(self, shown: Shown) -> Screen:
+        screen = shown.screen()
+        screen.goes_on = screen.goes_on or goes_on_with(shown.comparison, shown.chosen, self._pairs) is not None
+        return screen
+
     def _shown(self, shown: Shown) -> Named:
-        return {"stage": shown.screen().packed(), "shown": shown, **self._outcome(shown)}
+        return {"stage": self._screen(shown).packed(), "shown": shown, **self._outcome(shown)}
 
     async def _stream(
         self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
@@ -180,7 +188,7 @@ class Handlers:
             return {"stage": screen.packed()}
 
         error = ""
-        screen.repeatable = False
+        screen.repeatable = screen.goes_on = False
         yield {"stage": screen.packed()} if screen.comparison else {"stage": screen.packed(), "shown": None}
         try:
             act = self.prepared(pair, work, agreed)
@@ -193,11 +201,11 @@ class Handlers:
         except PlaygroundError as problem:
             error = self._access.told(str(problem))
         if before and screen.comparison is None:
-            screen, name = before.screen(), before.id
+            screen, name = self._screen(before), before.id
             screen.status = Status("Stopped before a lane had output. The conversation is as it was.")
         screen.end(error)
         shown = Shown(screen.comparison, screen.chosen, pair, name or new_id()) if screen.comparison else None
-        screen.repeatable = shown is not None and shown.repeatable
+        screen.repeatable = screen.goes_on = shown is not None and shown.repeatable
         yield {"stage": await to_thread.run_sync(screen.packed), "shown": shown}
 
     def share(self, shown: Shown) -> Named:
@@ -230,6 +238,7 @@ class Handlers:
         it comes from, as the page says."""
         screen = Screen()
         screen.opened(comparison, source)
+        screen.goes_on = goes_on_with(comparison, screen.chosen, self._pairs) is not None
         shown = Shown(comparison, screen.chosen)
         values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), self._pairs, own=own)
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
@@ -320,8 +329,11 @@ def _nothing_shown() -> gr.Error:
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
 
 
-async def _refusal(problem: PlaygroundError, shown: Shown | None = None) -> AsyncGenerator[Named, None]:
-    screen = shown.screen() if shown else Screen()
+async def _refusal(
+    problem: PlaygroundError, screen: Screen | None = None, shown: Shown | None = None
+) -> AsyncGenerator[Named, None]:
+    """`screen`: of what is `shown` and stays; None for nothing."""
+    screen = screen or Screen()
     screen.end(str(problem))
     yield {"stage": screen.packed(), "shown": shown}
 

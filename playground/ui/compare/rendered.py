@@ -16,6 +16,7 @@ from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui.compare import prefill, share
 from playground.ui.compare.screen import Screen, details
+from playground.ui.compare.shown import goes_on_with
 
 
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
     comparison = export.load(data, most)
     screen = Screen()
     screen.opened(comparison, "a file")
+    screen.goes_on = goes_on_with(comparison, screen.chosen, pairs) is not None
     values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), pairs)
     drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs, room)}
     return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
@@ -63,4 +65,5 @@ def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) ->
     screen = Screen()
     screen.load(comparison)
     screen.choose(str(name))
+    screen.goes_on = goes_on_with(comparison, str(name), pairs) is not None
     return {"stage": screen.packed(), **outcome(comparison, str(name), pairs, room)}
