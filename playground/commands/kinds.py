@@ -123,7 +123,7 @@ def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bo
         raise error
     result, entry = jobs.result(name), jobs.entry(name)
     if entry.status == "stopped":
-        kept = "; the same command goes on" if history.kept else ""
+        kept = "; the same command goes on" if history.kept and history.work(name) else ""
         print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)
         sys.exit(130)
     assert result, "it ended by itself"

@@ -15,6 +15,7 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady
 from playground.experiments.history import COMPARE, Entry, History, Status
 from playground.experiments.kinds import KINDS
+from playground.experiments.kinds.traffic import Traffic
 from playground.experiments.runner import Run, Runner
 from playground.experiments.watch import Watch
 from playground.experiments.work import Experiment
@@ -45,10 +46,14 @@ class Jobs:
 
     def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None, owner: str = "") -> str:
         """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`: as
-        `History.add` takes it."""
+        `History.add` takes it. Of one that leaves out all text only the result is kept."""
         kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
-        name = self._history.add(kind, title, _data(work), owner, asked)
-        self._begin(name, _on_record(work, self._history, name))
+        if isinstance(work, Traffic) and not work.texts:
+            name = self._history.add(kind, title, None, owner)
+            self._begin(name, work)
+        else:
+            name = self._history.add(kind, title, _data(work), owner, asked)
+            self._begin(name, _on_record(work, self._history, name))
         return name
 
     def unfinished(self, work: Experiment, owner: str = "") -> str | None:
@@ -157,13 +162,17 @@ def kept(history: History, name: str, owner: str = "") -> Result | Comparison | 
     data = history.result(name, owner)
     if history.entry(name, owner).kind == COMPARE:
         return export.from_json(data)
-    return results.from_json(data) if data else _work(history, name, owner).so_far()
+    if data:
+        return results.from_json(data)
+    return _work(history, name, owner).so_far() if history.work(name, owner) else None
 
 
 def _work(history: History, name: str, owner: str) -> Experiment:
     entry = history.entry(name, owner)
     check(entry.kind in KINDS, f"{entry.title} is one comparison, which has nothing to go on with. Run it again.")
-    work = validation.read(KINDS[entry.kind].experiment, history.work(name, owner), extra="ignore")
+    data = history.work(name, owner)
+    check(data is not None, f"{entry.title} ran without texts, so there is nothing to go on with. Run it again.")
+    work = validation.read(KINDS[entry.kind].experiment, data, extra="ignore")
     return _on_record(work, history, name)
 
 

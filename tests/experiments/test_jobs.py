@@ -22,8 +22,11 @@ from playground.experiments import suite
 from playground.experiments.events import PromptDone
 from playground.experiments.history import COMPARE, History
 from playground.experiments.jobs import WAITING, Jobs, opened
+from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.suite import Suite
 from playground.experiments.kinds.sweep import Sweep
+from playground.experiments.kinds.traffic import KIND as TRAFFIC
+from playground.experiments.kinds.traffic import TrafficOptions
 from playground.experiments.questions import Question
 from playground.experiments.record import Record
 from playground.experiments.runner import Run, Runner
@@ -138,6 +141,23 @@ def test_a_sweep_is_an_experiment_too(history, work):
     name = jobs.start(Sweep(work.pair, work.lanes[0], "lookahead", (0.0, 2.0), work.questions), "mine")
     ended(jobs, name)
     assert [point.value for point in jobs.result(name).points] == [0, 2]
+
+
+def test_without_texts_the_history_has_the_figures_alone(history, tiny_folder, tmp_path):
+    """Neither its database nor a record holds what was asked or answered, while it runs or afterwards."""
+    pair = custom_pair(str(tiny_folder), None)
+    secret = {"messages": [{"role": "user", "content": "SECRET"}, {"role": "assistant", "content": "SECRET too"}]}
+    options = TrafficOptions(log=json.dumps(secret), drafters=("ngram",), max_new_tokens=4, texts=False)
+    work, title = TRAFFIC.work(options, Decoders.of(pair))
+    running = jobs_of(history)
+    name = running.start(work, title, {"log": "SECRET"})
+    assert running.result(name) is None or running.entry(name).status == "finished"
+    ended(running, name)
+    assert running.entry(name).status == "finished" and running.result(name).suite.rows
+    files = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert files and not any(b"SECRET" in data for data in files)
+    with pytest.raises(PlaygroundError, match="ran without texts"):
+        running.resume(name)
 
 
 def test_one_that_fails_says_why(history, work):
