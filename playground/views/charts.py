@@ -32,7 +32,7 @@ RATIOS = {  # marked on an axis of ratios, by the most decades that it has
     0.6: (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4),
     math.inf: (0.1, 0.25, 0.5, 1, 2, 4, 8, 16),
 }
-LABEL, LINE, HEIGHT = 17, 14, 190  # of a line's name: characters in a line; pixels of a line, and of the plot
+LABEL, LINE, HEIGHT = 17, 14, 204  # of a line's name: characters in a line; pixels of a line, and of the plot
 GRID = "#d0d7de"
 
 
@@ -54,7 +54,8 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
-    figure = blank("The race", "tokens over time, prefill included", "seconds", "tokens")
+    subtitle = "tokens over time, prefill included; dotted: what memory allows"
+    figure = blank("The race", subtitle, "seconds", "tokens")
     drawn = [(trace, color) for trace, color in _colored(comparison) if not trace.totals]
     for trace, color in drawn:
         times = [0.0] + [round_.end_s for round_ in trace.rounds]
@@ -80,30 +81,33 @@ def race(comparison: Comparison) -> go.Figure:
                 mode="lines",
                 line={"color": color, "width": 1, "dash": "dot"},
                 hoverinfo="name",
-                showlegend=False,
             )
-    lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it, _ in drawn if it.rounds]
+    finished = [(trace, color) for trace, color in drawn if trace.rounds]
+    axis = count_axis([len(trace.tokens) for trace, _ in finished])
+    last_first = sorted(finished, key=lambda it: -it[0].rounds[-1].end_s)
+    label_lines(figure, [(it.lane.name, len(it.tokens), color) for it, color in last_first], axis)
+    lines = [f"{it.lane.name}: {len(it.tokens)} tokens in {it.rounds[-1].end_s:.2f} s." for it, _ in finished]
     figure.update_layout(hovermode="x", meta=" ".join(["Tokens over time.", *lines]))
-    return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
+    return figure.update_xaxes(rangemode="tozero").update_yaxes(**axis)
 
 
 def acceptance(trace: Trace) -> go.Figure:
     """Acceptance by position in the draft, conditional and unconditional."""
-    subtitle = "draft tokens of the assisted lane, with 95 % intervals"
+    subtitle = "dark: of rounds that got there; light: of all drafts; 95 % intervals"
     figure = blank("Acceptance by position", subtitle, "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
     if not positions:
         return empty(figure, "Nothing was drafted.")
-    for name, totals, opacity, shape, meaning in (
-        ("if reached", [p.reached for p in positions], 1.0, "", "rounds that accepted every position before it"),
-        ("of all drafts", [p.drafted for p in positions], 0.55, "/", "rounds that drafted this position"),
+    for name, totals, opacity, meaning in (
+        ("if reached", [p.reached for p in positions], 1.0, "rounds that accepted every position before it"),
+        ("of all drafts", [p.drafted for p in positions], 0.45, "rounds that drafted this position"),
     ):
         figure.add_bar(
             x=[p.position for p in positions],
             y=[100 * p.accepted / total if total else None for p, total in zip(positions, totals, strict=True)],
             error_y={**_wilson([p.accepted for p in positions], totals), "thickness": 1, "width": 2},
             name=name,
-            marker={"color": ASSISTED, "opacity": opacity, "pattern": {"shape": shape, "size": 5}},
+            marker={"color": ASSISTED, "opacity": opacity},
             customdata=[[p.accepted, total] for p, total in zip(positions, totals, strict=True)],
             hovertemplate="%{y:.0f} %: accepted in %{customdata[0]} of %{customdata[1]} "
             + meaning
@@ -160,32 +164,59 @@ def ratio_axis(values: Iterable[float], intervals: Iterable[tuple[float, float] 
     return {"type": "log", "range": bounds, "tickvals": marked, "ticktext": words, "tickangle": 0}
 
 
-def label_lines(figure: go.Figure, ends: Sequence[tuple[str, float, str]], axis: Mapping[str, Any]) -> None:
+def count_axis(values: Iterable[float]) -> dict[str, Any]:
+    """An axis from zero that holds these values."""
+    return {"type": "linear", "range": (0.0, 1.08 * max(values, default=0.0) or 1.0)}
+
+
+def label_lines(
+    figure: go.Figure,
+    ends: Sequence[tuple[str, float, str]],
+    axis: Mapping[str, Any],
+    height: float = HEIGHT,
+    **where: Any,
+) -> None:
     """Names lines at the right edge, in place of a legend, and moves names apart that would touch.
 
     Args:
-        ends: of each line its name, the ratio at which it ends, and its colour.
-        axis: the y axis, as `ratio_axis` makes it.
+        ends: of each line its name, the value at which it ends, and its colour. Of lines that end at one value, the
+            later name is the higher.
+        axis: the y axis, with its type and range.
+        height: pixels of the plot.
+        where: row and column of the subplot.
     """
     low, high = axis["range"]
-    free = -math.inf
-    for name, y, color in sorted(ends, key=lambda end: end[1]):
-        lines = list(map(escape, textwrap.wrap(name, LABEL)))
-        at = HEIGHT * (math.log10(y) - low) / (high - low)
-        place = max(at, free + LINE * len(lines) / 2)
-        free = place + LINE * len(lines) / 2 + 4
+    scale = math.log10 if axis["type"] == "log" else float
+    ends = sorted(ends, key=lambda end: end[1])
+    names = ["<br>".join(map(escape, textwrap.wrap(name, LABEL))) for name, _, _ in ends]
+    at = [height * (scale(value) - low) / (high - low) for _, value, _ in ends]
+    places = _apart(at, [LINE * (1 + name.count("<br>")) + 4 for name in names], height)
+    for name, (_, value, color), y, place in zip(names, ends, at, places, strict=True):
         figure.add_annotation(
-            x=1, xref="x domain", y=math.log10(y), xshift=4, yshift=place - at, text="<br>".join(lines),
+            x=1, xref="x domain", y=scale(value), xshift=4, yshift=place - y, text=name,
             showarrow=False, xanchor="left", align="left",
-            font={"size": 12, "color": INK if color == STANDARD else color},
+            font={"size": 12, "color": INK if color == STANDARD else color}, **where,
         )  # fmt: skip
-    figure.update_layout(showlegend=False, margin={"r": 118})
+    figure.update_layout(margin={"r": 118})
+
+
+def _apart(at: Sequence[float], tall: Sequence[float], height: float) -> list[float]:
+    """Where the middles of names stand that ascend from `at`: upwards until none touches the one below it, then as far
+    down as the highest stands over the top."""
+    places, free = [], -math.inf
+    for middle, name in zip(at, tall, strict=True):
+        places.append(max(middle, free + name / 2))
+        free = places[-1] + name / 2
+    free = height + LINE
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], free - tall[i] / 2)
+        free = places[i] - tall[i] / 2
+    return places
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
     """A figure without data, in the look that all charts share."""
-    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
-    return go.Figure(
+    figure = go.Figure(
         layout={
             "template": "none",
             "title": {
@@ -202,21 +233,21 @@ def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
             "paper_bgcolor": "white",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "height": 320,
-            "margin": {"l": 48, "r": 12, "t": 76, "b": 44},
-            "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 1.01,
-                "yanchor": "bottom",
-                "bgcolor": "rgba(0,0,0,0)",
-                "traceorder": "normal",
-            },
+            "margin": {"l": 48, "r": 12, "t": 60, "b": 44},
+            "showlegend": False,
             "hoverlabel": {"bgcolor": INK, "font": {"color": "white"}, "align": "left"},
-            "xaxis": {**axis, "title": {"text": x, "standoff": 8, "font": {"size": 12}}, "showgrid": False},
-            "yaxis": {**axis, "title": {"text": y, "standoff": 8, "font": {"size": 12}}},
+            "xaxis": {"title": {"text": x}},
+            "yaxis": {"title": {"text": y}},
         }
     )
+    return style_axes(figure)
+
+
+def style_axes(figure: go.Figure) -> go.Figure:
+    """The axes as all charts have them; those of subplots, which come later, too."""
+    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
+    titles = {"standoff": 8, "font": {"size": 12}}
+    return figure.update_xaxes(showgrid=False, title=titles, **axis).update_yaxes(title=titles, **axis)
 
 
 def empty(figure: go.Figure, sentence: str) -> go.Figure:

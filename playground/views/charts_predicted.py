@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -27,7 +28,7 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
     )
     charts.add_unity(figure, log=False)
     sentences = [f"{point.batch}: {point.speedup:.2f}." for point in points]
-    figure.update_layout(showlegend=False, meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
+    figure.update_layout(meta=" ".join(["Predicted speed-up by batch size.", *sentences]))
     return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
@@ -38,7 +39,7 @@ def load(points: Sequence[LoadPoint]) -> go.Figure:
     figure = charts.blank("Load, simulated", subtitle, "requests/s", "seconds")
     if not points:
         return charts.empty(figure, "Simulating …")
-    rates = [point.rate for point in points]
+    rates, ends = [point.rate for point in points], []
     for name, bands, color in (
         ("standard", [point.standard for point in points], STANDARD),
         ("assisted", [point.assisted for point in points], ASSISTED),
@@ -54,7 +55,11 @@ def load(points: Sequence[LoadPoint]) -> go.Figure:
             line={"dash": "dash"},
             hovertemplate="%{y:.1f} s<extra>" + name + ", %{x:.2g}/s</extra>",
         )
+        ends.append((name, means[-1], color))
     sentences = [f"{it.rate:.2g}/s: {it.standard.mean:.1f} and {it.assisted.mean:.1f} s." for it in points]
     figure.update_layout(meta=" ".join(["Mean time of an answer by load, standard and assisted.", *sentences]))
     ticks = {"type": "log", "dtick": "D2", "tickformat": "~g"}
-    return figure.update_xaxes(**ticks).update_yaxes(**ticks)
+    found = [value for point in points for it in (point.standard, point.assisted) for value in (it.low, it.high)]
+    axis = {**ticks, "range": (math.log10(min(found)) - 0.1, math.log10(max(found)) + 0.1)}
+    charts.label_lines(figure, ends, axis)
+    return figure.update_xaxes(**ticks).update_yaxes(**axis)

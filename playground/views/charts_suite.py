@@ -14,7 +14,7 @@ from playground.format import count, ratio
 from playground.lane import AXES, label
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult, names_of
 from playground.views import charts
-from playground.views.charts import ASSISTED, GRID, OTHERS
+from playground.views.charts import ASSISTED, OTHERS
 
 NAME = 26  # characters in a line of a lane's name
 PREDICTED = "#8A6100"
@@ -51,7 +51,7 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     )
     sentences = [f"{names.get(it.lane, it.lane)}: {ratio(it.overall, it.interval)}." for it in reversed(lanes)]
     meta = " ".join(["Speed-up of each lane over all prompts, the fastest first.", *sentences])
-    figure.update_layout(height=150 + 40 * len(lanes), showlegend=False, meta=meta)
+    figure.update_layout(height=150 + 40 * len(lanes), meta=meta)
     shown = [it for it in result.summaries if it.lane != STANDARD]
     axis = charts.ratio_axis([it.overall for it in shown], [it.interval for it in lanes])
     return figure.update_xaxes(**axis).update_yaxes(showgrid=False)
@@ -77,7 +77,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
         return charts.empty(figure, "No prompt was run.")
     n = count(found[0][1].prompts, "prompt")
     make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.06, figure=figure)
-    _measured(figure, found, name, row=1, col=1, marker=_marks([point for point, _ in found], category))
+    _measured(figure, found, name, "no drafter", row=1, col=1, marker=_marks([point for point, _ in found], category))
     predicted = [(it.value, it.predicted) for it in result.points if it.predicted and category == ALL]
     if predicted:
         figure.add_scatter(
@@ -87,7 +87,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
         )  # fmt: skip
     charts.add_line(
         figure, "mean accepted length", charts.STANDARD, x=[point.value for point, _ in found],
-        y=[summary.mean_accepted_length for _, summary in found], row=2, col=1, showlegend=False,
+        y=[summary.mean_accepted_length for _, summary in found], row=2, col=1,
         hovertemplate="%{y:.2f} tokens a pass<extra>" + f"{name} %{{x:g}}</extra>",
     )  # fmt: skip
     sentences = [f"{name} {point.value:g}: {summary.overall:.2f}." for point, summary in found]
@@ -98,7 +98,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
     charts.label_lines(figure, ends, axis)
     figure.update_yaxes(title_text="tokens/pass", rangemode="tozero", row=2, col=1)
     figure.update_xaxes(title_text=f"{name} (n = {n} at each)", row=2, col=1)
-    return _styled(figure).update_yaxes(title_text="speed-up, log scale", **axis, row=1, col=1)
+    return charts.style_axes(figure).update_yaxes(title_text="speed-up, log scale", **axis, row=1, col=1)
 
 
 def by_category(result: SweepResult) -> go.Figure:
@@ -117,11 +117,12 @@ def by_category(result: SweepResult) -> go.Figure:
     )  # fmt: skip
     for number, category in enumerate(categories):
         found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
-        _measured(figure, found, name, row=1 + number // columns, col=1 + number % columns, showlegend=False)
+        _measured(figure, found, name, "", row=1 + number // columns, col=1 + number % columns)
     figure.update_annotations(font={"size": 12})
-    figure.update_layout(height=100 + 180 * rows, meta=f"Speed-up by {name}, for {', '.join(categories)}.")
+    meta = f"Speed-up by {name}, for {', '.join(categories)}."
+    figure.update_layout(height=100 + 180 * rows, margin={"t": 76}, meta=meta)  # names of two lines
     axis = _axis([s for point in result.points for s in point.summaries if s.category != ALL])
-    return _styled(figure).update_yaxes(**axis)
+    return charts.style_axes(figure).update_yaxes(**axis)
 
 
 def _broken(category: str, width: int) -> str:
@@ -157,20 +158,14 @@ def _axis(summaries: Sequence[Summary], more: Sequence[float] = ()) -> dict[str,
     return charts.ratio_axis([*(it.overall for it in summaries), *more], [it.interval for it in summaries])
 
 
-def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, **more: Any) -> None:
+def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, unity: str, **more: Any) -> None:
+    """`unity`: the name of the line at 1."""
     charts.add_line(
         figure, "measured", ASSISTED, x=[point.value for point, _ in found],
         y=[summary.overall for _, summary in found], error_y=error_bars([summary for _, summary in found]),
         hovertemplate="%{y:.2f}×<extra>" + f"{name} %{{x:g}}</extra>", **more,
     )  # fmt: skip
-    charts.add_unity(figure, "" if "showlegend" in more else "no drafter", row=more["row"], col=more["col"])
-
-
-def _styled(figure: go.Figure) -> go.Figure:
-    """The axes of subplots as `charts.blank` has the first ones."""
-    axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
-    figure.update_xaxes(showgrid=False, title={"standoff": 8, "font": {"size": 12}}, **axis)
-    return figure.update_yaxes(title={"standoff": 8, "font": {"size": 12}}, **axis)
+    charts.add_unity(figure, unity, row=more["row"], col=more["col"])
 
 
 def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import plotly.graph_objects as go
+
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
@@ -33,7 +35,7 @@ def _(result: Comparison) -> Report:
         headline.title(result, best),
         "; ".join(where if several else [*where][-1:]),
         findings(result),
-        [charts.race(result), charts.acceptance(metrics.beside(result, best).others[0])],
+        [*_race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
         [*filter(None, [by_segment(result)]), *calibration.tables(result.others)],
         [*filter(None, [engines.first(engines.of_comparison(result, metrics.beside(result, best).others[0].lane))])],
@@ -86,6 +88,11 @@ def _(result: Comparison) -> list[dict[str, Any]]:
         }
         for trace in result.lanes
     ]
+
+
+def _race(result: Comparison) -> list[go.Figure]:
+    """As many lanes as colours; more lines could not be told apart, and the table has their figures."""
+    return [charts.race(result)] if len(result.others) <= len(charts.OTHERS) else []
 
 
 def figures(comparison: Comparison) -> Table:

@@ -123,7 +123,7 @@ def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, fl
         hovertemplate="%{y:.2f} at %{x:,.0f} tokens<extra></extra>",
     )
     said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
-    figure.update_layout(meta=" ".join([f"{title}.", *said]), showlegend=False)
+    figure.update_layout(meta=" ".join([f"{title}.", *said]))
     return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
 
 

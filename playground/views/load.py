@@ -139,9 +139,11 @@ def pareto(result: LoadResult) -> go.Figure:
     figure = charts.blank(
         "Throughput against speed", "one point a level", "tok/s that a user sees (1 ÷ median TPOT)", "tok/s in all"
     )
-    sentences = []
+    sentences, ends = [], []
     for lane, color, points in _by_lane(result):
         known = [point for point in points if point.per_user is not None]
+        if known:
+            ends.append((lane, max(known, key=lambda point: point.per_user or 0.0).tokens_per_s, color))
         figure.add_scatter(
             x=[point.per_user for point in known],
             y=[point.tokens_per_s for point in known],
@@ -154,8 +156,10 @@ def pareto(result: LoadResult) -> go.Figure:
             hovertemplate="level %{text}: %{x:.1f} tok/s a user, %{y:.1f} tok/s in all",
         )
         sentences += [f"{lane} at {it.level}: {it.per_user:.0f} a user, {it.tokens_per_s:.0f} in all." for it in known]
+    axis = charts.count_axis([point.tokens_per_s for point in result.points])
+    charts.label_lines(figure, ends, axis)
     figure.update_layout(meta=" ".join(["Tokens per second by level.", *sentences]))
-    return figure.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
+    return figure.update_xaxes(rangemode="tozero").update_yaxes(**axis)
 
 
 def speedup(result: LoadResult) -> go.Figure:
@@ -207,18 +211,21 @@ def speedup(result: LoadResult) -> go.Figure:
 
 def latency(result: LoadResult) -> go.Figure:
     """Time to first token by level, median and 99th percentile."""
-    figure = charts.blank("Time to first token", "median, and 99th percentile dotted", "level", "milliseconds")
-    sentences = []
+    figure = charts.blank("Time to first token", "median; dotted: 99th percentile", "level", "milliseconds")
+    sentences, ends = [], []
     for lane, color, points in _by_lane(result):
         known = [(str(point.level), point.ttft) for point in points if point.ttft]
+        ends += [(lane, 1000 * ttft.p50, color) for _, ttft in known[-1:]]
         for name, dash in (("p50", "solid"), ("p99", "dot")):
             y = [1000 * getattr(ttft, name) for _, ttft in known]
             charts.add_line(
                 figure, f"{lane}, {name.upper()}", color, x=[level for level, _ in known], y=y, line={"dash": dash}
             )
         sentences += [f"{lane} at {level}: {_ms(ttft)} ms." for level, ttft in known]
+    axis = charts.count_axis([1000 * point.ttft.p99 for point in result.points if point.ttft])
+    charts.label_lines(figure, ends, axis)
     figure.update_layout(meta=" ".join(["Time to first token by level, median / 99th percentile.", *sentences]))
-    return figure.update_xaxes(type="category").update_yaxes(rangemode="tozero")
+    return figure.update_xaxes(type="category").update_yaxes(**axis)
 
 
 def _by_lane(result: LoadResult) -> list[tuple[str, str, list[Point]]]:

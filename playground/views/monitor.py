@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from playground.format import number, percent
 from playground.metrics.serving import Window
@@ -16,6 +17,7 @@ from playground.views.table import Table
 HEALTHY = 0.75
 LOW = 0.6
 LEAST = 50  # drafted tokens that advice takes
+SHOWN = 8  # positions that there is room to name beside the chart; the table has all
 # As wide as what stands under them, so that lines that are printed one by one are aligned.
 HEAD = ("   time", "   tok/s", "running", "waiting", "accepted", "length", "by position")
 
@@ -63,31 +65,52 @@ def advice(window: Window) -> list[str]:
 
 
 def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
-    """Acceptance (over all drafted tokens, and by position) and throughput with the queue, over time."""
-    seconds = [window.end_s for window in windows]
-    accepted = charts.blank("Acceptance", "accepted ÷ drafted, and by position", "seconds", "% accepted")
-    curves = [("all positions", 2.5, 1.0, tuple(window.acceptance_rate for window in windows))]
-    for i, at_position in enumerate(zip_longest(*(window.accepted_at for window in windows))):
-        curves.append((f"position {i + 1}", 1, max(0.25, 0.8 - 0.12 * i), at_position))
-    for name, width, opacity, shares in curves:  # a window between two without drafts is a point
+    """Acceptance (over all drafted tokens, and by position) and throughput over the queue, over time."""
+    return _acceptance(windows), _traffic(windows)
+
+
+def _acceptance(windows: Sequence[Window]) -> go.Figure:
+    by_position = [*zip_longest(*(window.accepted_at for window in windows))]
+    beyond = f", to the {SHOWN}th of {len(by_position)}" if len(by_position) > SHOWN else ""
+    figure = charts.blank("Acceptance", f"accepted ÷ drafted; grey: by position{beyond}", "seconds", "% accepted")
+    curves = [("all", charts.ASSISTED, 2.5, tuple(window.acceptance_rate for window in windows))]
+    for i, at_position in enumerate(by_position[:SHOWN], 1):
+        curves.append((f"position {i}" if i == 1 else str(i), charts.STANDARD, 1.0, at_position))
+    ends = []
+    for name, color, width, shares in curves:  # a window between two without drafts is a point
         y = [None if share is None else 100 * share for share in shares]
-        line = {"width": width}
-        charts.add_line(accepted, name, charts.ASSISTED, x=seconds, y=y, line=line, cliponaxis=False, opacity=opacity)
-    traffic = charts.blank("Traffic", "output tokens and requests", "seconds", "tok/s")
-    traffic.add_scatter(
-        x=seconds, y=[window.tokens_per_s for window in windows], name="tok/s", line={"color": charts.ASSISTED}
-    )
+        charts.add_line(
+            figure, name, color, x=[window.end_s for window in windows], y=y, line={"width": width}, cliponaxis=False
+        )
+        known = [value for value in y if value is not None]
+        ends += [(name, value, color) for value in known[-1:]]
+    axis = {"type": "linear", "range": (0, 100)}
+    charts.label_lines(figure, ends, axis)
+    if windows:
+        rate = windows[-1].acceptance_rate
+        said = "nothing was drafted" if rate is None else percent(rate)
+        figure.update_layout(meta=f"Acceptance over time. In the last reading {said}.")
+    return figure.update_yaxes(**axis)
+
+
+def _traffic(windows: Sequence[Window]) -> go.Figure:
+    seconds = [window.end_s for window in windows]
+    figure = charts.blank("Traffic", "output tokens; below: requests", "", "")
+    make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.1, figure=figure)
+    speeds = [window.tokens_per_s for window in windows]
+    charts.add_line(figure, "tok/s", charts.ASSISTED, x=seconds, y=speeds, row=1, col=1)
+    ends = []
     for name, color in (("running", charts.STANDARD), ("waiting", charts.OTHERS[2])):
         counts = [getattr(window, name) for window in windows]
-        traffic.add_scatter(x=seconds, y=counts, name=f"{name} requests", yaxis="y2", line={"color": color})
-    right = {"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False, "automargin": True}
-    traffic.update_layout(yaxis={"rangemode": "tozero"}, yaxis2={**right, "title": "requests"})
+        charts.add_line(figure, name, color, x=seconds, y=counts, row=2, col=1)
+        ends += [(name, count, color) for count in counts[-1:]]
+    requests = charts.count_axis([max(window.running, window.waiting) for window in windows])
+    charts.label_lines(figure, ends, requests, charts.HEIGHT * 0.45, row=2, col=1)
     if windows:
         last = windows[-1]
-        rate = "nothing was drafted" if last.acceptance_rate is None else percent(last.acceptance_rate)
-        accepted.update_layout(meta=f"Acceptance over time. In the last reading {rate}.")
         load = f"{last.tokens_per_s:.0f} tokens per second, {last.running} requests running, {last.waiting} waiting"
-        traffic.update_layout(meta=f"Output tokens and requests over time. In the last reading {load}.")
-    for figure in (accepted, traffic):  # on a phone the names take several rows
-        figure.update_layout(legend={"y": -0.25, "yanchor": "top"}, height=360)
-    return accepted.update_yaxes(range=[0, 100]), traffic
+        figure.update_layout(meta=f"Output tokens and requests over time. In the last reading {load}.")
+    charts.style_axes(figure)
+    figure.update_yaxes(title_text="tok/s", **charts.count_axis(speeds), row=1, col=1)
+    figure.update_yaxes(title_text="requests", **requests, row=2, col=1)
+    return figure.update_xaxes(title_text="seconds", row=2, col=1)

@@ -44,7 +44,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         hovertemplate="%{x}: %{y:.2f}<extra></extra>",
     )
     figure.add_hline(y=1, line={"color": charts.STANDARD, "dash": "dot", "width": 1})
-    figure.update_layout(showlegend=False, meta=paragraph(comparison, other))
+    figure.update_layout(meta=paragraph(comparison, other))
     return figure.update_yaxes(range=[0, 1.15 * max(*values, 1)])
 
 

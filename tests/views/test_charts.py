@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from playground.trace import Comparison
-from playground.views import charts
+from playground.views import charts, report
 from tests.examples import drafted_round, plain_round, trace
 
 
@@ -74,3 +75,38 @@ def test_a_figure_says_in_words_what_it_draws(comparison):
     assert said == "Tokens over time. Standard: 6 tokens in 0.60 s. Assisted: 6 tokens in 0.60 s."
     said = charts.acceptance(comparison.lanes[1]).layout.meta
     assert said.endswith("Position 1: 2 of 3 if reached, of 3 drafted. Position 2: 1 of 1 if reached, of 2 drafted.")
+
+
+def named(figure) -> list[str]:
+    """What stands at the right edge, from the bottom up."""
+    tall = figure.layout.yaxis.range[1]
+    place = {
+        note.text: 204 * note.y / tall + note.yshift for note in figure.layout.annotations if note.xanchor == "left"
+    }
+    return sorted(place, key=place.__getitem__)
+
+
+def test_lines_are_named_at_their_ends_and_the_first_to_finish_is_on_top(comparison):
+    third = replace(comparison.lanes[1], lane=replace(comparison.lanes[1].lane, name="Quick"))
+    third = replace(third, rounds=tuple(replace(it, end_s=it.end_s / 2) for it in third.rounds))
+    figure = charts.race(Comparison((*comparison.lanes, third)))
+    assert not figure.layout.showlegend
+    assert named(figure)[-2:] == ["Assisted", "Quick"]
+
+
+@pytest.mark.parametrize("ends", [[100.0] * 6, [0.0] * 6, [0.0, 1, 2, 50, 99, 100]])
+def test_names_of_lines_neither_touch_nor_leave_the_plot(ends):
+    figure = charts.blank("t", "s", "x", "y")
+    charts.label_lines(figure, [(f"lane {i}", end, charts.INK) for i, end in enumerate(ends)], charts.count_axis([100]))
+    high = charts.count_axis([100])["range"][1]
+    places = sorted(204 * note.y / high + note.yshift for note in figure.layout.annotations)
+    assert all(upper - lower >= 17.9 for lower, upper in itertools.pairwise(places))
+    assert places[0] >= 0 and places[-1] <= 204 + 14
+
+
+def test_a_race_of_more_lanes_than_colours_is_left_to_the_table(comparison):
+    base, other = comparison.lanes
+    lanes = [replace(other, lane=replace(other.lane, name=f"Lane {i}")) for i in range(len(charts.OTHERS) + 1)]
+    titles = [it.layout.title.text for it in report.of(Comparison((base, *lanes))).charts]
+    assert not any("race" in title for title in titles)
+    assert any("race" in it.layout.title.text for it in report.of(Comparison((base, *lanes[:-1]))).charts)
