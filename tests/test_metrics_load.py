@@ -106,6 +106,11 @@ def test_the_charts_have_a_line_for_each_lane():
     assert list(speedup.data[0].x) == [1, 4, 9] and list(speedup.data[0].y)[:2] == pytest.approx([1, 1])
     assert speedup.data[1].name == "1.0 at about 4.0" and list(speedup.data[1].y) == [1]
     assert len(latency.data) == 4
+    for figure in (pareto, latency):
+        assert [note.text for note in figure.layout.annotations] == [
+            "base",
+            "&lt;b&gt;spec",
+        ] and not figure.layout.showlegend
     page = page_report.build(result, "mine")
     assert page.startswith("<!doctype html>") and "<b>spec" not in page and "Time to first token" in page
 
@@ -146,5 +151,8 @@ def test_advice_follows_the_fields_thresholds(accepted, more, named):
 def test_the_charts_over_time_have_each_position_and_the_queue():
     found = [window(reading(0), reading(4 + i, drafts=30, drafted=150, accepted=60, at=(26, 9))) for i in range(3)]
     accepted, traffic = serving.over_time(found)
-    assert [trace.name for trace in accepted.data] == ["all positions", "position 1", "position 2"]
-    assert [trace.name for trace in traffic.data] == ["tok/s", "running requests", "waiting requests"]
+    assert [trace.name for trace in accepted.data] == ["all", "position 1", "2"]
+    assert [trace.name for trace in traffic.data] == ["tok/s", "running", "waiting"]
+    assert {note.text for note in accepted.layout.annotations} == {"all", "position 1", "2"}
+    assert {note.text for note in traffic.layout.annotations} == {"running", "waiting"}
+    assert not accepted.layout.showlegend and not traffic.layout.showlegend
