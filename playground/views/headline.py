@@ -13,11 +13,13 @@ IMPOSSIBLE = 0.95
 
 
 def speedup(comparison: Comparison) -> str:
-    """Such as "1.87× (1.80 to 1.95)", with "≈" where there is a doubt: the first lane beside the baseline; a dash if a
-    lane has no speed."""
+    """Such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" where nothing ran again, with "≈" where there is a doubt: the
+    first lane beside the baseline; a dash if a lane has no speed."""
     other = comparison.others[0]
     repeats = metrics.repeated(comparison, other)
-    return figure(comparison) + (f" ({span(repeats.low, repeats.high)})" if repeats else "")
+    if metrics.headline(comparison, other) is None:
+        return figure(comparison)
+    return f"{figure(comparison)} ({span(repeats.low, repeats.high) if repeats else 'n = 1'})"
 
 
 def figure(comparison: Comparison) -> str:

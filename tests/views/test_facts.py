@@ -216,8 +216,8 @@ def test_a_title_has_the_speedup_of_the_lane_that_is_shown():
         for s, name in ((0.3, "Slow"), (0.2, "Fast"))
     )
     comparison = Comparison((plain, slow, fast))
-    assert headline.title(comparison, "Fast") == "Fast and 1 more on t, 1.50×: a prompt"
-    assert headline.title(comparison, "Slow") == "Slow and 1 more on t, ≈ 1.00×: a prompt"
+    assert headline.title(comparison, "Fast") == "Fast and 1 more on t, 1.50× (n = 1): a prompt"
+    assert headline.title(comparison, "Slow") == "Slow and 1 more on t, ≈ 1.00× (n = 1): a prompt"
     again = dataclasses.replace(comparison, repeats=((plain, fast_as(slow, fast), fast),) * 2)
     assert headline.title(again, "Slow") == "Slow and 1 more on t, ≈ 1.50× (1.00 to 1.50): a prompt", (
         "the median, as on the page"
