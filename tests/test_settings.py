@@ -21,10 +21,9 @@ from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.kinds.sweep import DEFAULTS
 from playground.experiments.watch import Watch
-from playground.lane import Lane, Request
+from playground.lane import Axis, Lane, Request
 from playground.models.sampling_defaults import sampling_defaults
 from playground.presets import load_pairs
-from playground.results import Axis
 from playground.settings import SAMPLING, SETTINGS, flag
 from playground.ui import page
 from playground.ui.compare.controls import CompareOptions

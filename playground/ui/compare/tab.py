@@ -33,7 +33,7 @@ from playground.views import animation
 SHARED = ("menu", "html", "save")
 OUTCOME = ("details", *SHARED)
 BUTTONS = ("run", "stop", "every", "open", "strip")
-ZONE = "(kept, shown) => [kept, shown, -new Date().getTimezoneOffset()]"
+ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
 Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
 
@@ -190,6 +190,7 @@ def _wire_history(
     kept, in the history and in the strip. Returns what follows once the controls were filled."""
     fill, of, _, shown = _by_name(parts)
     kept, strip = parts["kept"], parts["strip"]
+    linked = gr.State("")  # the id of the address's run
     minutes = gr.JSON(visible=False)  # what the browser's clock is ahead of UTC; ZONE fills it
     recorded = Screen.recorded()
     assert recorded.comparison
@@ -202,15 +203,19 @@ def _wire_history(
             gr.Warning(html.escape(str(problem)))  # which takes HTML
             return gr.skip()
         source = "a link" if "shared" in request.query_params else "the history"
-        return fill(events.show(found, source, own=True)) if found else gr.skip()
+        if not found:
+            return gr.skip()
+        drawn = events.show(found, source, own=True)
+        return {**fill(drawn), linked: drawn["shown"].id}
 
     def _keep(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
         runs = last_runs.added(runs, shown)
         return {kept: runs, strip: last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}
 
-    def _keep_opened(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
-        """A run of the address is in the strip, as it was before another room was visited; the recorded run is not."""
-        return gr.skip() if shown is None or shown.id == first.id else _keep(runs, shown, minutes)
+    def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
+        """A run of the address is in the strip, as it was before another room was visited; no other is: not the
+        recorded run, nor what was opened while the page loaded."""
+        return _keep(runs, shown, minutes) if shown and shown.id == linked else gr.skip()
 
     def share_first() -> Filled:
         return fill({"shown": first, **events.share(first)})
@@ -218,8 +223,8 @@ def _wire_history(
     loaded = page.load(share_first, None, of("shown", *SHARED), **PRIVATE)
     owner, known = owner_of(loaded.then, past)
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
-    back = known.then(of_address, owner, whole, **PRIVATE)
-    back.success(_keep_opened, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
+    back = known.then(of_address, owner, [*whole, linked], **PRIVATE)
+    back.success(_keep_opened, [kept, shown, linked, minutes], [kept, strip], js=ZONE, **PRIVATE)
     saved = gr.Textbox(visible=False)  # the id of the run that the history has kept
     for end in finished:
         end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
