@@ -121,7 +121,8 @@ export function timelinePart() {
         band.caption.replaceChildren(svg("tspan", {}, names[index]), text.slice(names[index].length));
       band.drawBreak(start > 0 && from <= cut() && band.all.length > 0, unit);
     });
-    ticks.replaceChildren(...drawTicks(ticksOf({ from, to }, start, k, width), height));
+    const began = bands.some(({ all }) => all.length);
+    ticks.replaceChildren(...(began ? drawTicks(ticksOf({ from, to }, start, k, width), height) : []));
     drawRuler(k);
     drawBoxes();
     drawCursor();

@@ -62,9 +62,9 @@ def html(rows: list[tuple[str, str]]) -> str:
 
 
 def by_segment(shown: Comparison) -> str:
-    """How the lanes did in each segment of their outputs; "" where those are answers alone."""
+    """How the lanes did in each segment of their outputs, folded; "" where those are answers alone."""
     found = segments.table({trace.lane.name: metrics.by_segment(trace) for trace in shown.lanes}, shown.baseline)
-    return found.section() if found else ""
+    return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
 
 
 def passes(environment: Environment) -> str:
