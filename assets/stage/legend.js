@@ -45,12 +45,12 @@ function segment([name, letter]) {
   return make("li", "", bar, ` ${name}`);
 }
 
-const cell = () => make("li", "", make("span", "cell", "between two lines"), " one pass of the model");
+const cell = () => make("li", "", make("span", "cell", "between two lines"), " one pass");
 
 function caret() {
   const dot = make("span", "caret");
   dot.dataset.count = "7";
-  return make("li", "", dot, " guesses dropped: press to see the draft");
+  return make("li", "", dot, " guesses dropped (press)");
 }
 
 /** @param {string} name @param {string} label */
