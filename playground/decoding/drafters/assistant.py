@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Draft
+from playground.decoding.drafters.base import NOTHING, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
@@ -57,10 +57,7 @@ class AssistantBranches:
         pass
 
     def rewind(self, length: int) -> int:
-        if self._assistant.length > length and self._assistant.discards_old:
-            return 0
-        self._assistant.commit(min(self._assistant.length, length))
-        return length
+        return rewound_model(self._assistant, length)
 
 
 class AssistantDrafter(ChainDrafter):

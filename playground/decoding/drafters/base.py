@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from playground.decoding.runners.base import Runner
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -136,6 +138,14 @@ class Drafter(Protocol):
 def rewound(drafters: Iterable[Drafter], length: int) -> int:
     """Rewinds all of them, of which at most one reads hidden states; returns how many tokens the target may keep."""
     return min(drafter.rewind(length) for drafter in drafters)
+
+
+def rewound_model(model: Runner, length: int) -> int:
+    """Rolls back the cache of a model that reads nothing but the text; as `Drafter.rewind`."""
+    if model.length > length and model.discards_old:
+        return 0
+    model.commit(min(model.length, length))
+    return length
 
 
 class NoDrafter(Drafter):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
+from playground.decoding.drafters.base import rewound_model
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.runners.base import Runner
@@ -48,10 +49,7 @@ class PardBranches(ParallelBranches):
         self._model.commit(self._text)
 
     def rewind(self, length: int) -> int:
-        if self._model.length > length and self._model.discards_old:
-            return 0
-        self._model.commit(min(self._model.length, length))
-        return length
+        return rewound_model(self._model, length)
 
 
 def branches(setup: Setup) -> PardBranches:
