@@ -10,8 +10,7 @@ import gradio as gr
 
 from playground import export
 from playground.ui import panels
-from playground.views import scripts
-from playground.views.stage import Stage, packed
+from playground.views import scripts, stage
 
 
 def replay(trace: str | bytes | Path, lane: str = "") -> gr.HTML:
@@ -31,11 +30,7 @@ def replay(trace: str | bytes | Path, lane: str = "") -> gr.HTML:
 def value(trace: str | bytes | Path, lane: str = "") -> dict[str, Any]:
     """What a handler returns to show another trace in the view; as `replay`."""
     comparison = export.load(trace.read_bytes() if isinstance(trace, Path) else trace)
-    shown = Stage()
-    shown.load(comparison)
-    shown.choose(lane or shown.chosen)
-    shown.replay = "loop"
-    return packed(shown.value())
+    return stage.packed(stage.replaying(comparison, lane).value())
 
 
 def look() -> dict[str, Any]:

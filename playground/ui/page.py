@@ -23,7 +23,7 @@ from playground.models.store import Store
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
 from playground.ui import docs, panels, rooms
-from playground.ui.compare import tab
+from playground.ui.compare import tab, watch
 from playground.ui.compare.api import publish
 from playground.ui.compare.handlers import BackendFor, Elsewhere, Handlers
 from playground.ui.experiments import api as experiments_api
@@ -94,6 +94,7 @@ def build(
         finished = tab.wire(page, parts, events, past, pairs, default, waiting)
         tab.wire_models(page, parts, model, store, pairs, preload, fits, own, access, finished)
         publish(page, events, past, pairs, waiting)
+        watch.publish(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
     models = Models(pairs, default, fits)
     started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}

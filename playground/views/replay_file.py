@@ -1,5 +1,5 @@
 """A comparison as one HTML file: the stage with its replay, the run's details and the trace itself. It opens without a
-server and without a network, which its content security policy also forbids."""
+server and without a network, which its content security policy also forbids. So does the view of a run in a chat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from playground import export, metrics
 from playground.format import percent
 from playground.trace import Comparison, Trace
 from playground.views import facts, run_details, scripts, stage
-from playground.views.stage import Stage
 
 TITLE = "Speculative Decoding Playground"
 
@@ -22,26 +21,35 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
         chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
         home: the address of a page that everyone reaches, to which the file links; "" for none.
     """
-    shown = Stage()
-    shown.load(comparison)
-    shown.choose(chosen or shown.chosen)
+    shown = stage.replaying(comparison, chosen)
     pair = metrics.beside(comparison, shown.chosen)
     other = pair.others[0]
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
-    shown.replay = "loop"
     value = shown.value()
-    template = Template((scripts.ASSETS / "shared.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=escape(f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"),
+    body = _template("shared.html").substitute(
         home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
-        styles="\n".join(path.read_text(encoding="utf-8") for path in scripts.styles()),
         prompt=escape(other.request.asked),
         acceptance=_acceptance(other),
         details=run_details.by_segment(pair) + run_details.html(run_details.details(pair)),
         value=scripts.embedded(stage.packed(value)),
         trace=scripts.embedded(export.to_json(comparison)),
-        script=f"{scripts.bundle('shared.js')}.shared();",
     )
+    title = f"{value['verdict']['figure']} · {other.lane.name} · {other.lane.target} · {TITLE}"
+    return _framed(title, body, f"{scripts.bundle('shared.js')}.shared();")
+
+
+def in_chat() -> str:
+    """A file for clients of MCP Apps. It has no run: it asks the client for one, by messages."""
+    return _framed(TITLE, _template("chat.html").template, f"{scripts.bundle('chat.js')}.chat();")
+
+
+def _framed(title: str, body: str, script: str) -> str:
+    styles = "\n".join(path.read_text(encoding="utf-8") for path in scripts.styles())
+    return _template("frame.html").substitute(title=escape(title), body=body, styles=styles, script=script)
+
+
+def _template(name: str) -> Template:
+    return Template((scripts.ASSETS / name).read_text(encoding="utf-8"))
 
 
 def _acceptance(trace: Trace) -> str:

@@ -189,6 +189,16 @@ def _views(comparison: Comparison) -> list[LaneView]:
     return views
 
 
+def replaying(comparison: Comparison, chosen: str = "") -> Stage:
+    """The stage of a comparison from elsewhere, which replays in a loop. `chosen`: the name of the lane beside the
+    baseline; "" for the fastest."""
+    shown = Stage()
+    shown.load(comparison)
+    shown.choose(chosen or shown.chosen)
+    shown.replay = "loop"
+    return shown
+
+
 def packed(value: dict[str, Any]) -> dict[str, Any]:
     """A stage's value as three strings: Gradio clones each leaf of a value in the browser at every update, and the
     decoding may share its cores. The logs stay apart, since of a string that grew only what is new is sent."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,15 @@ from tests.ui import fakes
 
 @pytest.fixture
 def serve(monkeypatch) -> Iterator[Callable[..., str]]:
-    """The address of a page whose runs are those of a given backend."""
+    """The address of a page whose runs are those of a given backend; `more` are arguments of its launch."""
     monkeypatch.setenv("GRADIO_HEARTBEAT_INTERVAL", "0.1")
     served = []
 
-    def start(backend_for: Callable, access: Access = Access()) -> str:  # noqa: B008  # frozen
+    def start(backend_for: Callable, access: Access = Access(), **more: Any) -> str:  # noqa: B008  # frozen
         blocks = page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, (), backend_for=backend_for, access=access)
         served.append(blocks)
-        return blocks.launch(prevent_thread_lock=True, quiet=True, **page.look(access), **page.bounds(access))[
-            1
-        ].rstrip("/")
+        told = page.look(access) | page.bounds(access) | more
+        return blocks.launch(prevent_thread_lock=True, quiet=True, **told)[1].rstrip("/")
 
     yield start
     for blocks in served:

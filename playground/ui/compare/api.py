@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import gradio as gr
 from anyio import to_thread
@@ -17,6 +17,7 @@ from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, CompareOpti
 from playground.ui.compare.handlers import Handlers
 from playground.ui.history.visible import VisibleHistory
 
+T = TypeVar("T")
 ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -24,9 +25,13 @@ def publish(
     page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Iterable[str], concurrency: Mapping[str, Any]
 ) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
+    add(page, "compare", asked(_compare(events, past)), told(pairs), **concurrency)
+
+
+def told(pairs: Iterable[str]) -> dict[str, str]:
+    """A line on each of SETTINGS."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
-    told = {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
-    add(page, "compare", _compare(events, past), told, **concurrency)
+    return {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
 
 
 def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **more: Any) -> None:
@@ -58,25 +63,33 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
     return f"{allowed[0].upper()}{allowed[1:]}; {setting.help}.{default}"
 
 
-def _compare(events: Handlers, past: VisibleHistory) -> Callable[..., Awaitable[dict]]:
-    """A function for `gr.api`, which reads names, types and defaults from its signature."""
+def asked(run: Callable[[gr.Request, CompareOptions], Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+    """A function of each of SETTINGS, for `gr.api`, which reads names, types and defaults from its signature."""
 
-    async def compare(request: gr.Request, *values: Any) -> dict:
+    async def call(request: gr.Request, *values: Any) -> T:
+        return await run(request, CompareOptions(dict(zip(SETTINGS, values, strict=True))))
+
+    parameters = [inspect.Parameter("request", ANY_WAY, annotation=gr.Request), *map(_parameter, SETTINGS)]
+    returns = get_type_hints(run)["return"]
+    call.__doc__ = run.__doc__
+    call.__annotations__ = {it.name: it.annotation for it in parameters} | {"return": returns}
+    call.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
+    return call
+
+
+def _compare(events: Handlers, past: VisibleHistory) -> Callable[[gr.Request, CompareOptions], Awaitable[dict]]:
+    async def compare(request: gr.Request, options: CompareOptions) -> dict:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
         whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
         probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
         `replay`, on one's own machine, is the address of a page that shows the run, to give to the reader.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
-        options = CompareOptions(dict(zip(SETTINGS, values, strict=True)))
         shown = await events.compare(str(request.session_hash), options, address=address_of(request))
         data = await to_thread.run_sync(export.to_json, shown.comparison)
         kept = past.keep("", shown)  # not a stranger's, who has no history here
         return {**data, "replay": f"{request.base_url}?id={kept}"} if kept else data
 
-    parameters = [inspect.Parameter("request", ANY_WAY, annotation=gr.Request), *map(_parameter, SETTINGS)]
-    compare.__annotations__ = {it.name: it.annotation for it in parameters} | {"return": dict}
-    compare.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     return compare
 
 
