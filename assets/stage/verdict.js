@@ -29,7 +29,7 @@ export function verdictPart(press) {
   again.type = "button";
   again.title = "Runs the lanes three times more, in turn, and shows the median and the range";
   again.addEventListener("click", () => press?.("retry"));
-  const on = make("div", "on", why, test, again, badges);
+  const on = make("div", "on", why, test, badges, again);
   const node = make("section", "verdict", says, sentences, bars, terms, on);
   node.id = "verdict";
   node.setAttribute("aria-label", "Result");
@@ -51,7 +51,7 @@ export function verdictPart(press) {
     large.textContent = figure;
     node.className = `verdict ${trust}`;
     const runs = verdict.runs && `(${verdict.runs})`;
-    says.replaceChildren(large, make("span", "meaning", verdict.meaning), make("span", "range", runs));
+    says.replaceChildren(large, make("div", "", make("span", "meaning", verdict.meaning), " ", make("span", "range", runs)));
     terms.replaceChildren(...(told ? equation(told) : []));
     bars.replaceChildren(...(told ? [bar("gain", "tokens a pass", told.tokens_per_pass, [["gain", told.tokens_per_pass]], told), bar("cost", "cost of a round", told.cost, partsOf(told), told)] : []));
     badges.className = "badges";

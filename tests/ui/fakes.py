@@ -67,7 +67,7 @@ def pieces(limit: int) -> list[str]:
     return repeated[:limit]
 
 
-def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Round]:
+def rounds(lane: Lane, limit: int, text: list[str] | None = None, *, noisy: bool = False) -> Iterator[Round]:
     """Rounds of a lane over the text; a drafting lane is right a varying number of times in a row."""
     text = text or pieces(limit)
     at, now, number = 0, 0.0, 0
@@ -91,7 +91,7 @@ def rounds(lane: Lane, limit: int, text: list[str] | None = None) -> Iterator[Ro
         reason = "plain" if not asked else "bonus" if good == asked else "correction"
         target = TargetToken(_id(text[at + good]), text[at + good], False, 0.8, 1.25, reason)
         start, draft_s = now, DRAFT_S * asked * (0.5 if lane.drafter == "assistant" else 1)
-        now += draft_s + PASS_S * (2 if number == 1 else 1)
+        now += draft_s + PASS_S * (2 if number == 1 else 4 if noisy and number % 3 == 0 else 1)
         yield Round(asked, drafted, target, start, draft_s, now - start - draft_s, now)
         at += good + 1
 
@@ -111,7 +111,8 @@ def comparison(tokens: int = 60, **request) -> Comparison:
 
 
 class Run:
-    """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text."""
+    """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text; one that says
+    "noisy" has passes of unlike lengths."""
 
     amended = None
     markers, totals = (), None
@@ -122,7 +123,7 @@ class Run:
         self.finish, held = "stopped", sum(len(turn.text) for turn in request.earlier)
         self.reused = Reused(held, 1000 * held) if held else None
         self.prompt_ids = tuple(range(held + len(prompt)))
-        self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text))
+        self.rounds = self._decoded(rounds(lane, request.max_new_tokens, text, noisy="noisy" in prompt))
 
     def _decoded(self, rounds: Iterator[Round]) -> Iterator[Round]:
         for round_ in rounds:
