@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 from playground import metrics
 from playground.conversation import Message, as_dict
 from playground.decoding.text import Detokenizer, chat_ids, markers
+from playground.experiments import summaries
+from playground.lane import label
 from playground.metrics.segments import MARKERS
-from playground.trace import Round, TargetToken, Trace
+from playground.results import STANDARD, SuiteResult
+from playground.trace import Comparison, Round, TargetToken, Trace
 from playground.views import segments, stage
 from tests.examples import drafted_round, plain_round, trace
 
@@ -195,9 +199,37 @@ def test_runs_add_up():
     assert [(it.segment, it.tokens, it.rounds) for it in both] == [("thinking", 8, 4), ("answer", 4, 4)]
 
 
-def test_the_table_compares_a_segment_with_the_baseline_s_and_is_left_out_where_there_is_one():
-    figures = metrics.by_segment(thought())
-    found = segments.table({"standard": figures, "mtp": figures}, "standard")
-    assert found.rows[2] == ("mtp", "thinking", "4", "100%", "2.00", "15.0", "1.00×")
-    assert found.rows[0][-1] == ""
-    assert segments.table({"standard": figures[:1]}, "standard") is None
+def both(factor: float, others: float = 1.0) -> tuple[Trace, Trace]:
+    """A baseline and a lane that takes `factor` of its time for the thinking, and `others` for the answer."""
+    base = replace(thought(), lane=replace(thought().lane, name="Standard", drafter="none"))
+    ends = [1.0, 1.0 + 0.2 * factor, 1.0 + 0.2 * factor + 0.2 * others, 1.0 + 0.2 * factor + 0.4 * others]
+    starts = [0.0, *ends]
+    rounds = [replace(it, start_s=start, end_s=end) for it, start, end in zip(base.rounds, starts, ends, strict=False)]
+    return base, replace(base, lane=thought().lane, rounds=tuple(rounds))
+
+
+def test_a_segment_s_speed_up_has_the_range_of_its_runs_or_says_that_there_was_one():
+    base, fast = both(0.5)
+    once = Comparison((base, fast), "Standard")
+    found = segments.of_comparison(once)
+    assert found.rows[2][-5:] == ("4", "100%", "2.00", "30.0", "2.00×, n = 1")
+    assert found.rows[0][-1] == "" and found.rows[3][-1] == "1.00×, n = 1"
+    again = replace(once, repeats=(both(0.8), both(0.4)))
+    assert segments.of_comparison(again).rows[2][-1] == "2.00× (1.25 to 2.50)"
+    slower_baseline = replace(once, repeats=((replace(both(4)[1], lane=base.lane),),))
+    assert segments.of_comparison(slower_baseline).rows[2][-1] == "2.00× (2.00 to 8.00)"
+    answers = tuple(replace(it, markers=()) for it in once.lanes)
+    assert segments.of_comparison(Comparison(answers, "Standard")) is None
+
+
+@pytest.mark.parametrize(("prompts", "shown"), [(3, r"1\.67×, 3 prompts"), (9, r"1\.67× \(1\.\d\d to \d\.\d\d\)")])
+def test_over_prompts_it_is_pooled_with_an_interval_where_they_are_enough(prompts, shown):
+    rows = []
+    for question in range(prompts):
+        base, ours = both((0.4, 0.6, 0.8)[question % 3])
+        runs = {STANDARD: base, label(ours.lane): ours}
+        rows += [summaries.row(question, 1, "qa", lane, [it], [base]) for lane, it in runs.items()]
+    suite = SuiteResult(base.environment, base.request, 1, (ours.lane,), tuple(rows), tuple(summaries.summarise(rows)))
+    found = segments.of_suite(suite)
+    assert re.fullmatch(shown, found.rows[2][-1])
+    assert found.rows[2][1:3] == ("thinking", f"{4 * prompts}") and found.rows[0][-1] == ""

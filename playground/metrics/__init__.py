@@ -40,7 +40,19 @@ from playground.metrics.lane import (
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
-from playground.metrics.repeats import FLOOR, MANY, Repeated, beside, headline, leader, noise, ranked, repeated, tied
+from playground.metrics.repeats import (
+    FLOOR,
+    MANY,
+    Repeated,
+    beside,
+    headline,
+    leader,
+    noise,
+    ranked,
+    repeated,
+    segment_speedups,
+    tied,
+)
 from playground.metrics.segments import (
     SEGMENTS,
     Segment,
@@ -124,6 +136,7 @@ __all__ = [
     "ranked",
     "ranks",
     "repeated",
+    "segment_speedups",
     "segments",
     "speedup",
     "speedups",

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from playground.metrics.comparison import compare, speedup
 from playground.metrics.lane import measure
+from playground.metrics.segments import Segment, by_segment
 from playground.trace import Comparison, Trace
 
 FLOOR = 1.05  # what two runs of one lane may differ by on a quiet machine
@@ -81,6 +82,18 @@ def headline(comparison: Comparison, other: Trace) -> float | None:
     """The speed-up that is shown of a lane: the median of its runs, where something ran again."""
     repeats = repeated(comparison, other)
     return repeats.median if repeats else compare(comparison.standard, other).speedup
+
+
+def segment_speedups(comparison: Comparison, other: Trace) -> dict[Segment, list[float]]:
+    """The ratios of the tokens per second in each segment that both lanes have, one a run, the lowest first; without
+    the prefill, and without runs that lack the segment in a lane."""
+    found: dict[Segment, list[float]] = {}
+    for each in _passes(comparison, other.lane.name):
+        base = {it.segment: it.tokens_per_s for it in by_segment(each.base)}
+        for it in by_segment(each.ours):
+            if (before := base.get(it.segment)) and it.tokens_per_s:
+                found.setdefault(it.segment, []).append(it.tokens_per_s / before)
+    return {segment: sorted(runs) for segment, runs in found.items()}
 
 
 def ranked(comparison: Comparison) -> list[Trace]:

@@ -37,7 +37,7 @@ def _(result: Comparison) -> Report:
         findings(result),
         [*_race(result), charts.acceptance(metrics.beside(result, best).others[0])],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
-        [*filter(None, [by_segment(result)]), *calibration.tables(result.others)],
+        [*filter(None, [segments.of_comparison(result)]), *calibration.tables(result.others)],
         [*filter(None, [engines.first(engines.of_comparison(result, metrics.beside(result, best).others[0].lane))])],
     )
 
@@ -105,13 +105,6 @@ def figures(comparison: Comparison) -> Table:
         rows.append(("Prompt from cache", *map(facts.reused, lanes)))
     rows.append((f"Speed-up over {comparison.baseline}", *(_speedup(comparison, trace) for trace in lanes)))
     return Table("Figures", ("", *(trace.lane.name for trace in lanes)), tuple(rows), numbers=len(lanes))
-
-
-def by_segment(comparison: Comparison) -> Table | None:
-    """A row for each lane and segment; None where the outputs are answers alone."""
-    return segments.table(
-        {trace.lane.name: metrics.by_segment(trace) for trace in comparison.lanes}, comparison.baseline
-    )
 
 
 def findings(comparison: Comparison) -> list[str]:

@@ -63,7 +63,7 @@ def html(rows: list[tuple[str, str]]) -> str:
 
 def by_segment(shown: Comparison) -> str:
     """How the lanes did in each segment of their outputs, folded; "" where those are answers alone."""
-    found = segments.table({trace.lane.name: metrics.by_segment(trace) for trace in shown.lanes}, shown.baseline)
+    found = segments.of_comparison(shown)
     return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
 
 

@@ -38,7 +38,7 @@ def _(result: SuiteResult) -> Report:
         findings(result),
         [charts_suite.speedups(result)],
         [ranking.table(result)],
-        [by_category(result), *filter(None, [by_segment(result)]), by_prompt(result)],
+        [by_category(result), *filter(None, [segments.of_suite(result)]), by_prompt(result)],
         ranking.deploy(result),
     )
 
@@ -119,13 +119,6 @@ def by_category(result: SuiteResult) -> Table:
         tuple(_summary(it, names_of(result.lanes)) for it in result.summaries),
         numbers=12,
     )  # fmt: skip
-
-
-def by_segment(result: SuiteResult) -> Table | None:
-    """A row for each lane and segment, over all prompts; None where all outputs are answers alone."""
-    names = names_of(result.lanes)
-    overall = {names.get(it.lane, it.lane): it.segments for it in result.summaries if it.category == ALL}
-    return segments.table(overall, names[STANDARD])
 
 
 def by_prompt(result: SuiteResult) -> Table:

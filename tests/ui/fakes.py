@@ -111,8 +111,8 @@ def comparison(tokens: int = 60, **request) -> Comparison:
 
 
 class Run:
-    """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text; one that says
-    "noisy" has passes of unlike lengths."""
+    """A `LaneRun` in the rounds' own time. A prompt that says "echo" is decoded instead of the fixed text; one that
+    says "noisy" has passes of unlike lengths."""
 
     amended = None
     markers, totals = (), None
