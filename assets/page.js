@@ -17,6 +17,8 @@ export function page() {
   lightSteps();
   leadBack();
   takeFiles();
+  // Gradio's lists take no placeholder.
+  document.querySelector("#examples input")?.setAttribute("placeholder", "Choose a prompt");
   if (new URLSearchParams(location.search).has("embed")) embed();
   customElements.define("local-time", LocalTime);
 }
@@ -89,15 +91,14 @@ function copyBlocks() {
   });
 }
 
-/** Gradio leaves the list of a dropdown open when Tab leaves the dropdown. */
+/** Gradio leaves the list of a dropdown open when Tab leaves the dropdown; and a long one, which scrolls, would be the
+ * next stop, and then nothing. */
 function closeLists() {
-  document.addEventListener("focusout", (event) => {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (target.role !== "combobox") return;
-    setTimeout(() => {
-      if (target === document.activeElement || target.ariaExpanded !== "true") return;
-      target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
-    }, 60);
+  document.addEventListener("keydown", (event) => {
+    const box = within(event, "[role=combobox]");
+    if (event.key !== "Tab" || box?.ariaExpanded !== "true") return;
+    /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[role=listbox]")).forEach((list) => (list.tabIndex = -1));
+    box.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
   });
 }
 

@@ -108,6 +108,7 @@ def test_run_follows_the_prompt_and_the_focus_stays_with_run_and_stop(visit):
 
 def test_a_dropdown_s_list_closes_when_tab_leaves_it(visit):
     page = visit()
+    page.add_style_tag(content="[role=listbox] { max-height: 20px !important; }")  # scrolls, as the list of all models
     page.get_by_label("Models").focus()
     page.keyboard.press("ArrowDown")
     page.get_by_role("listbox").wait_for()
