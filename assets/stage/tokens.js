@@ -63,6 +63,7 @@ export function tokenPanel(panel, lane) {
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
     if (following && runs) scrollTo(panel.scrollHeight);
+    else if (restarted) scrollTo(0); // the text before may have been scrolled
   }
 
   /**
@@ -109,7 +110,9 @@ export function tokenPanel(panel, lane) {
     shown = n;
     if (now) panel.removeAttribute("tabindex");
     else panel.tabIndex = 0; // so that it can be scrolled by keyboard while no token of it is shown
-    if (now !== before && now) reveal(rounds[now - 1]);
+    if (now === before || !now) return;
+    if (now === rounds.length) scrollTo(panel.scrollHeight); // both lanes end level
+    else reveal(rounds[now - 1]);
   }
 
   /**

@@ -11,7 +11,7 @@ from playground.metrics import PositionAcceptance
 from playground.results import STANDARD, Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
 from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
-from playground.views.ranking import BEST, FEW, TIED
+from playground.views.ranking import FEW
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
@@ -51,8 +51,10 @@ def by_value(result: SweepResult) -> Table:
     columns = (AXES[result.axis], "verdict", "runs in", "speed-up, pooled", *["predicted"] * predicted, "macro")
     columns += ("tokens/s", "mean accepted length", "accepted", "identical")
     engine = ranking.runs_in(result.suite.lanes)
-    mark = TIED if _tied(result) else BEST
-    rows = tuple(_row(it, mark, engine.get(it.lane, UNKNOWN), predicted=predicted) for it in result.points)
+    verdicts = ranking.verdicts(result.suite)
+    rows = tuple(
+        _row(it, verdicts.get(it.lane, ""), engine.get(it.lane, UNKNOWN), predicted=predicted) for it in result.points
+    )
     return Table("By value", columns, rows, numbers=len(columns) - 3)
 
 
@@ -111,10 +113,6 @@ def verdict(result: SweepResult) -> str:
     return f"No clear winner: {axis} {best.value:g} gave {gain}; {others} cannot be told from it."
 
 
-def _tied(result: SweepResult) -> bool:
-    return sum(bool(point.ties) for point in result.points) > 1
-
-
 def _against_prediction(result: SweepResult) -> list[str]:
     """Whether what the formulas predict was measured, and where it was not, why."""
     points = [point for point in result.points if point.predicted and point.overall and point.value]
@@ -145,15 +143,14 @@ def _miss(point: Point) -> str:
     return f"{text}: a round cost {off / tokens:.2f} times what was predicted"
 
 
-def _row(point: Point, mark: str, engine: str, *, predicted: bool) -> tuple[str, ...]:
-    """`mark`: what is said of the best, and of what ties with it."""
+def _row(point: Point, verdict: str, engine: str, *, predicted: bool) -> tuple[str, ...]:
     summary = point.overall
     speedup = [number(point.predicted.speedup if point.predicted else None)] * predicted
     if summary is None:
         return (f"{point.value:g}", "", engine, UNKNOWN, *speedup, *[UNKNOWN] * 5)
     return (
         f"{point.value:g}",
-        mark if point.ties and summary.interval else "",
+        verdict,
         engine,
         ratio(summary.overall, summary.interval),
         *speedup,

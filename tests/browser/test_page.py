@@ -234,6 +234,19 @@ def test_a_popover_covers_no_token_of_its_round_and_stays_in_the_window(reader, 
         page.keyboard.press("Escape")
 
 
+def test_what_was_opened_is_read_from_its_beginning_and_both_lanes_end_a_replay_level(reader):
+    page = reader
+    tops = "Array.from(document.querySelectorAll('.tokens'), (panel) => panel.scrollTop)"
+    opened(page, *fakes.comparison(tokens=400).lanes)
+    scrubber = page.get_by_label("Time of the replay")
+    for time in ("0.05", "1e9"):  # the assisted lane is ahead, and then at its end
+        scrubber.evaluate("(box, time) => { box.value = time; box.dispatchEvent(new Event('input')) }", time)
+    first, second = page.evaluate(tops)
+    assert first == second > 100
+    opened(page, *fakes.comparison(tokens=300).lanes)
+    page.wait_for_function(f"{tops}.every((top) => top === 0)")
+
+
 def test_the_lanes_scroll_together_and_token_n_lights_up_in_both(reader):
     page = reader
     opened(page, *fakes.comparison(tokens=900).lanes)
