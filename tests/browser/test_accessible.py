@@ -40,12 +40,14 @@ def test_axe_finds_nothing_in_any_state(visit, size, theme):
     ask(page, "fail please")
     page.locator("#run").click()
     page.locator("#status[role=alert]").wait_for()
+    page.locator("#run:not([disabled])").wait_for()
     assert violations(page) == [], "an error"
     ask(page, "Compare TCP and UDP.", 60)
     start(page)
     panel(page, 0).locator(".tok").first.wait_for()
     assert violations(page) == [], "a run"
     finish(page)
+    page.locator("#run:not([disabled])").wait_for()
     page.get_by_label("Show rejected drafts").check()
     page.get_by_role("button", name="Why?").click()
     page.locator("#why .main-svg").first.wait_for()

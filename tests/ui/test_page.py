@@ -23,7 +23,8 @@ def blocks() -> gr.Blocks:
 def test_comparisons_and_experiments_are_the_only_public_endpoints(blocks):
     kinds = [f"/{name}" for name in tools.KINDS]
     asking = ["/experiment", "/stop_experiment", "/experiments"]
-    assert sorted(blocks.get_api_info()["named_endpoints"]) == sorted(["/compare", *kinds, *asking])
+    in_chat = ["/watch", "/watched", "/replay_view"]
+    assert sorted(blocks.get_api_info()["named_endpoints"]) == sorted(["/compare", *kinds, *asking, *in_chat])
 
 
 def test_a_broken_preset_is_named_at_the_top(blocks):

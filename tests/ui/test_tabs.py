@@ -13,6 +13,7 @@ from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
+from playground.experiments.kinds.options import options_of
 from playground.experiments.runner import Runner
 from playground.experiments.work import Experiment
 from playground.hosting.access import FOR_VISITORS, Access
@@ -155,6 +156,17 @@ def test_the_controls_of_an_experiment_come_back_as_they_were(kind, changes):
 def test_what_the_terminal_asked_for_fills_the_controls_too():
     again = controls.restored(KINDS["sweep"], fakes.PAIRS, {"pair": "fake", "values": [0, 2.5], "seed": 3})
     assert again["values"]["value"] == "0, 2.5" and "seed" not in again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_terminal_left_out_has_its_default(kind):
+    left_out = dict.fromkeys(options_of(KINDS[kind].options, "page"))
+    again = controls.restored(KINDS[kind], fakes.PAIRS, {"pair": "fake", **left_out})
+    values = {control: update["value"] for control, update in again.items()}
+    if kind == "acceptance":
+        assert values["rates"] == "0, 0.2, 0.4, 0.6, 0.8, 1"
+    if "max_new_tokens" in values:
+        assert values["max_new_tokens"] > 0
 
 
 def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():

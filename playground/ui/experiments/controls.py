@@ -93,7 +93,8 @@ def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) ->
     if pair:
         updates["pair"] = gr.update(value=pair.name)
     for name in options.keys() & asked.keys():
-        option, value = options[name], asked[name]
+        option = options[name]
+        value = option.default if asked[name] is None else asked[name]  # the terminal's of an option that was left out
         if SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
             updates[name] = gr.update(**{**shown, "value": value or shown["value"]})
