@@ -239,8 +239,8 @@ def test_what_was_opened_is_read_from_its_beginning_and_both_lanes_end_a_replay_
     tops = "Array.from(document.querySelectorAll('.tokens'), (panel) => panel.scrollTop)"
     opened(page, *fakes.comparison(tokens=400).lanes)
     scrubber = page.get_by_label("Time of the replay")
-    for time in ("0.05", "1e9"):  # the assisted lane is ahead, and then at its end
-        scrubber.evaluate("(box, time) => { box.value = time; box.dispatchEvent(new Event('input')) }", time)
+    for at in ("0.05", "1e9"):  # the assisted lane is ahead, and then at its end
+        scrubber.evaluate("(box, at) => { box.value = at; box.dispatchEvent(new Event('input')) }", at)
     first, second = page.evaluate(tops)
     assert first == second > 100
     opened(page, *fakes.comparison(tokens=300).lanes)
