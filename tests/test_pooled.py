@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from playground.metrics import Timed, pooled
+from playground.metrics.pooled import uncertain, unpaired
 
 SUITES = 4000
 HELD = (93.5, 96.5)  # % of suites whose 95 % interval has the truth in it
@@ -63,6 +64,24 @@ def test_one_of_many_comparisons_takes_a_wider_interval():
     alone, among = pooled(*made).interval, pooled(*made, comparisons=6).interval
     ratio = math.log(among[1] / among[0]) / math.log(alone[1] / alone[0])
     assert ratio == pytest.approx(stats.t.ppf(1 - 0.025 / 6, 7) / stats.t.ppf(0.975, 7), rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [8, 20])
+def test_other_answers_in_each_lane_have_an_interval_that_holds_the_truth_as_often_as_it_says(n):
+    """Lanes whose answers have nothing in common: lognormal times a token, of unlike lengths."""
+    rng = np.random.default_rng(n)
+    hits, rounds = 0, 2000
+    for _ in range(rounds):
+        sides = []
+        for spread in (0.1, 0.3):
+            tokens = rng.choice([16, 48], n)
+            seconds = tokens * rng.lognormal(-(spread**2) / 2, spread, n)
+            sides.append((seconds.sum() / tokens.sum(), uncertain([*zip(tokens, seconds, strict=True)])))
+        (base, of_base), (ours, of_ours) = sides
+        low, high = unpaired(base / ours, of_base, of_ours)
+        hits += low <= 1 <= high
+    assert 0.925 <= hits / rounds <= 0.98
+    assert uncertain([(4, 1.0)] * 7) is None and unpaired(1.0, None, of_ours) is None
 
 
 PROMPTS = [

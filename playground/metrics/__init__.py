@@ -17,7 +17,7 @@ from playground.metrics.comparison import (
     first_difference,
     speedup,
 )
-from playground.metrics.depth import DepthFigures, by_depth, speedups, stops_paying
+from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import (
     Otherwise,
     PositionAcceptance,
@@ -79,6 +79,7 @@ __all__ = [
     "SEGMENTS",
     "UNSTEADY",
     "AcceptanceTest",
+    "AtDepth",
     "Calibration",
     "DepthFigures",
     "Difference",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from playground.metrics.lane import acceptance_rate, mean_accepted_length
+from playground.metrics.pooled import Uncertain, uncertain, unpaired
 from playground.trace import Round, Trace
 
 EDGES = (0, *(2**i for i in range(7, 18)))  # of the spans of depth: 128 to 131,072 tokens
@@ -15,7 +16,9 @@ EDGES = (0, *(2**i for i in range(7, 18)))  # of the spans of depth: 128 to 131,
 @dataclass(frozen=True)
 class DepthFigures:
     """The rounds that began at a depth from `low` to below `high` tokens; a run's first, the prefill, is left out.
-    `seconds`: decoding time. `verify_s`: that of the target's passes; None where a round does not report it."""
+    `seconds`: decoding time. `verify_s`: that of the target's passes; None where a round does not report it. `answers`:
+    how many have a round there. `over`: how far these vary, where they are enough. Files of earlier releases have
+    neither."""
 
     low: int
     high: int
@@ -25,6 +28,8 @@ class DepthFigures:
     accepted: int
     seconds: float
     verify_s: float | None = None
+    answers: int = 0
+    over: Uncertain | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -44,49 +49,66 @@ class DepthFigures:
         return self.tokens / self.seconds if self.seconds else None
 
 
+@dataclass(frozen=True)
+class AtDepth:
+    """A span of a lane, with its speed over the baseline's in the same span, None where that has no rounds. `interval`:
+    95 %, where both have enough answers there."""
+
+    figures: DepthFigures
+    speedup: float | None
+    interval: tuple[float, float] | None
+
+
 def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[DepthFigures]:
     """The figures of one lane's rounds in each span of depth that has some. Where a server does not report the
     prompt's tokens, depth counts those of the output; a lane whose rounds it does not report has no figures."""
     spans = list(itertools.pairwise(edges))
-    found: dict[int, list[tuple[Round, float]]] = {}
-    for trace in (trace for trace in traces if not trace.totals):
+    found: dict[int, dict[int, list[tuple[Round, float]]]] = {}  # by span and answer
+    for answer, trace in enumerate(trace for trace in traces if not trace.totals):
         depth, last_s = len(trace.prompt_ids or ()), None
         for round_ in trace.rounds:
             if last_s is not None:
                 at = next((i for i, (low, high) in enumerate(spans) if low <= depth < high), len(spans) - 1)
-                found.setdefault(at, []).append((round_, round_.end_s - last_s))
+                found.setdefault(at, {}).setdefault(answer, []).append((round_, round_.end_s - last_s))
             depth, last_s = depth + len(round_.tokens), round_.end_s
-    return [_figures(*spans[at], found[at]) for at in sorted(found)]
+    return [_figures(*spans[at], [*found[at].values()]) for at in sorted(found)]
 
 
-def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[tuple[DepthFigures, float | None]]:
-    """Each span of a lane, with its speed over the baseline's in the same span; None where that has no rounds."""
-    plain = {it.low: it.tokens_per_s for it in base}
-    return [(it, _over(it.tokens_per_s, plain.get(it.low))) for it in ours]
+def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[AtDepth]:
+    """Each span of a lane beside the baseline's."""
+    plain = {it.low: it for it in base}
+    return [_beside(plain.get(it.low), it) for it in ours]
+
+
+def _beside(base: DepthFigures | None, ours: DepthFigures) -> AtDepth:
+    if base is None or not base.tokens_per_s or not ours.tokens_per_s:
+        return AtDepth(ours, None, None)
+    ratio = ours.tokens_per_s / base.tokens_per_s
+    return AtDepth(ours, ratio, unpaired(ratio, base.over, ours.over))
 
 
 def stops_paying(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> int | None:
     """The depth from which on the lane is nowhere faster than the baseline; None if it is, to the end."""
-    known = [(it.low, ratio) for it, ratio in speedups(base, ours) if ratio is not None]
+    known = [(it.figures.low, it.speedup) for it in speedups(base, ours) if it.speedup is not None]
     paying = [low for low, ratio in known if ratio > 1]
     beyond = [low for low, _ in known if not paying or low > max(paying)]
     return min(beyond, default=None)
 
 
-def _figures(low: int, high: int, rounds: Sequence[tuple[Round, float]]) -> DepthFigures:
-    """`rounds`: each with its seconds."""
+def _figures(low: int, high: int, answers: Sequence[Sequence[tuple[Round, float]]]) -> DepthFigures:
+    """`answers`: the rounds of each, with their seconds."""
+    rounds = [each for answer in answers for each in answer]
     verify = [round_.verify_s for round_, _ in rounds if round_.verify_s is not None]
+    each = [(sum(len(round_.tokens) for round_, _ in answer), sum(s for _, s in answer)) for answer in answers]
     return DepthFigures(
         low,
         high,
         len(rounds),
-        sum(len(round_.tokens) for round_, _ in rounds),
+        sum(tokens for tokens, _ in each),
         sum(len(round_.drafted) for round_, _ in rounds),
         sum(len(round_.accepted) for round_, _ in rounds),
-        sum(seconds for _, seconds in rounds),
+        sum(seconds for _, seconds in each),
         sum(verify) if len(verify) == len(rounds) else None,
+        len(answers),
+        uncertain(each),
     )
-
-
-def _over(ours: float | None, base: float | None) -> float | None:
-    return ours / base if ours and base else None

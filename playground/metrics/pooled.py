@@ -85,6 +85,35 @@ def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) 
     return Pooled(ratio, (ratio * math.exp(-margin), ratio * math.exp(margin)), over)
 
 
+@dataclass(frozen=True)
+class Uncertain:
+    """The standard error of the logarithm of a lane's time per token over its answers, and its degrees of freedom."""
+
+    error: float
+    freedom: float
+
+
+def uncertain(answers: Sequence[tuple[int, float]]) -> Uncertain | None:
+    """By the delta method, as in `pooled`; None for too few answers. `answers`: the tokens and seconds of each."""
+    if len(answers) < LEAST_PROMPTS:
+        return None
+    tokens, seconds = np.array(answers, dtype=float).T
+    share = seconds / seconds.sum()
+    return Uncertain(*_of_prompts(share - tokens / tokens.sum(), share))
+
+
+def unpaired(ratio: float, base: Uncertain | None, other: Uncertain | None) -> tuple[float, float] | None:
+    """Welch's interval of a ratio of two lanes, of which other answers of each are in it; None where one has none."""
+    if base is None or other is None:
+        return None
+    from scipy import stats  # takes seconds
+
+    error = math.hypot(base.error, other.error)
+    freedom = error**4 / sum(it.error**4 / it.freedom for it in (base, other)) if error else 1.0
+    margin = error * float(stats.t.ppf(1 - (1 - LEVEL) / 2, freedom))
+    return ratio * math.exp(-margin), ratio * math.exp(margin)
+
+
 def macro(speedups: Sequence[float]) -> float:
     """The geometric mean over prompts: each counts the same, and 2 and 1/2 cancel out."""
     return math.exp(statistics.fmean(map(math.log, speedups)))

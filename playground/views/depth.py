@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from playground import metrics
 from playground.format import count, milliseconds, number, percent, ratio
-from playground.metrics import DepthFigures
+from playground.metrics import AtDepth, DepthFigures
 from playground.results import STANDARD, DepthResult, LaneDepths, names_of
 from playground.views import charts, compared, report, spreadsheet, suite
 from playground.views.charts import ASSISTED
@@ -40,9 +40,11 @@ def _(result: DepthResult) -> list[dict[str, Any]]:
     return [
         {"lane": names[it.lane], "low": at.low, "high": at.high, "rounds": at.rounds, "tokens": at.tokens,
          "acceptance_rate": at.acceptance_rate, "tokens_per_pass": at.mean_accepted_length, "pass_s": at.pass_s,
-         "tokens_per_s": at.tokens_per_s, "speedup": over}
+         "tokens_per_s": at.tokens_per_s, "speedup": each.speedup, "low_speedup": ends[0], "high_speedup": ends[1],
+         "answers": at.answers}
         for it in result.depths
-        for at, over in metrics.speedups(result.depths[0].figures, it.figures)
+        for each in metrics.speedups(result.depths[0].figures, it.figures)
+        for at, ends in [(each.figures, each.interval or (None, None))]
     ]  # fmt: skip
 
 
@@ -51,16 +53,16 @@ def findings(result: DepthResult) -> list[str]:
     base, ours = (it.figures for it in result.depths)
     name = _name(result)
     if result.stops is None:
-        said = [f"{name} was faster than standard decoding to the end, {result.until:,} tokens of context."]
+        said = [f"{name} still paid at the end, at {result.until:,} tokens of context."]
     elif result.stops == ours[0].low:
         said = [f"{name} was nowhere faster than standard decoding."]
     else:
         said = [f"{name} stops paying at a context of about {result.stops:,} tokens."]
-    spans = [(at, over) for at, over in metrics.speedups(base, ours) if over]
+    spans = [it for it in metrics.speedups(base, ours) if it.speedup]
     if len(spans) > 1:
-        (first, before), (last, after) = spans[0], spans[-1]
+        first, last = spans[0].figures, spans[-1].figures
         said.append(
-            f"From {_span(first)} to {_span(last)} tokens: {before:.2f}× to {after:.2f}×, "
+            f"From {_span(first)} to {_span(last)} tokens: {_speedup(spans[0])} to {_speedup(spans[-1])}; "
             f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per pass, "
             f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
         )
@@ -78,9 +80,10 @@ def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
     base = next(it.figures for it in lanes if it.lane == STANDARD)
     rows = [
         (names[it.lane], _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
-         milliseconds(at.pass_s), number(at.tokens_per_s, 1), "" if it.lane == STANDARD else ratio(over))
+         milliseconds(at.pass_s), number(at.tokens_per_s, 1), "" if it.lane == STANDARD else _speedup(each))
         for it in lanes
-        for at, over in metrics.speedups(base, it.figures)
+        for each in metrics.speedups(base, it.figures)
+        for at in [each.figures]
     ]  # fmt: skip
     columns = ("lane", "context tokens", "passes", "accepted", "tokens per pass", "pass", "tokens/s", "speed-up")
     return Table("By depth", columns, tuple(rows), numbers=6)
@@ -89,13 +92,15 @@ def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
 def speedup(result: DepthResult) -> go.Figure:
     """The speed-up over the depth; 1 is no drafter."""
     base, ours = (it.figures for it in result.depths)
-    known = [(at, over) for at, over in metrics.speedups(base, ours) if over]
+    known = [(it.figures, it.speedup, it.interval) for it in metrics.speedups(base, ours) if it.speedup]
+    values, intervals = [over for _, over, _ in known], [interval for _, _, interval in known]
     figure = _line(
         "Speed-up by depth", f"{_name(result)}, prefills left out",
-        "speed-up, log scale", [(_middle(at), over) for at, over in known], _name(result),
+        "speed-up, log scale", [(_middle(at), over) for at, over, _ in known], _name(result),
     )  # fmt: skip
+    figure.update_traces(error_y=charts.error_bars(values, intervals))
     charts.add_unity(figure)
-    return figure.update_yaxes(**charts.ratio_axis([over for _, over in known]))
+    return figure.update_yaxes(**charts.ratio_axis(values, intervals))
 
 
 def tokens_per_pass(result: DepthResult) -> go.Figure:
@@ -125,6 +130,12 @@ def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, fl
     said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
     figure.update_layout(meta=" ".join([f"{title}.", *said]))
     return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
+
+
+def _speedup(at: AtDepth) -> str:
+    """With its interval, or the number of answers, which are too few for one."""
+    few = f", n = {at.figures.answers}" if at.speedup and not at.interval and at.figures.answers else ""
+    return ratio(at.speedup, at.interval) + few
 
 
 def _span(at: DepthFigures) -> str:

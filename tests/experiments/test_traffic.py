@@ -21,8 +21,9 @@ from playground.experiments.watch import Watch
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.results import STANDARD
-from playground.views import report, traffic
+from playground.results import STANDARD, LaneDepths
+from playground.trace import Trace
+from playground.views import depth, report, traffic
 from tests.examples import drafted_round, plain_round, trace
 
 CALL = {"type": "function", "function": {"name": "count", "arguments": "{}"}}
@@ -215,6 +216,22 @@ def test_it_stops_paying_where_nothing_deeper_is_faster():
     slower = replace(slow, prompt_ids=tuple(range(300)))
     assert metrics.stops_paying(plain, metrics.by_depth([fast, slow, slower])) == 128
     assert metrics.stops_paying(plain, metrics.by_depth([slow, replace(fast, prompt_ids=tuple(range(300)))])) is None
+
+
+def test_a_speed_up_by_depth_says_how_many_answers_it_has_until_they_are_enough_for_an_interval():
+    def answers(count: int, seconds: float, drafter: str) -> list[Trace]:
+        each = [
+            [plain_round(0), plain_round(1, start_s=0.1, verify_s=seconds * (1 + 0.1 * (i % 3)))] for i in range(count)
+        ]
+        return [deep(rounds, 10, drafter) for rounds in each]
+
+    for count, shown in ((3, "2.00×, n = 3"), (8, "2.00× (1.84 to 2.17)")):
+        lanes = [
+            LaneDepths(STANDARD, tuple(metrics.by_depth(answers(count, 0.2, "none")))),
+            LaneDepths("ngram", tuple(metrics.by_depth(answers(count, 0.1, "ngram")))),
+        ]
+        rows = depth.by_depth(lanes, {STANDARD: "Standard", "ngram": "Prompt lookup"}).rows
+        assert [row[-1] for row in rows] == ["", shown]
 
 
 def test_a_log_of_twenty_conversations_is_read():
