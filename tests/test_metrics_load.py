@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from playground import results
@@ -144,8 +146,15 @@ def test_advice_follows_the_fields_thresholds(accepted, more, named):
     found = window(
         reading(0), reading(4, **{"drafts": 30, "drafted": 150, "accepted": accepted, "tokens": 180, **more})
     )
-    assert any(named in sentence for sentence in serving.advice(found))
+    assert any(named in sentence for sentence in serving.advice([found]))
     assert all(serving.readings([found]).rows[0][:6])
+
+
+def test_advice_is_of_the_last_time_that_something_was_drafted():
+    drafted = window(reading(0), reading(4, drafts=30, drafted=150, accepted=100, tokens=180))
+    idle = dataclasses.replace(drafted, end_s=20, drafted=0, acceptance_rate=None, waiting=2)
+    healthy, since, waiting = serving.advice([drafted, idle, idle])
+    assert "healthy: 80%" in healthy and since == "Nothing was drafted after 4 s." and "2 requests wait" in waiting
 
 
 def test_the_charts_over_time_have_each_position_and_the_queue():

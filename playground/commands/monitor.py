@@ -28,9 +28,10 @@ def add(commands: argparse._SubParsersAction) -> None:
 def _monitor(options: argparse.Namespace) -> None:
     from playground.experiments.monitor import watched
     from playground.experiments.watch import Watch
+    from playground.metrics.serving import Window
     from playground.views import monitor as serving
 
-    said = list[str]()
+    said, windows = list[str](), list[Window]()
     if not options.json:
         print(serving.readings([]).text())
     for number, window in enumerate(watched(options.url, options.every, Watch()), start=1):
@@ -38,7 +39,8 @@ def _monitor(options: argparse.Namespace) -> None:
             print(json.dumps(asdict(window)), flush=True)
         else:
             print(serving.readings([window]).text().splitlines()[-1], flush=True)
-            if (new := serving.advice(window)) != said:
+            windows = [*(it for it in windows if it.drafted), window][-2:]
+            if (new := serving.advice(windows)) != said:
                 said = new
                 print("\n".join(f"         {sentence}" for sentence in said), flush=True)
         if number == options.count:

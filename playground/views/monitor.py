@@ -39,8 +39,11 @@ def _row(window: Window) -> tuple[str, ...]:
     )
 
 
-def advice(window: Window) -> list[str]:
-    """What to do about the server, as sentences."""
+def advice(windows: Sequence[Window]) -> list[str]:
+    """What to do about the server, as sentences: of the last window in which something was drafted, and of the queue at
+    the end."""
+    last = windows[-1]
+    window = next((it for it in reversed(windows) if it.drafted), last)
     rate = window.acceptance_rate
     if rate is None:
         idle = "no request runs" if not window.running else "it has no drafter, or its drafter found nothing to propose"
@@ -56,9 +59,11 @@ def advice(window: Window) -> list[str]:
             f"Acceptance is low: {rate:.0%}, under {LOW:.0%}. Shorten the lookahead, and check that the drafter was "
             "made for this target and this kind of prompt."
         ]
-    if window.waiting:
+    if window is not last:
+        said.append(f"Nothing was drafted after {window.end_s:.0f} s.")
+    if last.waiting:
         said.append(
-            f"{window.waiting} requests wait: the server is saturated. Speculation pays least there, and can slow it "
+            f"{last.waiting} requests wait: the server is saturated. Speculation pays least there, and can slow it "
             "down: measure it with a load test."
         )
     return said

@@ -109,7 +109,7 @@ async def monitored(
 
 def _watched(windows: Sequence[Window], state: str, *, running: bool) -> Named:
     return {
-        "shown": state + (markup.findings(serving.advice(windows[-1])) if windows else ""),
+        "shown": state + (markup.findings(serving.advice(windows)) if windows else ""),
         **panels.plots("monitor", serving.over_time(windows) if windows else ()),
         "lines": serving.readings(reversed(windows[-LINES:])).html() if windows else "",
         "run": gr.update(interactive=not running),
