@@ -131,10 +131,12 @@ def _broken(category: str, width: int) -> str:
 
 
 def refined(result: Recommendation) -> go.Figure:
-    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star."""
+    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star. The
+    colours are those of `speedups` of what was confirmed."""
     figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
     lanes, sentences, ends = result.refined.lanes, [], []
-    for drafter, color in zip(dict.fromkeys(lane.name for lane in lanes), OTHERS, strict=False):
+    confirmed = sorted(result.confirmed.lanes, key=lambda lane: -result.confirmed.of(label(lane)).overall)
+    for drafter, color in zip(dict.fromkeys(lane.name for lane in (*confirmed, *lanes)), OTHERS, strict=False):
         here = [lane for lane in lanes if lane.name == drafter]
         summaries = [result.refined.of(label(lane)) for lane in here]
         symbols = ["star" if lane == result.lane else "circle" for lane in here]

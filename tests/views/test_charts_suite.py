@@ -6,7 +6,7 @@ from math import isnan
 from playground.experiments.kinds import sweep
 from playground.experiments.summaries import summarise
 from playground.lane import Lane, Request
-from playground.results import STANDARD, Predicted, Row, SuiteResult
+from playground.results import STANDARD, Predicted, Recommendation, Row, SuiteResult
 from playground.trace import Environment
 from playground.views import charts_suite, compared
 
@@ -66,6 +66,19 @@ def test_more_lanes_than_colours_leave_the_slower_ones_grey():
     colors = [dots.marker.color for dots in figure.data[1::2]]
     assert colors[:2] == ["#808080", "#808080"] and "#808080" not in colors[2:]
     assert colors[-1] == charts_suite.ASSISTED and list(figure.data[-1].y) == ["Prompt lookup<br>6 ahead, n = 8"]
+
+
+def test_a_drafter_has_one_colour_in_both_charts_of_a_recommendation():
+    def lanes(result: SuiteResult, names: dict[str, str]) -> SuiteResult:
+        return replace(result, lanes=tuple(replace(it, name=names[it.lookahead]) for it in result.lanes))
+
+    refined = lanes(suite({2: 9.0, 4: 8.0}), {2: "Prompt lookup", 4: "MTP layer"})
+    confirmed = lanes(suite({4: 5.0}), {4: "MTP layer"})
+    (best,) = confirmed.lanes
+    result = Recommendation(best, best, None, (), refined, refined, confirmed)
+    colors = {it.name: it.line.color for it in charts_suite.refined(result).data if it.line.color}
+    (dot,) = {it.marker.color for it in charts_suite.speedups(confirmed).data if it.marker.size == 11}
+    assert colors["MTP layer"] == dot != colors["Prompt lookup"]
 
 
 def test_two_suites_are_compared_where_both_have_a_lane():
