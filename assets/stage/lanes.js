@@ -65,6 +65,8 @@ export function lanesPart() {
       views[index].ran = value.state === "running";
       views[index].show(value, difference);
     });
+    // Of several passes another one may be shown at the end of a run, in either lane.
+    if (running < 0 && views.some(({ rounds }) => rounds.restarted)) views.forEach((view) => view.begin());
     return views.map(({ rounds }) => rounds);
   }
   return { node, show };
@@ -100,5 +102,5 @@ function lane(index) {
   }
   /** @param {number} time */
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
-  return { section, tab, rounds, show, seek, select: tokens.select, align: tokens.align, ran: false };
+  return { section, tab, rounds, show, seek, select: tokens.select, align: tokens.align, begin: tokens.begin, ran: false };
 }

@@ -38,7 +38,7 @@ export function tokenPanel(panel, lane) {
    * Appends new rounds, or starts again.
    * @param {Round[]} fresh
    * @param {boolean} restarted
-   * @param {boolean} runs whether more will come; what has ended is read from its beginning
+   * @param {boolean} runs whether more will come
    */
   function draw(fresh, restarted, runs) {
     if (restarted) {
@@ -63,7 +63,6 @@ export function tokenPanel(panel, lane) {
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
     if (following && runs) scrollTo(panel.scrollHeight);
-    else if (restarted) scrollTo(0); // the text before may have been scrolled
   }
 
   /**
@@ -162,6 +161,12 @@ export function tokenPanel(panel, lane) {
     place = { token, ahead };
     if (other !== lane) align();
   });
+
+  /** What has ended is read from its beginning; the text that was here before may have been scrolled. */
+  function begin() {
+    place = null;
+    scrollTo(0);
+  }
 
   /** Brings the panel to where the other lane was scrolled while this one was hidden. */
   function align() {
@@ -270,5 +275,5 @@ export function tokenPanel(panel, lane) {
     panel.querySelectorAll("del").forEach((token) => token.remove());
     rounds.forEach(spellOut);
   });
-  return { draw, mark, part, show, align, select };
+  return { draw, mark, part, show, begin, align, select };
 }
