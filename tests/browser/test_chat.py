@@ -91,8 +91,9 @@ def test_it_draws_the_run_that_the_tool_kept(shown):
     [
         (text("There is no pair 'x'.", isError=True), {}, "There is no pair 'x'."),
         (text(json.dumps({"replay": REPLAY})), text("It may have been deleted.", isError=True), "It may have been"),
+        (text(json.dumps({"replay": ""})), {}, "This run was not kept."),
     ],
-    ids=["the run failed", "it is gone"],
+    ids=["the run failed", "it is gone", "it was stopped"],
 )
 def test_it_says_in_words_why_there_is_no_run(shown, result, watched, words):
     _, show = shown

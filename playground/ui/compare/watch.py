@@ -42,14 +42,17 @@ def _watch(
     async def watch(request: gr.Request, options: CompareOptions) -> str:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
         reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
-        Markdown, and `replay`, the address of a page that shows the run, to give to the reader. On a public link that
-        address is kept for a while, for whoever has it. It can take minutes; `compare` returns every round.
+        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it was stopped).
+        On a public link that address is kept for a while, for whoever has it. It can take minutes; `compare` returns
+        every round.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
         shown = await events.compare(str(request.session_hash), options, address=address_of(request))
         summary = await to_thread.run_sync(markdown.table, shown.comparison, [*pairs.values()])
-        replay = f"{rooms.home() or request.base_url}?{past.share('', shown)}"
-        return json.dumps({"summary": summary, "replay": replay})
+        query = past.share("", shown) if shown.repeatable else ""  # not of a run that was stopped
+        return json.dumps(
+            {"summary": summary, "replay": f"{rooms.home() or request.base_url}?{query}" if query else ""}
+        )
 
     return watch
 
