@@ -1,14 +1,12 @@
 // The view of a run in a chat (chat.html). The client of MCP Apps that shows it passes messages both ways, as the
 // specification of 2026-01-26 says: https://github.com/modelcontextprotocol/ext-apps
 
-import { make } from "./stage/core.js";
+import { make, part } from "./stage/core.js";
 import { stage } from "./stage/stage.js";
 
 /** @import { Packed } from "./types.d.ts" */
 
 /** @typedef {{ id?: number, method?: string, params?: any, result?: any, error?: { message: string } }} Message */
-
-const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (document.querySelector(selector));
 
 /** What passes messages to the client: `ask` awaits an answer, `tell` expects none. */
 function client(/** @type {Record<string, (params: any) => void>} */ heard) {
@@ -20,12 +18,12 @@ function client(/** @type {Record<string, (params: any) => void>} */ heard) {
   addEventListener("message", ({ source, data }) => {
     if (source !== parent || data?.jsonrpc !== "2.0") return;
     const { id, method, params, result, error } = /** @type {Message} */ (data);
-    if (!method) {
-      if (error) waiting.get(id ?? 0)?.reject(new Error(error.message));
-      else waiting.get(id ?? 0)?.resolve(result);
-      waiting.delete(id ?? 0);
-    } else if (id === undefined) heard[method]?.(params);
-    else send({ id, result: {} }); // a ping, or the view is about to go
+    if (method && id === undefined) return heard[method]?.(params);
+    if (method) return send({ id, result: {} }); // a ping, or the view is about to go
+    const asked = waiting.get(Number(id));
+    waiting.delete(Number(id));
+    if (error) asked?.reject(new Error(error.message));
+    else asked?.resolve(result);
   });
 
   return {
@@ -45,7 +43,7 @@ export async function chat() {
     "ui/notifications/tool-cancelled": () => say("The run was stopped."),
     "ui/notifications/host-context-changed": follow,
   });
-  /** @type {{ hostCapabilities?: { serverTools?: object }, hostContext?: any }} */
+  /** @type {{ hostContext?: any }} */
   let host = {};
 
   function say(/** @type {unknown} */ words) {

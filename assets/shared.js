@@ -1,8 +1,7 @@
 // The saved HTML file (shared.html): the stage without Gradio, and buttons that save.
 
+import { part } from "./stage/core.js";
 import { stage } from "./stage/stage.js";
-
-const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (document.querySelector(selector));
 
 export function shared() {
   const props = { value: JSON.parse(part("#value").textContent) };

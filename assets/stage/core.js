@@ -65,3 +65,7 @@ export function tell(name, detail) {
 export function hear(name, act) {
   bus.addEventListener(name, (event) => act(/** @type {CustomEvent<Signals[K]>} */ (event).detail));
 }
+
+/** The element of a page that has it. */
+export const part = (/** @type {string} */ selector) =>
+  /** @type {HTMLElement} */ (document.querySelector(selector));

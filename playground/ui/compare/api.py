@@ -25,10 +25,10 @@ def publish(
     page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Iterable[str], concurrency: Mapping[str, Any]
 ) -> None:
     """Adds the endpoint `/compare` to the page, each parameter described with the values that it accepts."""
-    add(page, "compare", asked(_compare(events, past)), told(pairs), **concurrency)
+    add(page, "compare", asked(_compare(events, past)), descriptions(pairs), **concurrency)
 
 
-def told(pairs: Iterable[str]) -> dict[str, str]:
+def descriptions(pairs: Iterable[str]) -> dict[str, str]:
     """A line on each of SETTINGS."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     return {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}

@@ -15,7 +15,7 @@ from playground.errors import PlaygroundError, check
 from playground.hosting.readers import address_of
 from playground.presets import Pair
 from playground.ui import rooms
-from playground.ui.compare.api import add, asked, told
+from playground.ui.compare.api import add, asked, descriptions
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.handlers import Handlers
 from playground.ui.history.visible import VisibleHistory
@@ -30,7 +30,7 @@ def publish(
 ) -> None:
     """Adds the tool `watch`, the view, and what the view asks for."""
     watch = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW}})(asked(_watch(events, past, pairs)))
-    add(page, "watch", watch, told(pairs), **concurrency)
+    add(page, "watch", watch, descriptions(pairs), **concurrency)
     watched = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW, "visibility": ["app"]}})(_watched(past))
     add(page, "watched", watched, {"replay": NO_ADDRESS})
     add(page, "replay_view", gr.mcp.resource(VIEW, mime_type="text/html;profile=mcp-app")(_view()), {})
