@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -173,6 +175,12 @@ def load_pairs(folder: Path = PRESETS / "pairs") -> tuple[dict[str, Pair], list[
 def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], list[str]]:
     """Every prompt suite in the folder by its file's stem, and a sentence for each file that is no suite."""
     return _load(folder, Suite)
+
+
+@cache
+def suites() -> Mapping[str, Suite]:
+    """The repository's prompt suites that can be read, by name. They are read once."""
+    return MappingProxyType(load_suites()[0])
 
 
 def load_suite(path: Path) -> Suite:

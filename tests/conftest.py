@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from xdist.scheduler import LoadFileScheduling
 
 from playground.decoding.drafters import tree
 from playground.trace import PassTime
@@ -26,6 +28,19 @@ CHAT_TEMPLATE = (
 
 
 torch.set_num_threads(1)  # for tiny models more threads only wait for each other, and several workers run at once
+
+
+class OneBrowser(LoadFileScheduling):
+    """One worker drives the browser, while the others take file after file: three pages at once on a small machine are
+    slow enough to fail."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBrowser:
+    return OneBrowser(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,8 @@ export function nextPart(press) {
   function show({ goes_on, conversation, status }) {
     node.hidden = !press || !goes_on;
     if (node.hidden || !sent || status.kind === "error") return;
-    if (conversation.at(-1)?.text === sent && box.value === sent) box.value = "";
+    if (conversation.at(-1)?.text !== sent) return; // what was there before, drawn once more
+    if (box.value === sent) box.value = "";
     sent = "";
   }
   return { node, show };

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from playground.conversation import Message, check_turns, messages_of
 from playground.errors import PlaygroundError, check
 from playground.lane import Request, check_text
-from playground.presets import Prompt, Suite, load_suite, load_suites
+from playground.presets import Prompt, Suite, load_suite, suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
@@ -66,12 +66,11 @@ def load(
     Raises:
         PlaygroundError: there is no such suite or file, it holds no question, or a line is broken.
     """
-    suites, _ = load_suites()
     problems: list[str] = []
-    if source in suites:
-        found = _preset(suites[source], settings)
+    if source in suites():
+        found = _preset(suites()[source], settings)
     else:
-        found = _file(Path(source).expanduser(), suites, settings, on_error, problems)
+        found = _file(Path(source).expanduser(), settings, on_error, problems)
     found = [replace(question, more=question.more[: turns - 1 if turns else None]) for question in found]
     if per_category is None:
         return found, problems
@@ -101,16 +100,14 @@ def _constraint(prompt: Prompt) -> dict[str, str]:
     return {"json_schema": json.dumps(prompt.json_schema)} if prompt.json_schema else {}
 
 
-def _file(
-    path: Path, suites: Iterable[str], settings: Mapping[str, Any], on_error: OnError, problems: list[str]
-) -> list[Question]:
+def _file(path: Path, settings: Mapping[str, Any], on_error: OnError, problems: list[str]) -> list[Question]:
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return _preset(load_suite(path), settings)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise PlaygroundError(
-            f"{path.name} is not a suite ({error}). Name one of {', '.join(suites)}, or a UTF-8 text file. {FORMS}"
+            f"{path.name} is not a suite ({error}). Name one of {', '.join(suites())}, or a UTF-8 text file. {FORMS}"
         ) from error
     read: Callable[[str], Iterable[tuple[int, Any]]] = {".csv": _csv, ".txt": _text}.get(path.suffix, _json)
     found = []

@@ -39,11 +39,11 @@ SETTINGS = (
 NewDrafter = Callable[[FakeModel, Sampler], Drafter]
 
 
-def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS) -> list[Any]:
+def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS, quick_draws: int = QUICK) -> list[Any]:
     """For `parametrize(("sampling", "draws"), …)`: a quick test of the setting with a penalty, which changes p most,
     and a long test of each."""
     hardest = next(setting for setting in settings if "repetition_penalty" in setting)
-    quick = pytest.param(hardest, QUICK, id=f"{hardest}-quick")
+    quick = pytest.param(hardest, quick_draws, id=f"{hardest}-quick")
     long = [pytest.param(setting, LONG, id=f"{setting}-long", marks=pytest.mark.slow) for setting in settings]
     return [quick, *long]
 

@@ -62,11 +62,12 @@ def test_a_run_is_told_in_few_words_and_the_view_gets_all_of_it(serve, access):
 
 
 @pytest.mark.parametrize("access", [Access(), STRANGERS], ids=["own", "strangers"])
-@pytest.mark.parametrize(
-    ("replay", "reason"),
-    [("http://a/?id=00000000", "It may have been deleted"), ("http://a/", NO_ADDRESS), ("", NO_ADDRESS)],
-)
-def test_another_address_is_refused_in_words(serve, access, replay, reason):
-    address = serve(fakes.Backend, access, mcp_server=True)
-    answer = ask(address, lambda session: session.call_tool("watched", {"replay": replay}))
-    assert answer.isError and reason in answer.content[0].text
+def test_another_address_is_refused_in_words(serve, access):
+    refused = {"http://a/?id=00000000": "It may have been deleted", "http://a/": NO_ADDRESS, "": NO_ADDRESS}
+
+    async def asking(session: ClientSession) -> Any:
+        return [await session.call_tool("watched", {"replay": replay}) for replay in refused]
+
+    answers = ask(serve(fakes.Backend, access, mcp_server=True), asking)
+    for answer, reason in zip(answers, refused.values(), strict=True):
+        assert answer.isError and reason in answer.content[0].text

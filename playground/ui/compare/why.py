@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain
 from typing import Any
 
 import gradio as gr
@@ -55,10 +56,15 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
     rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **PRIVATE)
     predicted.expand(_predicted, shown, [said, batch, load], **PRIVATE)
     unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **PRIVATE)
-    folds = [reasons, predicted, priced, unfolded]
-    # In the browser: an answer of the server could come after the next press, and would fold what that unfolded.
-    fold = f"() => Array({len(folds)}).fill({{__type__: 'update', open: false}})"
-    gr.on(list(others), None, None, folds, js=fold, **PRIVATE)
+    # In the browser: an answer of the server could come after the next press, and would fold what that unfolded. What
+    # is in them goes too: unfolded again, they would show the earlier run until there is an answer.
+    folded = {
+        "open: false": [reasons, predicted, priced, unfolded],
+        "value: ''": [words, said, costs, settings],
+        "visible: false": [plot, acceptance, batch, load],
+    }
+    updates = ", ".join(f"{{__type__: 'update', {change}}}" for change, parts in folded.items() for _ in parts)
+    gr.on(list(others), None, None, list(chain(*folded.values())), js=f"() => [{updates}]", **PRIVATE)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any, Any]:

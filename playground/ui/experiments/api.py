@@ -22,7 +22,7 @@ from playground.experiments.history import Entry
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import options_of
-from playground.presets import Pair, load_suites
+from playground.presets import Pair, suites
 from playground.settings import default
 from playground.ui.compare.api import add, describe
 from playground.ui.experiments.controls import work_of
@@ -144,7 +144,7 @@ def _described(kind: Kind, pairs: Mapping[str, Pair]) -> dict[str, str]:
     """A line on each parameter: what it takes, and what it is for."""
     drafting = ", ".join(name for name in METHODS if name != "none")
     allowed = {
-        "suite": f"one of {', '.join(load_suites()[0])}",
+        "suite": f"one of {', '.join(suites())}",
         "drafters": f"those of the pair, among {drafting}",
         "drafter": f"one that the pair has, among {drafting}",
     }

@@ -15,7 +15,7 @@ from playground.errors import PlaygroundError, check
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import Decoders, Option, options_of
 from playground.experiments.work import Experiment
-from playground.presets import Pair, load_suites
+from playground.presets import Pair, suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import QUIET, drafter_choices
 from playground.ui.fits import Fits
@@ -70,8 +70,7 @@ def work_of(
         check(bool(values.get("file")), "Choose a file with your prompts, or another suite.")
         given["suite"] = str(values["file"])
     elif "suite" in given:
-        suites, _ = load_suites()
-        check(given["suite"] in suites, f"There is no suite {given['suite']!r}. Choose one of {', '.join(suites)}.")
+        check(given["suite"] in suites(), f"There is no suite {given['suite']!r}. Choose one of {', '.join(suites())}.")
     if "log" in given:
         check(
             bool(values.get("file")) or str(given["log"]).lstrip().startswith(("{", "[")),
@@ -98,7 +97,7 @@ def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) ->
         if SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
             updates[name] = gr.update(**{**shown, "value": value or shown["value"]})
-        elif name == "suite" and value in load_suites()[0]:
+        elif name == "suite" and value in suites():
             updates[name] = gr.update(value=value)
         elif name not in SPECIAL:
             listed = option.several and not option.setting.choices and not isinstance(value, str)
@@ -174,8 +173,7 @@ def _control(name: str, options: Mapping[str, Option], models: Models) -> dict[s
 
 
 def _suite(option: Option, models: Models) -> dict[str, Any]:
-    suites, _ = load_suites()
-    choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites.items()]
+    choices = [(f"{suite.title}, {len(suite.prompts)} prompts", name) for name, suite in suites().items()]
     suite = gr.Dropdown(
         [*choices, ("Your own file …", OWN_FILE)], value=option.setting.default, label=option.setting.label,
         info="every lane answers all",
