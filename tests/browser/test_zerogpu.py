@@ -48,12 +48,13 @@ def test_a_run_a_stop_a_refusal_and_a_closed_tab(visit, spaces):
     finish(page)
     assert [len(lane.tokens) for lane in saved(page).lanes] == [24, 24] and spaces.asked
 
-    ask(page, "Compare TCP and UDP.", 500)
+    ask(page, "Compare TCP and UDP.", 2000)
     page.locator("#run").click()
     page.locator("#status", has_text="Running lane 1").wait_for()  # from here on the tokens are this run's
     panel(page, 0).locator(".tok").first.wait_for()  # a run without output has nothing to keep
     page.locator("#stop").click()
-    page.locator("#status", has_text="Stopped after").wait_for()
+    page.locator("#run:enabled").wait_for()
+    assert "Stopped after" in page.locator("#status").inner_text()
     assert saved(page).standard.finish == "stopped"
 
     spaces.refusal = "You have exceeded your free ZeroGPU quota (50s requested vs. 12s left). Try again in 3:20:00."
