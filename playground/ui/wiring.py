@@ -7,7 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# Gradio tells each output of an event how it gets on, and all outputs of every earlier event with it, each time a run
+# has something new. To no output, here.
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 QUIET: dict[str, Any] = {**PRIVATE, "queue": False}
 UNBOUNDED: dict[str, Any] = {**PRIVATE, "concurrency_limit": None}
 

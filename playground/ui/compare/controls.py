@@ -20,12 +20,12 @@ from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, CONSTRAINTS, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
+from playground.ui.wiring import QUIET
 
 if TYPE_CHECKING:  # torch would double what the process that opens traces holds
     from playground.models.fit import Fit
 
 OWN = "own"
-QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
 OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}

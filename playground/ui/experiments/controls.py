@@ -17,9 +17,9 @@ from playground.experiments.kinds.options import Decoders, Option, options_of
 from playground.experiments.work import Experiment
 from playground.presets import Pair, suites
 from playground.settings import SETTINGS
-from playground.ui.compare.controls import QUIET, drafter_choices
+from playground.ui.compare.controls import drafter_choices
 from playground.ui.fits import Fits
-from playground.ui.wiring import Named
+from playground.ui.wiring import QUIET, Named
 
 OWN_FILE = "own"
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
