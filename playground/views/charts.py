@@ -54,7 +54,7 @@ def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
 
 def race(comparison: Comparison) -> go.Figure:
     """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
-    subtitle = "tokens over time, prefill included; dotted: what memory allows"
+    subtitle = "prefill included; dotted: what memory allows"
     figure = blank("The race", subtitle, "seconds", "tokens")
     drawn = [(trace, color) for trace, color in _colored(comparison) if not trace.totals]
     for trace, color in drawn:
@@ -93,7 +93,7 @@ def race(comparison: Comparison) -> go.Figure:
 
 def acceptance(trace: Trace) -> go.Figure:
     """Acceptance by position in the draft, conditional and unconditional."""
-    subtitle = "dark: of rounds that got there; light: of all drafts; 95 % intervals"
+    subtitle = "dark: where it got there; light: of all; 95 % intervals"
     figure = blank("Acceptance by position", subtitle, "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
     if not positions:

@@ -35,7 +35,7 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
 def load(points: Sequence[LoadPoint]) -> go.Figure:
     """The mean time of an answer by the rate of requests, of both ways of decoding, with its interval over the seeds of
     the simulation. No points: not simulated yet."""
-    subtitle = "mean time of an answer with its 95 % interval, logarithmic"
+    subtitle = "mean time of an answer, 95 % interval, log scale"
     figure = charts.blank("Load, simulated", subtitle, "requests/s", "seconds")
     if not points:
         return charts.empty(figure, "Simulating …")

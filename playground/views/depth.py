@@ -107,7 +107,7 @@ def tokens_per_pass(result: DepthResult) -> go.Figure:
     """The mean accepted length over the depth."""
     found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
     return _line(
-        "Tokens per pass by depth", f"{_name(result)}, the target's own token included", "tokens per pass", found,
+        "Tokens per pass by depth", f"{_name(result)}, with the target's own", "tokens per pass", found,
         _name(result),
     )  # fmt: skip
 

@@ -165,9 +165,7 @@ def pareto(result: LoadResult) -> go.Figure:
 def speedup(result: LoadResult) -> go.Figure:
     """The speed-up of each other lane over the level, with its interval and where it falls through 1."""
     unit = "requests a second" if result.levels[0].rate else "users at the same time"
-    figure = charts.blank(
-        "Speed-up under load", "by the time per token of a request, with 95 % intervals", unit, "speed-up"
-    )
+    figure = charts.blank("Speed-up under load", "by the time per token of a request, 95 % intervals", unit, "speed-up")
     if not result.gains:
         return charts.empty(figure, "A speed-up takes two servers.")
     sentences = []

@@ -13,7 +13,7 @@ from playground.views import engines
 from playground.views.engines import Settings
 from playground.views.table import Table
 
-HEAD = ("drafter", "verdict", "runs in", "speed-up", "tokens per pass", "accepted", "tokens/s", "identical")
+HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per pass", "accepted", "tokens/s", "identical")
 FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, SLOWER = "best", "tie", "slower"
 SHOWN = 3  # of the lanes that tie, in a sentence
@@ -26,8 +26,8 @@ def table(result: SuiteResult) -> Table:
         (
             names.get(it.lane, it.lane),
             said[it.lane],
-            engine.get(it.lane, UNKNOWN),
             "" if it.lane == STANDARD else ratio(it.overall, it.interval),
+            engine.get(it.lane, UNKNOWN),
             number(it.mean_accepted_length),
             percent(it.acceptance_rate),
             number(it.tokens_per_s, 1),
@@ -36,7 +36,7 @@ def table(result: SuiteResult) -> Table:
         for it in _fastest(result)
     ]
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
-    return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=5)
+    return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=6)
 
 
 def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:

@@ -80,12 +80,10 @@ def table(result: Recommendation) -> Table:
     for stage, name, found in [*refined, *screened]:
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
         mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
-        figures = (
-            number(found.tokens_per_s, 1), number(found.mean_accepted_length), ratio(found.overall, found.interval)
-        )  # fmt: skip
-        rows.append((names[name], stage, mark, engine[name], *figures))
-    columns = ("drafter", "stage", "verdict", "runs in", "tokens/s", "mean accepted length", "speed-up")
-    return Table("What was tried", columns, tuple(rows), numbers=3)
+        figures = number(found.tokens_per_s, 1), number(found.mean_accepted_length)
+        rows.append((names[name], stage, mark, ratio(found.overall, found.interval), engine[name], *figures))
+    columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "mean accepted length")
+    return Table("What was tried", columns, tuple(rows), numbers=4)
 
 
 def stages(result: Recommendation) -> list[Table]:

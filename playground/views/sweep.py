@@ -48,14 +48,14 @@ spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite)
 def by_value(result: SweepResult) -> Table:
     """A row for each value, over all prompts."""
     predicted = any(point.predicted for point in result.points)
-    columns = (AXES[result.axis], "verdict", "runs in", "speed-up, pooled", *["predicted"] * predicted, "macro")
+    columns = (AXES[result.axis], "verdict", "speed-up, pooled", *["predicted"] * predicted, "runs in", "macro")
     columns += ("tokens/s", "mean accepted length", "accepted", "identical")
     engine = ranking.runs_in(result.suite.lanes)
     verdicts = ranking.verdicts(result.suite)
     rows = tuple(
         _row(it, verdicts.get(it.lane, ""), engine.get(it.lane, UNKNOWN), predicted=predicted) for it in result.points
     )
-    return Table("By value", columns, rows, numbers=len(columns) - 3)
+    return Table("By value", columns, rows, numbers=len(columns) - 2)
 
 
 def by_position(result: SweepResult) -> Table:
@@ -147,13 +147,13 @@ def _row(point: Point, verdict: str, engine: str, *, predicted: bool) -> tuple[s
     summary = point.overall
     speedup = [number(point.predicted.speedup if point.predicted else None)] * predicted
     if summary is None:
-        return (f"{point.value:g}", "", engine, UNKNOWN, *speedup, *[UNKNOWN] * 5)
+        return (f"{point.value:g}", "", UNKNOWN, *speedup, engine, *[UNKNOWN] * 5)
     return (
         f"{point.value:g}",
         verdict,
-        engine,
         ratio(summary.overall, summary.interval),
         *speedup,
+        engine,
         number(summary.macro),
         number(summary.tokens_per_s, 1),
         number(summary.mean_accepted_length),

@@ -26,7 +26,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
     changes = [values[0], *(now - before for before, now in itertools.pairwise(values)), values[-1]]
     figure = charts.blank(
         "Why this speed-up?",
-        f"{escape(other.lane.name)}: from tokens per pass to what was measured",
+        f"{escape(other.lane.name)}: tokens per pass to speed-up",
         "",
         "speed-up",
     )

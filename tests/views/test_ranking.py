@@ -31,9 +31,9 @@ def test_a_lead_beyond_the_range_is_best_and_each_engine_gets_the_fastest_that_i
     found = result({"standard": (10.0, 10.1) * 5, "ngram": (8.0, 8.1) * 5, "mixed": (4.0, 4.1) * 5})
     assert ranking.verdict(found).startswith("Best: Prompt lookup + tree (10 ahead), 2.48× (2.")
     rows = ranking.table(found).rows
-    assert rows[0][:3] == ("Prompt lookup + tree (10 ahead)", "best", "only here")
-    assert rows[1][0] == "Prompt lookup (4 ahead)" and rows[1][1] == "" and "vLLM" in rows[1][2]
-    assert rows[2][:3] == ("Standard", "", "every engine")
+    assert (*rows[0][:2], rows[0][3]) == ("Prompt lookup + tree (10 ahead)", "best", "only here")
+    assert rows[1][0] == "Prompt lookup (4 ahead)" and rows[1][1] == "" and "vLLM" in rows[1][3]
+    assert rows[2][:4] == ("Standard", "", "", "every engine")
     vllm = ranking.deploy(found)[0]
     assert "ngram" in vllm.text and vllm.instead == "Prompt lookup (4 ahead)"
     assert "No engine mixes" in vllm.note and "The nearest is Prompt lookup (4 ahead): 1.2" in vllm.note
@@ -73,7 +73,7 @@ def test_servers_lanes_run_where_they_are():
     server = replace(LOOKUP, name="vLLM, ngram", backend="vLLM at http://127.0.0.1:8000")
     rows = [Row(0, "qa", name, 10, 5, s, 0.0, 4, 8, 1.0, True) for name, s in ((STANDARD, 2.0), ("vLLM, ngram", 1.0))]
     found = SuiteResult(WHERE, Request("p"), 1, (server,), tuple(rows), tuple(summarise(rows)), prompts=("p",))
-    assert ranking.deploy(found) == [] and ranking.table(found).rows[0][2] == "vLLM"
+    assert ranking.deploy(found) == [] and ranking.table(found).rows[0][3] == "vLLM"
 
 
 def test_a_spreadsheet_has_the_names_and_where_they_run():

@@ -39,11 +39,11 @@ Turn = tuple[int, int]  # a question and a turn
 
 @dataclass(frozen=True)
 class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, DraftersOptions):
+    draws: int = option(2048, "Draws", "tokens to sample with each lane", low=1, folded=True, group="what is tested")
     rules: tuple[Rule, ...] = option(
         (), "Wrong on purpose", "adds deliberately lossy lanes, which the check should fail",
         choices=LOSSY_RULES, flag="rule", folded=True, group="what is tested",
     )  # fmt: skip
-    draws: int = option(2048, "Draws", "tokens to sample with each lane", low=1, folded=True, group="what is tested")
     sampled_at: float = option(
         1.0, "Temperature", "temperature of the sampled answers", low=0.01, high=10, places=("terminal",),
         flag="temperature", group="what is tested",
