@@ -131,3 +131,26 @@ def test_every_rule_that_is_wrong_on_purpose_can_be_pressed_on_a_phone(visit, ur
     bottoms = "all => all.map(it => [it, it.closest('fieldset')].map(part => part.getBoundingClientRect().bottom))"
     inside = [rule < group for rule, group in rules.evaluate_all(bottoms)]
     assert inside == [True] * 5
+
+
+def test_whoever_passes_by_with_tab_changes_no_setting(visit, url):
+    page = visit()
+    page.get_by_label("Examples", exact=True).click()
+    page.get_by_role("option").first.click()
+    page.locator("#prompt textarea").fill("my own")
+    lookahead = page.get_by_label("number input for Lookahead")
+    lookahead.fill("6")
+    pass_by(page, "Models", "Examples")
+    assert (page.locator("#prompt textarea").input_value(), lookahead.input_value()) == ("my own", "6")
+
+    page.goto(f"{url}sweep")
+    page.get_by_label("Values").fill("2, 3")
+    pass_by(page, "Models", "Setting")
+    assert page.get_by_label("Values").input_value() == "2, 3"
+
+
+def pass_by(page, *names: str) -> None:
+    for name in names:
+        page.get_by_label(name, exact=True).focus()
+        page.keyboard.press("Tab")
+    page.wait_for_timeout(500)

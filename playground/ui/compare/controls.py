@@ -20,7 +20,7 @@ from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, CONSTRAINTS, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
-from playground.ui.wiring import QUIET
+from playground.ui.wiring import QUIET, picked
 
 if TYPE_CHECKING:  # torch would double what the process that opens traces holds
     from playground.models.fit import Fit
@@ -188,9 +188,7 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
         about,
         **QUIET,
     )
-    made["pair"].input(
-        lambda name: _chosen(pairs, name), made["pair"], [made[name] for name in ("drafter", *PRESET)], **QUIET
-    )
+    picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in ("drafter", *PRESET)])
     made["pair"].change(  # also where an address or a trace chose it
         lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
     )
@@ -231,7 +229,9 @@ def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
     )
     texts = json.dumps([[prompt.text, prompt.system, ""] for prompt in examples])
     filled = [made[name] for name in ("prompt", "system", "messages")]
-    chosen.input(None, chosen, filled, js=f"(number) => {texts}[number]", **QUIET)
+    # It is a menu: as a choice that stays, it would fill them again whenever it is left.
+    fill = f"(number) => number === null ? undefined : [...{texts}[number], null]"
+    chosen.input(None, chosen, [*filled, chosen], js=fill, **QUIET)
 
 
 def words(name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -19,7 +20,7 @@ from playground.presets import Pair, suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import drafter_choices
 from playground.ui.fits import Fits
-from playground.ui.wiring import QUIET, Named
+from playground.ui.wiring import QUIET, Named, picked
 
 OWN_FILE = "own"
 FORMS = [".jsonl", ".csv", ".txt", ".yaml", ".yml"]
@@ -197,6 +198,10 @@ def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
     return {"choices": drafter_choices(pair)[:-1], "value": value}
 
 
+def _redrafted(models: Models, option: Option, chosen: str) -> dict[str, Any]:
+    return gr.update(**_drafters_of(models.pairs[chosen], option))
+
+
 def _log(option: Option, models: Models) -> dict[str, Any]:
     """The page takes a file, the endpoint JSON too."""
     file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=140)
@@ -215,20 +220,19 @@ def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Mode
     """What one control changes in the others."""
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter:
-            made["pair"].input(
-                lambda chosen, option=option: gr.update(**_drafters_of(models.pairs[chosen], option)),
-                made["pair"],
-                made[name],
-                **QUIET,
-            )
+            picked(made["pair"], partial(_redrafted, models, option), made[name])
         if option.by:
             field, by = option.by
-            made[field].input(lambda chosen, by=by: _listed(by[chosen]), made[field], made[name], **QUIET)
+            picked(made[field], partial(_listed_at, by), made[name])
 
 
 def _inside(label: str) -> str:
     """A label within a sentence; "TTFT limit" stays."""
     return label if label[:2].isupper() else label.lower()
+
+
+def _listed_at(by: Mapping[str, Sequence[float]], chosen: str) -> str:
+    return _listed(by[chosen])
 
 
 def _listed(values: Sequence[float]) -> str:
