@@ -61,16 +61,12 @@ def test_the_gutter_moves_no_line_and_says_what_a_token_is_part_of(reader):
     segments = panel(reader, 1).locator(".tok").evaluate_all("all => all.map(it => it.dataset.segment)")
     assert segments == ["thinking"] * 13 + ["answer"] * 27
     assert reader.locator(".legend li", has_text="thinking").is_visible()
-    tip = reader.locator("#token-tip")
-    for _ in range(40):  # what is drawn under the text after it may move it away from the pointer
-        # Playwright would point at the bar, which is the token's too.
-        box = panel(reader, 1).locator(".tok").nth(3).evaluate("it => it.getBoundingClientRect().toJSON()")
-        reader.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        reader.wait_for_timeout(100)
-        if tip.is_visible():
-            break
-        reader.mouse.move(0, 0)
-    assert "part of" in tip.inner_text()
+    token = panel(reader, 1).locator(".tok").nth(3)
+    token.scroll_into_view_if_needed()
+    # Playwright would point at the bar, which is the token's too.
+    box = token.evaluate("it => it.getBoundingClientRect().toJSON()")
+    reader.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    reader.locator("#token-tip", has_text="part of").wait_for()
 
 
 def thinking(lane: Trace) -> Trace:

@@ -48,6 +48,7 @@ def stage(chromium) -> Iterator[Callable]:
         for name in ("page.css", *sorted(f"css/{path.name}" for path in (scripts.ASSETS / "css").glob("*.css"))):
             page.add_style_tag(path=scripts.ASSETS / name)
         page.evaluate(MOUNT, [scripts.component("stage/stage.js", "stage"), packed(value)])
+        page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         return page
 
     yield draw
