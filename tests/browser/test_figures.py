@@ -152,6 +152,7 @@ def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
         open_trace(reader, json.dumps(export.to_json(comparison)))
         figure = f"{statistics.median(map(ratio, (comparison.lanes, *comparison.repeats))):.2f}×"
         reader.locator("#verdict .figure", has_text=figure).wait_for()
+        reader.locator("#why p").first.wait_for(state="detached")  # folded, and without the words on the run before
         check_lanes(reader, median_run(comparison))
         check_verdict(reader, comparison)
         check_why(reader, comparison)

@@ -121,18 +121,6 @@ def test_a_batch_and_a_load_are_predicted_when_unfolded(visit):
     page.locator("#predicted .main-svg").nth(1).wait_for()
 
 
-def test_every_rule_that_is_wrong_on_purpose_can_be_pressed_on_a_phone(visit, url):
-    page = visit(390)
-    page.goto(f"{url}lossless")
-    page.get_by_role("button", name="Advanced").click()
-    rules = page.get_by_role("checkbox")
-    for rule in rules.all():
-        rule.check()
-    bottoms = "all => all.map(it => [it, it.closest('fieldset')].map(part => part.getBoundingClientRect().bottom))"
-    inside = [rule < group for rule, group in rules.evaluate_all(bottoms)]
-    assert inside == [True] * 5
-
-
 def test_whoever_passes_by_with_tab_changes_no_setting(visit, url):
     page = visit()
     page.get_by_label("Examples", exact=True).click()
