@@ -75,13 +75,15 @@ def wire(
     """
     stage = parts["stage"]
     presses = [parts["run"].click, parts["every"].click, stage.download, stage.submit, stage.option_select]
+    looks = [stage.retry, stage.select, parts["open"].upload, parts["strip"].input]
+    why.wire(parts["shown"], pairs, [*presses, *looks])
     finished = _wire_runs(parts, events, waiting)
-    filling = [*_wire_looks(page, parts, events), _wire_history(page, parts, events, past, finished)]
+    chosen, *fills = _wire_looks(page, parts, events)
+    fills.append(_wire_history(page, parts, events, past, finished))
+    why.renew([*finished, chosen, *fills])
     _wire_address(page, parts, pairs, default)
     asked = controls.inputs(parts)
-    share.wire(parts["menu"], presses, filling, asked, pairs)
-    others = [parts["stage"].retry, parts["stage"].select, parts["open"].upload]
-    why.wire(parts["shown"], pairs, [*presses, *others, parts["strip"].input])
+    share.wire(parts["menu"], presses, [it.then for it in fills], asked, pairs)
     parts["details"].render()
     return finished
 
@@ -151,8 +153,8 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
     return finished
 
 
-def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Any]:
-    """Stop, and what shows another run or another lane. Returns what follows once the controls were filled."""
+def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Dependency]:
+    """Stop, and what shows another lane or another run. Returns the choice of a lane, and what fills the controls."""
     fill, of, stage, shown = _by_name(parts)
     strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
     drawn = of("stage", "shown", *OUTCOME)
@@ -176,18 +178,18 @@ def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Any]:
 
     parts["stop"].click(stop_own, **QUIET)
     page.unload(leave)
-    stage.select(choose, shown, drawn, **PRIVATE)
+    chosen = stage.select(choose, shown, drawn, **PRIVATE)
     opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
     restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
     open_.upload(lambda: gr.update(value=None), None, strip, **PRIVATE)
-    return [opened.then, restored.then]
+    return [chosen, opened, restored]
 
 
 def _wire_history(
     page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, finished: Sequence[Dependency]
-) -> Any:
+) -> Dependency:
     """What the page shows from the start: a recorded run, or the comparison that its address names. Each that ends is
-    kept, in the history and in the strip. Returns what follows once the controls were filled."""
+    kept, in the history and in the strip. Returns what fills the controls."""
     fill, of, _, shown = _by_name(parts)
     kept, strip = parts["kept"], parts["strip"]
     linked = gr.State("")  # the id of the address's run
@@ -249,7 +251,7 @@ def _wire_history(
     drawn.success(None, None, None, js="() => document.getElementById('save-gif').click()", **PRIVATE)
     copied = f"(query) => {share.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
-    return back.then
+    return back
 
 
 def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 import gradio as gr
+from gradio.events import Dependency
 
 from playground import metrics, theory
 from playground.lane import preset_of
@@ -29,9 +30,20 @@ SIMULATED = (
     "one more between two rounds. Memory limits and the network are not in it."
 )
 
+RENEW = """() => document.querySelectorAll(
+  "#why > button.open, #predicted > button.open, #cost > button.open, #deploy > button.open"
+).forEach((fold) => { fold.click(); fold.click(); })"""
 
-def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> None:
-    """Lays it out here. `others`: events after which another run is shown; it folds then."""
+
+def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> None:
+    """Lays it out here.
+
+    Args:
+        presses: events that ask for another run. All folds at them, and is emptied: unfolded again, it would show the
+            run before until there is an answer. To be wired before anything else to them: of the acts of one event
+            Gradio starts the next when the server has answered the one before, and what was unfolded by then would be
+            folded again.
+    """
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
         with gr.Row(elem_classes="charts"):
@@ -51,20 +63,24 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], others: Sequence[Any]) -> N
         costs = gr.HTML(apply_default_css=False)
     with gr.Accordion("Settings to deploy", open=False, elem_id="deploy") as unfolded:
         settings = gr.HTML(apply_default_css=False)
-    reasons.expand(_why, shown, [words, plot, acceptance], **PRIVATE)
-    priced.expand(_cost, [shown, rate], costs, **PRIVATE)
-    rate.change(_cost, [shown, rate], costs, trigger_mode="always_last", **PRIVATE)
-    predicted.expand(_predicted, shown, [said, batch, load], **PRIVATE)
-    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **PRIVATE)
-    # In the browser: an answer of the server could come after the next press, and would fold what that unfolded. What
-    # is in them goes too: unfolded again, they would show the earlier run until there is an answer.
+    latest: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
+    reasons.expand(_why, shown, [words, plot, acceptance], **latest)
+    gr.on([priced.expand, rate.change], _cost, [shown, rate], costs, **latest)
+    predicted.expand(_predicted, shown, [said, batch, load], **latest)
+    unfolded.expand(lambda shown: _settings(shown, pairs), shown, settings, **latest)
     folded = {
         "open: false": [reasons, predicted, priced, unfolded],
         "value: ''": [words, said, costs, settings],
         "visible: false": [plot, acceptance, batch, load],
     }
     updates = ", ".join(f"{{__type__: 'update', {change}}}" for change, parts in folded.items() for _ in parts)
-    gr.on(list(others), None, None, list(chain(*folded.values())), js=f"() => [{updates}]", **PRIVATE)
+    gr.on(list(presses), None, None, list(chain(*folded.values())), js=f"() => [{updates}]", **PRIVATE)
+
+
+def renew(ends: Sequence[Dependency]) -> None:
+    """After each of them another run is shown. What was unfolded while it came is folded and unfolded once more."""
+    for end in ends:
+        end.then(None, None, None, js=RENEW, **PRIVATE)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any, Any]:
