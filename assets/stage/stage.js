@@ -81,13 +81,15 @@ export function stage({ element, props, watch, trigger: press }) {
   const notes = make("ul", "notes");
   const says = make("div", "says", status.node, banner);
   const parts = [says, drafters.node, verdict.node, timeline.node, replay.node, conversation.node, legend, lanes.node, next.node, replay.said, notes, deploy.node, gaps.node];
-  element.querySelector(".stage")?.append(...parts);
+  const root = element.querySelector(".stage");
+  root?.append(...parts);
   element.addEventListener("click", lightPressed);
   savesPicture(() => unpacked(props.value));
 
   function show() {
     const value = unpacked(props.value);
     status.show(value.status, value.offer);
+    root?.classList.toggle("nothing", value.status.kind === "error" && value.lanes.every(({ log }) => !log));
     if (banner.textContent !== value.banner) banner.textContent = value.banner;
     banner.hidden = !value.banner;
     plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;

@@ -87,9 +87,9 @@ def build(
         rooms.lay_out(rooms.HOME)
         with gr.Row(elem_id="header"):
             gr.HTML(f"<p>{TAGLINE}</p>")
-            model = gr.HTML(elem_id="model")
+            model = gr.HTML(elem_id="model", apply_default_css=False)
         for problem in problems or []:
-            gr.HTML(panels.status(access.told(problem), "error"))
+            gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
         parts = tab.lay_out(pairs, default, examples, fits, access)
         finished = tab.wire(page, parts, events, past, pairs, default, waiting)
         tab.wire_models(page, parts, model, store, pairs, preload, fits, own, access, finished)

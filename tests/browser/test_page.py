@@ -325,9 +325,14 @@ def test_an_error_is_a_sentence_and_loses_nothing(visit):
     error.wait_for()
     assert error.inner_text() == "The device ran out of memory <b>here</b>. Ask for fewer tokens."
     assert page.locator("#prompt textarea").input_value() == "fail please"
+    assert page.locator("#verdict").is_hidden(), "there is nothing to compare"
     ask(page, "crash please")
     page.locator("#run").click()
     page.locator("#status[role=alert]", has_text="Internal error").wait_for()
+    ask(page, "Compare TCP and UDP.", 8)
+    page.locator("#run").click()
+    finish(page)
+    assert page.locator("#verdict").is_visible()
 
 
 def test_a_trace_is_drawn_again_without_a_model_and_a_bad_file_changes_nothing(reader):
