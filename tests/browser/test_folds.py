@@ -27,7 +27,7 @@ def test_what_was_unfolded_while_a_run_went_on_shows_that_run(visit):
 
 
 def test_what_is_unfolded_as_soon_as_a_trace_is_shown_stays_so(reader):
-    """One upload is several events of Gradio's. Here the server is slow to answer the second, which asks for nothing."""
+    """One upload is several events of Gradio's. The server is slow to answer the second, which asks for nothing."""
     held = []
 
     def join(route):
