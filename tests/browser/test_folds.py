@@ -19,7 +19,7 @@ def test_what_was_unfolded_while_a_run_went_on_shows_that_run(visit):
     start(page)
     for fold in ("#why", "#cost", "#deploy"):
         page.locator(f"{fold} > button").click()
-        page.locator(fold, has_text="Run a comparison first.").wait_for()
+        page.locator(fold, has_text="There is no comparison yet.").wait_for()
     finish(page)
     page.locator("#why .main-svg").first.wait_for()
     page.locator("#cost tbody").wait_for()

@@ -19,7 +19,7 @@ from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE
 from playground.views import charts, charts_predicted, cost, engines, why
 
-NOTHING = "Run a comparison first."
+NOTHING = "There is no comparison yet."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
 PREDICTED = (
     "Predicted, not measured: from this run's acceptance and drafting, and the measured time of a pass by its width. A "
