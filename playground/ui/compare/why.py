@@ -40,9 +40,9 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> 
 
     Args:
         presses: events that ask for another run. All folds at them, and is emptied: unfolded again, it would show the
-            run before until there is an answer. To be wired before anything else to them: of the acts of one event
-            Gradio starts the next when the server has answered the one before, and what was unfolded by then would be
-            folded again.
+            run before until there is an answer. Call this before anything else listens to them: Gradio calls the
+            listeners of an event one after another and waits for each answer of the server, so a later one would fold
+            what the user has unfolded by then.
     """
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
@@ -78,7 +78,11 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> 
 
 
 def renew(ends: Sequence[Dependency]) -> None:
-    """After each of them another run is shown. What was unfolded while it came is folded and unfolded once more."""
+    """Makes anew what is unfolded when another run is shown: it was unfolded before that.
+
+    Args:
+        ends: after each of them another run is shown.
+    """
     for end in ends:
         end.then(None, None, None, js=RENEW, **PRIVATE)
 
