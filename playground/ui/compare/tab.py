@@ -78,8 +78,8 @@ def wire(
     looks = [stage.retry, stage.select, parts["open"].upload, parts["strip"].input]
     why.wire(parts["shown"], pairs, [*presses, *looks])
     finished = _wire_runs(parts, events, waiting)
-    chosen, *fills = _wire_looks(page, parts, events)
-    fills.append(_wire_history(page, parts, events, past, finished))
+    chosen, looked = _wire_looks(page, parts, events)
+    fills = [*looked, _wire_history(page, parts, events, past, finished)]
     why.renew([*finished, chosen, *fills])
     _wire_address(page, parts, pairs, default)
     asked = controls.inputs(parts)
@@ -153,7 +153,7 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
     return finished
 
 
-def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Dependency]:
+def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
     """Stop, and what shows another lane or another run. Returns the choice of a lane, and what fills the controls."""
     fill, of, stage, shown = _by_name(parts)
     strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]
@@ -182,7 +182,7 @@ def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> list[Depende
     opened = open_.upload(open_file, open_, whole, api_name="open", **PRIVATE)
     restored = strip.input(restore, [kept, strip], whole, **PRIVATE)
     open_.upload(lambda: gr.update(value=None), None, strip, **PRIVATE)
-    return [chosen, opened, restored]
+    return chosen, [opened, restored]
 
 
 def _wire_history(

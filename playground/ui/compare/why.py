@@ -30,9 +30,8 @@ SIMULATED = (
     "one more between two rounds. Memory limits and the network are not in it."
 )
 
-RENEW = """() => document.querySelectorAll(
-  "#why > button.open, #predicted > button.open, #cost > button.open, #deploy > button.open"
-).forEach((fold) => { fold.click(); fold.click(); })"""
+RENEW = """() => document.querySelectorAll(":is(#why, #predicted, #cost, #deploy) > button.open")
+  .forEach((fold) => { fold.click(); fold.click(); })"""
 
 
 def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> None:
@@ -78,7 +77,7 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> 
 
 
 def renew(ends: Sequence[Dependency]) -> None:
-    """Makes anew what is unfolded when another run is shown: it was unfolded before that.
+    """Fills again what was unfolded before the run that is shown now: folds it and unfolds it.
 
     Args:
         ends: after each of them another run is shown.
