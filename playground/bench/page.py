@@ -123,10 +123,14 @@ def _call(url: str, session: str, name: str, changed: dict[str, Any]) -> list[An
         Its last outputs.
     """
     config = httpx.get(f"{url}/config").json()
-    event = next(dependency for dependency in config["dependencies"] if dependency["api_name"] == name)
+    events = config["dependencies"]
+    event = next(it for it in events if it["api_name"] == name)
+    # The browser gathers the values of many controls into the one input.
+    gathers = next((it for it in events if it["js"] and it["outputs"] == event["inputs"] != []), None)
     props = {component["id"]: component["props"] for component in config["components"]}
-    controls = [props[control] for control in event["inputs"]]
-    data = [changed.get(control.get("label"), control.get("value")) for control in controls]
+    controls = [props[control] for control in (gathers or event)["inputs"]]
+    values = [changed.get(control.get("label"), control.get("value")) for control in controls]
+    data = [values] if gathers else values
     body = {"data": data, "fn_index": event["id"], "session_hash": session}
     httpx.post(f"{url}/gradio_api/queue/join", json=body).raise_for_status()
     stream = httpx.stream("GET", f"{url}/gradio_api/queue/data", params={"session_hash": session}, timeout=None)
@@ -154,6 +158,7 @@ def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     page.locator("#run:not([disabled])").wait_for(timeout=1_800_000)
     with page.expect_download() as download:
         page.locator("#save").click()
+    page.keyboard.press("Escape")  # ends the replay, which would slow what runs next
     return export.load(Path(download.value.path()).read_bytes())
 
 

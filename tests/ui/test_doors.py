@@ -124,7 +124,7 @@ def ended(client: httpx.Client, session: str, sent: list) -> str:
 
 def test_values_that_no_component_takes_are_answered_without_a_traceback(logged, capfd):
     anything = ([], ["x"], [1e300], [[[1]]], [{"path": "/etc/passwd"}])
-    names = ("stream", "compare", "open", "choose", "_keep", "restore", "_cost", "recommend")
+    names = ("stream", "check", "compare", "open", "choose", "_keep", "restore", "_cost", "recommend")
     sent = [
         (name, data * logged.inputs[name], {"event_data": {"ids": 7, "lane": [1]}})
         for name in names
@@ -134,6 +134,10 @@ def test_values_that_no_component_takes_are_answered_without_a_traceback(logged,
     assert text.count('"process_completed"') == len(sent)
     out, err = capfd.readouterr()
     assert "Traceback" not in err + out
+
+
+def test_a_page_that_is_older_than_the_program_is_to_be_reloaded(client):
+    assert "Reload it." in ended(client, "older", [("stream", [["two of", "its values"]], {})])
 
 
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):

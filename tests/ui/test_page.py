@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
+from playground.settings import SETTINGS
 from playground.ui import page
+from playground.ui.compare.controls import SERVERS
 from playground.ui.experiments import api as tools
 from tests.ui import fakes
 
@@ -41,6 +44,19 @@ def test_every_control_has_a_line_of_help(blocks):
     bare = [control.label for control in controls if not control.info]
     assert bare == ["Prompt", "Models", "Drafter", "Lookahead", "Temperature", "Examples"], "the first line alone"
     assert sum(control.page == "" for control in controls) > len(bare) + 20
+
+
+def test_no_event_of_a_run_takes_the_controls_one_by_one(blocks):
+    """Of each input of an event that has ended, Gradio copies the value at every update of every later run."""
+    controls = {it for block in blocks.fns.values() if block.name == "stream" for it in gathered(blocks, block)}
+    assert len(controls) == len(SETTINGS) + len(SERVERS)
+    taken = {it.name: len(controls & {*it.inputs}) for it in blocks.fns.values() if it.fn and it.targets}
+    assert max(taken.values()) <= 2, taken
+
+
+def gathered(blocks: gr.Blocks, event: Any) -> list[Any]:
+    """What the browser gathers into an event's only input."""
+    return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs == event.inputs)
 
 
 def test_the_page_does_without_examples():

@@ -4,6 +4,7 @@ chosen, and a button that applies them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -13,7 +14,7 @@ from gradio.events import Dependency
 from playground.models.sampling_defaults import differing
 from playground.presets import Pair
 from playground.settings import SAMPLING, SETTINGS
-from playground.ui.wiring import QUIET, Filled, filled
+from playground.ui.wiring import QUIET, Filled, Gathered, filled
 
 
 def lay_out() -> dict[str, Any]:
@@ -37,22 +38,23 @@ def wire(
     """
     models = [parts["pair"], parts["target"]]
     sampling = [parts[name] for name in SAMPLING]
+    chosen = Gathered([*models, *sampling])
     row, line = parts["recommended"], parts["recommended_line"]
 
     def defaults(pair: str, target: str) -> dict[str, float]:
         return defaults_of(pairs[pair].target if pair in pairs else target.strip())
 
-    def check(pair: str, target: str, *values: float) -> Filled:
-        differ = differing(defaults(pair, target), dict(zip(SAMPLING, values, strict=True)))
+    def check(gathered: Any) -> Filled:
+        pair, target, *values = chosen.read(gathered)
+        differ = differing(defaults(str(pair), str(target)), dict(zip(SAMPLING, values, strict=True)))
         return {row: gr.update(visible=bool(differ)), line: f"<p>{escape(sentence(differ))}</p>"}
 
     def use(pair: str, target: str) -> Filled:
         return filled(parts, {name: value for name, value in defaults(pair, target).items() if name in SAMPLING})
 
-    how: dict[str, Any] = {"fn": check, "inputs": [*models, *sampling], "outputs": [row, line], **QUIET}
-    gr.on([control.change for control in (*models, *sampling)], trigger_mode="always_last", **how)
-    for event in after:
-        event.then(**how)
+    changes = partial(gr.on, [control.change for control in (*models, *sampling)])
+    for event in (changes, *(end.then for end in after)):
+        chosen.after(event).then(check, chosen.input, [row, line], trigger_mode="always_last", **QUIET)
     parts["recommended_button"].click(use, models, sampling, **QUIET)
 
 

@@ -27,7 +27,7 @@ from playground.ui.fits import Fits
 from playground.ui.history.visible import VisibleHistory, owner_of
 from playground.ui.preload import Preload
 from playground.ui.servers.started import StartedServers
-from playground.ui.wiring import PRIVATE, QUIET, Filled, Named, filled
+from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, filled
 from playground.views import animation
 
 SHARED = ("menu", "html", "save")
@@ -91,6 +91,7 @@ def wire(
 def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> list[Dependency]:
     """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn. Returns the ends of runs."""
     fill, of, stage, shown = _by_name(parts)
+    asked = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)])
 
     async def begin(request: gr.Request) -> Filled:
         return fill(events.begin(str(request.session_hash)))
@@ -102,23 +103,23 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
         message = str((pressed._data or {}).get("message", ""))
         return fill({**events.begin(str(request.session_hash)), "message": message})
 
-    async def stream(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
-        updates = events.stream(str(request.session_hash), *controls.typed(values), address=address_of(request))
-        async for update in _each(updates):
+    async def stream(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
+        typed = controls.typed(asked.read(values))
+        async for update in _each(events.stream(str(request.session_hash), *typed, address=address_of(request))):
             yield fill(update)
 
-    async def stream_every(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
-        session, address = str(request.session_hash), address_of(request)
-        async for update in _each(events.stream(session, *controls.typed(values), every=True, address=address)):
+    async def stream_every(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
+        session, typed, address = str(request.session_hash), controls.typed(asked.read(values)), address_of(request)
+        async for update in _each(events.stream(session, *typed, every=True, address=address)):
             yield fill(update)
 
     def pick(pressed: gr.EventData) -> Any:
         drafter = (pressed._data or {}).get("drafter")
         return gr.update(value=drafter) if drafter in METHODS else gr.skip()
 
-    async def accept(request: gr.Request, *values: Any) -> AsyncGenerator[Filled, None]:
-        updates = events.accept(str(request.session_hash), *controls.typed(values), address=address_of(request))
-        async for update in _each(updates):
+    async def accept(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
+        typed = controls.typed(asked.read(values))
+        async for update in _each(events.accept(str(request.session_hash), *typed, address=address_of(request))):
             yield fill(update)
 
     async def repeat(request: gr.Request, shown: Shown | None) -> AsyncGenerator[Filled, None]:
@@ -133,19 +134,18 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
     def finish(shown: Shown | None) -> Filled:
         return fill(events.finish(shown))
 
-    typed = [*controls.inputs(parts), *controls.server_inputs(parts)]
     results = of(*OUTCOME, *BUTTONS)
     finished = []
     picked = stage.option_select(pick, None, parts["drafter"], **QUIET)
     for press, first, cleared, then, inputs in (
-        (parts["run"].click, begin, results, stream, typed),
-        (picked.success, begin, results, stream, typed),
-        (parts["every"].click, begin, results, stream_every, typed),
-        (stage.download, begin, results, accept, typed),
+        (parts["run"].click, begin, results, stream, asked.input),
+        (picked.success, begin, results, stream, asked.input),
+        (parts["every"].click, begin, results, stream_every, asked.input),
+        (stage.download, begin, results, accept, asked.input),
         (stage.retry, begin_repeat, of(*BUTTONS), repeat, shown),
         (stage.submit, begin_turn, [*results, parts["message"]], turn, [shown, parts["message"]]),
     ):
-        begun = press(first, None, cleared, **QUIET)
+        begun = asked.after(press(first, None, cleared, **QUIET).then)
         streamed = begun.then(then, inputs, [stage, shown], **waiting, **PRIVATE)
         finished.append(streamed.success(finish, shown, results, **PRIVATE))
         # Gradio rejects some values before any handler sees them, and shows a message of its own.
