@@ -12,7 +12,7 @@ from playground.errors import PlaygroundError
 from playground.models.store import Store
 from playground.presets import Pair
 from playground.settings import SETTINGS
-from playground.ui.wiring import UNBOUNDED
+from playground.ui.wiring import UNBOUNDED, Gathered
 
 SAYS = SETTINGS["template"].help
 
@@ -20,10 +20,13 @@ SAYS = SETTINGS["template"].help
 def wire(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: Store) -> None:
     """Reads the template when Advanced is unfolded: the process that does so takes seconds to start."""
 
-    def told(pair: str, target: str) -> Any:
+    models = Gathered([parts["pair"], parts["target"]])
+
+    def told(gathered: Any) -> Any:
+        pair, target = map(str, models.read(gathered))
         return gr.update(info=sentence(store, pairs[pair].target if pair in pairs else target.strip()))
 
-    parts["more"].expand(told, [parts["pair"], parts["target"]], parts["template"], **UNBOUNDED)
+    models.after(parts["more"].expand).then(told, models.input, parts["template"], **UNBOUNDED)
 
 
 def sentence(store: Store, target: str) -> str:
