@@ -38,6 +38,15 @@ export function put(node, attributes) {
 }
 
 /**
+ * Sets the text, if it is another: to set it again costs a layout.
+ * @param {Element} node
+ * @param {string} text
+ */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
  * The element of an event, or the nearest around it, that a selector matches.
  * @param {Event} event
  * @param {string} selector

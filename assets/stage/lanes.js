@@ -1,7 +1,7 @@
 // The lanes side by side; on a phone one at a time, in tabs. A lane is its head (name, state, figures) and a token
 // panel (tokens.js).
 
-import { hear, make } from "./core.js";
+import { hear, make, say } from "./core.js";
 import { figuresPart } from "./figures.js";
 import { Rounds } from "./log.js";
 import { tokenPanel } from "./tokens.js";
@@ -89,10 +89,10 @@ function lane(index) {
 
   /** @param {LaneValue} value @param {Difference | null} difference */
   function show({ name, label, state, figures: values, log, segments }, difference) {
-    title.textContent = name;
-    tab.textContent = name;
+    say(title, name);
+    say(tab, name);
     panel.setAttribute("aria-label", label);
-    chip.textContent = state;
+    say(chip, state);
     chip.className = "chip " + state;
     figures.show(values);
     const fresh = rounds.update(log);

@@ -2,7 +2,7 @@
 
 import { savesPicture } from "./card.js";
 import { conversationPart, nextPart } from "./conversation.js";
-import { make } from "./core.js";
+import { make, say } from "./core.js";
 import { draftersPart } from "./drafters.js";
 import { gapsPart } from "./gaps.js";
 import { lanesPart } from "./lanes.js";
@@ -31,27 +31,27 @@ function statusPart(press) {
   offer.type = "button";
   offer.addEventListener("click", () => press?.("download"));
   let since = 0;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let busy = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
 
   function count() {
     const seconds = Math.floor((performance.now() - since) / 1000);
-    elapsed.textContent = seconds ? `${seconds} s` : "";
+    say(elapsed, seconds ? `${seconds} s` : "");
+    timer = setTimeout(count, 1000);
   }
 
   /** @param {StageValue["status"]} value @param {string} offered */
   function show({ text, kind, fraction }, offered) {
     node.className = `status ${kind}`;
     node.setAttribute("role", kind === "error" ? "alert" : "status");
-    if (sentence.textContent !== text || (kind === "busy") !== (timer !== undefined)) {
-      clearInterval(timer);
-      since = performance.now();
-      timer = kind === "busy" ? setInterval(count, 1000) : undefined;
-      elapsed.textContent = "";
-      sentence.textContent = text;
-    }
+    clearTimeout(timer); // a run that goes on counts with what it draws
+    if (sentence.textContent !== text || !busy) since = performance.now();
+    busy = kind === "busy";
+    if (busy) count();
+    say(sentence, text);
     node.hidden = !text;
-    offer.textContent = offered;
+    say(offer, offered);
     offer.hidden = !offered || !press;
     progress.hidden = elapsed.hidden = kind !== "busy";
     if (fraction === null) progress.removeAttribute("value");
@@ -90,7 +90,7 @@ export function stage({ element, props, watch, trigger: press }) {
     const value = unpacked(props.value);
     status.show(value.status, value.offer);
     root?.classList.toggle("nothing", value.status.kind === "error" && value.lanes.every(({ log }) => !log));
-    if (banner.textContent !== value.banner) banner.textContent = value.banner;
+    say(banner, value.banner);
     banner.hidden = !value.banner;
     plainPass.seconds = value.lanes[0].timing?.pass_s ?? null;
     drafters.show(value.drafters);

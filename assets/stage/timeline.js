@@ -69,6 +69,7 @@ export function timelinePart() {
   let width = 0;
   let height = 0;
   let unit = 1; // pixels a token
+  let marked = ""; // the ticks that are drawn
   /** @type {Span | null} */
   let view = null; // where the user chose it; else the whole run
   /** @returns {Which} */
@@ -122,7 +123,9 @@ export function timelinePart() {
       band.drawBreak(start > 0 && from <= cut() && band.all.length > 0, unit);
     });
     const began = bands.some(({ all }) => all.length);
-    ticks.replaceChildren(...(began ? drawTicks(ticksOf({ from, to }, start, k, width), height) : []));
+    const marks = began ? ticksOf({ from, to }, start, k, width) : [];
+    if (JSON.stringify([marks, height]) !== marked) ticks.replaceChildren(...drawTicks(marks, height));
+    marked = JSON.stringify([marks, height]);
     drawRuler(k);
     drawBoxes();
     drawCursor();

@@ -31,6 +31,7 @@ export function tokenPanel(panel, lane) {
   let isCode = codeReader();
   let following = true; // new rounds are scrolled into view
   let placed = 0; // where a script last scrolled to
+  let scroll = 0; // a request to do so
   /** @type {{ token: number, ahead: number } | null} */
   let place = null; // what the lanes have at the top, once someone scrolled
 
@@ -62,7 +63,8 @@ export function tokenPanel(panel, lane) {
     rounds.push(...nodes);
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
-    if (following && runs) scrollTo(panel.scrollHeight);
+    // With the frame: to measure the panel here would lay out the page once more, before the timeline has changed.
+    if (following && runs) scroll = requestAnimationFrame(() => following && scrollTo(panel.scrollHeight));
   }
 
   /**
@@ -140,6 +142,7 @@ export function tokenPanel(panel, lane) {
 
   /** @param {number} top */
   function scrollTo(top) {
+    cancelAnimationFrame(scroll);
     panel.scrollTop = top;
     placed = panel.scrollTop;
   }
