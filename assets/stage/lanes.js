@@ -94,6 +94,7 @@ function lane(index) {
     panel.setAttribute("aria-label", label);
     say(chip, state);
     chip.className = "chip " + state;
+    panel.classList.toggle("begun", state === "waiting" || state === "running");
     figures.show(values);
     const fresh = rounds.update(log);
     tokens.draw(fresh, rounds.restarted, state === "running");

@@ -80,7 +80,7 @@ export function stage({ element, props, watch, trigger: press }) {
   banner.id = "banner";
   const notes = make("ul", "notes");
   const says = make("div", "says", status.node, banner);
-  const parts = [says, drafters.node, verdict.node, timeline.node, replay.node, conversation.node, legend, lanes.node, next.node, replay.said, notes, deploy.node, gaps.node];
+  const parts = [says, drafters.node, verdict.node, timeline.node, replay.node, conversation.node, legend.node, lanes.node, next.node, replay.said, notes, deploy.node, gaps.node];
   const root = element.querySelector(".stage");
   root?.append(...parts);
   element.addEventListener("click", lightPressed);
@@ -100,6 +100,7 @@ export function stage({ element, props, watch, trigger: press }) {
     next.show(value);
     notes.replaceChildren(...value.verdict.notes.map((note) => make("li", "", note)));
     const rounds = lanes.show(value.lanes, value.difference);
+    legend.show(value.lanes, rounds);
     timeline.show(value.lanes, rounds);
     replay.show(value, rounds);
     gaps.show(value.lanes, rounds);
