@@ -18,7 +18,7 @@ from playground.hosting.readers import Reader
 from playground.progress import Progress
 
 HZ = 3  # an update takes time of server and browser
-NEAR_HZ = 2  # where the browser shares the cores that decode
+NEAR_HZ = 1.25  # where the browser shares the cores that decode
 FAR = 10  # places from which a run is shown only every tenth: each update takes the server a millisecond
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
 
