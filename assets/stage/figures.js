@@ -1,7 +1,7 @@
 // The line of figures over a lane. A figure's name is a button that says what the figure means: to the pointer, to a tap
 // and to the keyboard. One tab stop a line; the arrow keys go from figure to figure.
 
-import { make, within } from "./core.js";
+import { make, say, within } from "./core.js";
 import { only, putBeside } from "./tip.js";
 
 /** @import { Figure } from "../types.d.ts" */
@@ -31,7 +31,7 @@ export function figuresPart() {
     values.forEach(({ value, unit }, index) => {
       const { number, small } = cells[index];
       if (number.data !== value) number.data = value;
-      if (small.textContent !== unit) small.textContent = unit;
+      say(small, unit);
     });
   }
 

@@ -124,8 +124,9 @@ export function timelinePart() {
     });
     const began = bands.some(({ all }) => all.length);
     const marks = began ? ticksOf({ from, to }, start, k, width) : [];
-    if (JSON.stringify([marks, height]) !== marked) ticks.replaceChildren(...drawTicks(marks, height));
-    marked = JSON.stringify([marks, height]);
+    const text = JSON.stringify([marks, height]);
+    if (text !== marked) ticks.replaceChildren(...drawTicks(marks, height));
+    marked = text;
     drawRuler(k);
     drawBoxes();
     drawCursor();

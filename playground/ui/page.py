@@ -42,7 +42,7 @@ from playground.views import scripts
 TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
 SHORT = 8  # calls at a time of each handler that does not run models
 BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
-# How often Gradio looks whether an event waits. Its own 0.001 s takes 5 % of a core at all times, beside what decodes.
+# How often Gradio looks whether an event waits. Its own 0.001 s takes time of the cores that decode.
 LOOKS_EVERY_S = 0.02
 DAY_S = 86_400
 

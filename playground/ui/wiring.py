@@ -23,7 +23,7 @@ class Gathered:
     """The values of many controls as one input of an event.
 
     Gradio tells each input of an event that has ended how every later event gets on, each time a run has something
-    new. With thirty controls that was a third of what a run costs a browser. The browser gathers them without asking
+    new, and copies its value. With thirty controls that slows a browser. This one gathers them without asking
     the server, and Gradio keeps no account of such an event.
     """
 

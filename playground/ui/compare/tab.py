@@ -148,7 +148,7 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
         begun = asked.after(press(first, None, cleared, **QUIET).then)
         streamed = begun.then(then, inputs, [stage, shown], **waiting, **PRIVATE)
         finished.append(streamed.success(finish, shown, results, **PRIVATE))
-        # Gradio rejects some values before any handler sees them, and shows a message of its own.
+        # Of a page that is older than the program Gradio shows a message alone.
         streamed.failure(lambda: finish(None), None, results, **PRIVATE)
     return finished
 

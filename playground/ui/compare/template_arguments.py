@@ -22,11 +22,11 @@ def wire(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: Store) -> N
 
     models = Gathered([parts["pair"], parts["target"]])
 
-    def told(gathered: Any) -> Any:
+    def describe(gathered: Any) -> Any:
         pair, target = map(str, models.read(gathered))
         return gr.update(info=sentence(store, pairs[pair].target if pair in pairs else target.strip()))
 
-    models.after(parts["more"].expand).then(told, models.input, parts["template"], **UNBOUNDED)
+    models.after(parts["more"].expand).then(describe, models.input, parts["template"], **UNBOUNDED)
 
 
 def sentence(store: Store, target: str) -> str:
