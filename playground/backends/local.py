@@ -7,7 +7,7 @@ import gc
 import itertools
 import platform
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -92,17 +92,22 @@ class LocalBackend:
         return self._answers[request]
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
-        run = self.run(lane, request)
+        self._begin(lane, request, stopped)
         if not self._warmed or lane in self._warmed:  # not between two lanes, which are compared
             self._warmed.clear()
-            self._choose_threads(self.models(lane))
-        # With the whole request: the first prefill of a length is slower, and must not fall to one lane alone; and a
-        # static cache is made for the length of the answer.
+            # After the first rounds: before them caches are cold, and the browser draws the press of Run.
+            if self._choose_threads(self.models(lane)):
+                self._begin(lane, request, stopped)
+        self._warmed.append(lane)
+
+    def _begin(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
+        """The first rounds of the whole request: the first prefill of a length is slower, and must not fall to one lane
+        alone; and a static cache is made for the length of the answer."""
+        run = self.run(lane, request)
         with closing(run.rounds):  # which keeps the conversation's caches for the timed run
             for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
                 if stopped():
                     break
-        self._warmed.append(lane)
 
     def describe(self, lane: Lane) -> Environment:
         models = self.models(lane)
@@ -136,13 +141,18 @@ class LocalBackend:
             self._runners = Runners(wants_compiled(self._compiled, models.target.model.device))
         return self._runners
 
-    def _choose_threads(self, models: LoadedPair) -> None:
-        """Chosen whenever a lane is warmed up again: other programs may use the cores by now."""
+    def _choose_threads(self, models: LoadedPair) -> bool:
+        """Chosen whenever a lane is warmed up again: other programs may use the cores by now.
+
+        Returns:
+            Whether the number changed.
+        """
         if models.target.model.device.type != "cpu":
-            return
-        with suppress(RuntimeError):  # a pass that fails here fails again in the run, which explains why
-            if choose_threads(one_token_pass(self.runners(models)(models.target))):
-                models.target.pass_times.clear()  # they were measured with another number of threads
+            return False
+        changed = choose_threads(one_token_pass(self.runners(models)(models.target)))
+        if changed:
+            models.target.pass_times.clear()  # they were measured with another number of threads
+        return changed
 
     def placed(
         self,

@@ -13,13 +13,14 @@ from statistics import median
 
 import torch
 
-BLOCKS, PASSES = 3, 3  # measured blocks of each number of threads, in turn, and passes in each block
-MARGIN = 1.1  # how much faster another number must be to replace the one in use
+BLOCKS, PASSES = 5, 2  # measured blocks of each number of threads, in turn, and passes in each block
+MARGIN = 1.1  # how much faster than all threads another number must be
 
 
 def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> bool:
     """Times passes with all threads, half of them and one, and sets the fastest number for this thread and for those
-    that are started after it. Called before the lanes of a comparison, so that all of them use the same number.
+    that are started after it; all of them unless fewer are clearly faster. Called before the lanes of a comparison, so
+    that all lanes use the same number.
 
     Args:
         run_pass: one pass of the target over one token.
@@ -29,20 +30,21 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
         Whether the number changed.
     """
     used, most = torch.get_num_threads(), most_threads()
-    blocks: dict[int, list[float]] = {threads: [] for threads in sorted({most, max(1, most // 2), 1}, reverse=True)}
-    if len(blocks) == 1:
+    passes: dict[int, list[float]] = {threads: [] for threads in sorted({most, max(1, most // 2), 1}, reverse=True)}
+    if len(passes) == 1:
         return False
     for _ in range(BLOCKS):
-        for threads in blocks:
+        for threads, times in passes.items():
             torch.set_num_threads(threads)
             run_pass()  # starts or stops threads
-            start = clock()
             for _ in range(PASSES):
+                start = clock()
                 run_pass()
-            blocks[threads].append(clock() - start)
-    seconds = {threads: median(times) for threads, times in blocks.items()}  # one burst of a neighbour decides nothing
+                times.append(clock() - start)
+    # The median of single passes: a browser that draws the press of Run slows several, a busy neighbour nearly all.
+    seconds = {threads: median(times) for threads, times in passes.items()}
     fastest = min(seconds, key=seconds.__getitem__)
-    chosen = fastest if seconds[fastest] * MARGIN < seconds.get(used, float("inf")) else used
+    chosen = fastest if seconds[fastest] * MARGIN < seconds[most] else most
     torch.set_num_threads(chosen)
     return chosen != used
 

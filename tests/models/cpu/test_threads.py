@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -33,26 +35,35 @@ class Cpu:
         ({1: 0.020, 2: 0.060}, 2, 1),
         ({1: 0.020, 2: 0.014}, 1, 2),
         ({1: 0.019, 2: 0.020}, 2, 2),
+        ({1: 0.019, 2: 0.020}, 1, 2),
         ({1: 0.050, 4: 0.020, 8: 0.040}, 8, 4),
     ],
-    ids=["idle", "shared cores", "idle again", "hardly any difference", "half of the cores"],
+    ids=["idle", "shared cores", "idle again", "hardly any difference", "whatever was in use", "half of the cores"],
 )
-def test_the_fastest_number_is_set_if_it_is_clearly_faster(monkeypatch, seconds, used, chosen):
+def test_fewer_threads_than_all_are_set_if_they_are_clearly_faster(monkeypatch, seconds, used, chosen):
     cpu = Cpu(monkeypatch, seconds, used)
     assert cpu.choose() == (chosen != used)
     assert cpu.used == chosen
 
 
-def test_a_burst_of_another_program_decides_nothing(monkeypatch):
-    cpu = Cpu(monkeypatch, {1: 0.020, 2: 0.014}, 2)
-    run_pass, calls = cpu.run_pass, iter(range(1000))
+@pytest.mark.parametrize(
+    ("slowed", "chosen"),
+    [({0, 1, 2, 3, 4, 5}, 2), ({1, 4, 7, 10}, 2), ({*range(15)} - {1, 5, 10}, 1)],
+    ids=["a burst at the start", "now and then", "most of the time"],
+)
+def test_other_programs_decide_by_how_many_passes_they_slow(monkeypatch, slowed, chosen):
+    """`slowed`: the passes on both cores, in turn, that take 10 ms more."""
+    cpu = Cpu(monkeypatch, {1: 0.0110, 2: 0.0095}, 2)
+    run_pass, passes = cpu.run_pass, itertools.count()
 
     def disturbed() -> None:
         run_pass()
-        cpu.now += 0.1 if next(calls) == 2 else 0
+        if cpu.used == 2 and next(passes) in slowed:
+            cpu.now += 0.010
 
     cpu.run_pass = disturbed
-    assert not cpu.choose() and cpu.used == 2
+    cpu.choose()
+    assert cpu.used == chosen
 
 
 def test_a_single_core_has_no_choice(monkeypatch):
