@@ -333,6 +333,30 @@ def test_threads_are_chosen_again_before_a_repeat_whose_last_was_unsteady_never_
     assert happened == ["choose"] * choices
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"), [(False, ["rounds", "choose"]), (True, ["rounds", "choose", "rounds"])]
+)
+def test_threads_are_chosen_after_the_first_rounds_which_come_again_if_the_number_changed(
+    store, monkeypatch, changes, expected
+):
+    happened: list[str] = []
+    started = LocalBackend.run
+
+    def recorded(self, lane, request):
+        happened.append("rounds")
+        return started(self, lane, request)
+
+    def choose(run_pass):
+        happened.append("choose")
+        return changes
+
+    monkeypatch.setattr(LocalBackend, "run", recorded)
+    monkeypatch.setattr(local, "choose_threads", choose)
+    lane, request = standard_lane(PAIR), Request("The waves.", max_new_tokens=4)
+    LocalBackend(store, PAIR).warm_up(lane, request, lambda: False)
+    assert happened == expected
+
+
 @pytest.mark.parametrize("others", [1, 2, 3, 5])
 def test_short_runs_go_again_with_the_baseline_in_every_pass_and_the_estimate_counts_them(store, others):
     names = ("ngram", "assistant", "none", "ngram", "assistant")[:others]
