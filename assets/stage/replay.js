@@ -190,7 +190,7 @@ export function replayPart() {
     scrubber.max = String(total);
     seek(time);
     if (value.replay && !begun && !calm.matches) start(value.replay);
-    begun = true;
+    begun ||= value.replay !== ""; // a run may measure on once the lanes that are shown have ended
   }
   label();
   return { node, said, show };

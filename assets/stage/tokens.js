@@ -64,6 +64,7 @@ export function tokenPanel(panel, lane) {
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
     // With the frame: to measure the panel here would lay out the page once more, before the timeline has changed.
+    cancelAnimationFrame(scroll);
     if (following && runs) scroll = requestAnimationFrame(() => following && scrollTo(panel.scrollHeight));
   }
 

@@ -57,6 +57,11 @@ def stage(chromium) -> Iterator[Callable]:
     assert errors == []
 
 
+def lane_until(lane: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """The lane while it runs, after so many rounds."""
+    return lane | {"state": "running", "log": "".join(lane["log"].splitlines(keepends=True)[:rounds])}
+
+
 def value_of(comparison: Comparison, **changes) -> dict[str, Any]:
     screen = Screen()
     screen.load(comparison)
@@ -334,6 +339,26 @@ def test_a_recorded_run_replays_by_itself_until_the_user_does_something(stage):
     still = stage(value, reduced_motion="reduce")
     still.wait_for_timeout(150)
     assert still.locator(".tokens .round.future").count() == 0
+
+
+def test_a_run_replays_though_its_lanes_ended_before_it(stage):
+    """As where the baseline runs again after both."""
+    value = value_of(fakes.comparison())
+    page = stage(value)
+    page.evaluate("value => update(value)", packed(value | {"replay": "once"}))
+    page.wait_for_function("document.querySelector('.tokens .round.future')")
+
+
+def test_both_lanes_of_a_run_that_ended_are_at_their_beginning(stage):
+    """Though two updates and the end came within one frame."""
+    ended = value_of(fakes.comparison(tokens=400))
+    first, second = ({**ended, "lanes": [lane_until(lane, rounds) for lane in ended["lanes"]]} for rounds in (60, 90))
+    page = stage(value_of(fakes.comparison()))
+    page.evaluate("values => values.forEach(update)", [packed(value) for value in (first, second, ended)])
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    panels = page.locator(".tokens").all()
+    assert all(panel.evaluate("panel => panel.scrollHeight - panel.clientHeight") > 100 for panel in panels)
+    assert [panel.evaluate("panel => panel.scrollTop") for panel in panels] == [0, 0]
 
 
 def test_a_phone_has_room_and_a_tap_chooses(stage):
