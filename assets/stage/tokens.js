@@ -63,8 +63,8 @@ export function tokenPanel(panel, lane) {
     rounds.push(...nodes);
     panel.append(...nodes);
     if (first) /** @type {HTMLElement} */ (panel.querySelector(".tok")).tabIndex = 0;
-    // With the frame: to measure the panel here would lay out the page once more, before the timeline has changed.
     cancelAnimationFrame(scroll);
+    // With the frame: to measure the panel here would lay out the page once more, before the timeline has changed.
     if (following && runs) scroll = requestAnimationFrame(() => following && scrollTo(panel.scrollHeight));
   }
 

@@ -32,6 +32,8 @@ MOUNT = """([script, value]) => {
   new Function(...args, script)(document.body, window.props, watch, null);
 }"""
 
+DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+
 
 @pytest.fixture
 def stage(chromium) -> Iterator[Callable]:
@@ -48,7 +50,7 @@ def stage(chromium) -> Iterator[Callable]:
         for name in ("page.css", *sorted(f"css/{path.name}" for path in (scripts.ASSETS / "css").glob("*.css"))):
             page.add_style_tag(path=scripts.ASSETS / name)
         page.evaluate(MOUNT, [scripts.component("stage/stage.js", "stage"), packed(value)])
-        page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        page.evaluate(DRAWN)
         return page
 
     yield draw
@@ -317,7 +319,7 @@ def test_play_runs_to_the_end_and_a_new_run_takes_over(stage):
     page.get_by_role("button", name="Replay").click()
     page.wait_for_function("document.querySelector('.tokens .round.future')")
     value = value_of(comparison)
-    value["lanes"][0] |= {"state": "running", "log": value["lanes"][0]["log"].splitlines(keepends=True)[0]}
+    value["lanes"][0] = lane_until(value["lanes"][0], 1)
     value["lanes"][1] |= {"state": "waiting", "log": ""}
     page.evaluate("value => update(value)", packed(value))
     assert kept(page, 0) == 1 and page.locator(".timeline .veil").is_hidden()
@@ -355,7 +357,7 @@ def test_both_lanes_of_a_run_that_ended_are_at_their_beginning(stage):
     first, second = ({**ended, "lanes": [lane_until(lane, rounds) for lane in ended["lanes"]]} for rounds in (60, 90))
     page = stage(value_of(fakes.comparison()))
     page.evaluate("values => values.forEach(update)", [packed(value) for value in (first, second, ended)])
-    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    page.evaluate(DRAWN)
     panels = page.locator(".tokens").all()
     assert all(panel.evaluate("panel => panel.scrollHeight - panel.clientHeight") > 100 for panel in panels)
     assert [panel.evaluate("panel => panel.scrollTop") for panel in panels] == [0, 0]

@@ -52,17 +52,17 @@ def test_fewer_threads_than_all_are_set_if_they_are_clearly_faster(monkeypatch, 
     ids=["a burst at the start", "now and then", "most of the time"],
 )
 def test_other_programs_decide_by_how_many_passes_they_slow(monkeypatch, slowed, chosen):
-    """`slowed`: the passes on both cores, in turn, that take 10 ms more."""
+    """`slowed`: the passes on both cores, in turn, that take 100 ms more."""
     cpu = Cpu(monkeypatch, {1: 0.0110, 2: 0.0095}, 2)
     run_pass, passes = cpu.run_pass, itertools.count()
 
     def disturbed() -> None:
         run_pass()
         if cpu.used == 2 and next(passes) in slowed:
-            cpu.now += 0.010
+            cpu.now += 0.1
 
     cpu.run_pass = disturbed
-    cpu.choose()
+    assert cpu.choose() == (chosen != 2)
     assert cpu.used == chosen
 
 
