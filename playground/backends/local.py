@@ -164,7 +164,7 @@ class LocalBackend:
     ) -> list[Placed]:
         """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
         target = self.models(lane).target
-        runner, sampler = EagerRunner(target.model), Sampler(request, target.model.device)
+        runner, sampler = EagerRunner(target.model), Sampler(request, target.model.device, prompt_ids)
         return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
 
     def near_tie(
@@ -173,7 +173,7 @@ class LocalBackend:
         """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
         target = self.models(lane).target
         model, grammar = target.model, grammar_for(request, target)
-        runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device)
+        runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device, prompt_ids)
         return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
     def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
@@ -225,7 +225,7 @@ class LocalRun:
         found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
-        sampler = Sampler(request, self._target.device)
+        sampler = Sampler(request, self._target.device, prompt_ids)
         self._grammar = grammar_for(request, models.target)
         follows = lane.drafter == "grammar"  # this turn's, and has nothing else to keep
         self._unwrapped = (

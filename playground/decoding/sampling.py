@@ -13,13 +13,13 @@ import torch
 from transformers import (
     LogitsProcessor,
     MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
 from playground.decoding.noise import exponential
+from playground.decoding.processors import TextOf, processed, processors_of
 from playground.decoding.transfer import to_device
 from playground.lane import Request
 
@@ -51,26 +51,26 @@ class Distributions:
 class Sampler:
     """The sampling settings of a request, for target and drafter alike, so that q is made as p is.
 
-    Scores are logits after the processors that depend on the text (repetition penalty). Probabilities are the softmax
-    of the scores after the warpers that depend on one row only (temperature, top-k, top-p, min-p, in transformers'
-    order). The request's seed decides all samples: the target's own by their position in the text, others by their
-    order.
+    Scores are logits after the processors (`processors.py`), which apply to greedy decoding too. Probabilities are the
+    softmax of the scores after the warpers (temperature, top-k, top-p, min-p, in transformers' order). The request's
+    seed decides all samples: the target's own by their position in the text, others by their order.
+
+    Args:
+        prompt_ids: what the answer follows.
 
     `greedy`: whether tokens are chosen by argmax.
     """
 
-    def __init__(self, request: Request, device: torch.device) -> None:
+    def __init__(self, request: Request, device: torch.device, prompt_ids: Sequence[int] = ()) -> None:
         self.greedy = request.greedy
         self.generator = torch.Generator(device).manual_seed(request.seed)
         self._seed = request.seed
         self._drawn = 0  # samples without a position
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
+        self._processors = processors_of(request, prompt_ids)
         # Plain lists: transformers' own list inspects each processor's signature at each call, for every draft token.
-        self._processors: list[LogitsProcessor] = []
         self._heat: list[LogitsProcessor] = []
         self._limits: list[LogitsProcessor] = []
-        if request.repetition_penalty != 1:
-            self._processors.append(RepetitionPenaltyLogitsProcessor(request.repetition_penalty))
         if not self.greedy:
             if request.temperature != 1:
                 self._heat.append(TemperatureLogitsWarper(request.temperature))
@@ -82,27 +82,24 @@ class Sampler:
                 self._limits.append(MinPLogitsWarper(request.min_p))
 
     @property
-    def reads_text(self) -> bool:
-        """Whether scores depend on the text, and so differ from logits."""
-        return bool(self._processors)
+    def unchanged(self) -> bool:
+        """Whether scores are logits."""
+        return not self._processors
 
-    def scores(self, logits: torch.Tensor, text_of: Callable[[int], Sequence[int]]) -> torch.Tensor:
+    @property
+    def reads_text(self) -> bool:
+        """Whether scores depend on which tokens the text has."""
+        return any(it.reads == "tokens" for it in self._processors)
+
+    def scores(self, logits: torch.Tensor, text_of: TextOf) -> torch.Tensor:
         """Args:
             logits: (n, vocabulary).
-            text_of: row -> the token ids that the row follows. Called only if scores depend on the text.
+            text_of: row -> the token ids that the row follows. Of these only the number counts, unless `reads_text`.
 
         Returns:
             (n, vocabulary) scores.
         """
-        if not self._processors:
-            return logits
-        return torch.cat([self._score(row[None], text_of(i)) for i, row in enumerate(logits)])
-
-    def _score(self, logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-        text = to_device([ids], logits.device)
-        for processor in self._processors:
-            logits = processor(text, logits)
-        return logits
+        return processed(self._processors, logits, text_of)
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
         """(n, vocabulary) scores to the distributions that tokens are sampled from."""

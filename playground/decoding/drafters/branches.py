@@ -14,6 +14,8 @@ from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.drafting_methods import METHODS
 
+UNREAD = -1  # in the place of a drafted token that is still on the device
+
 
 class Branches(Protocol):
     """Gives logits for drafts, one position after another.
@@ -102,7 +104,7 @@ class ChainDrafter(BranchesDrafter):
             confidence = self._branches.confidence
             if confidence is not None and stop_below > 0 and float(confidence[0]) < stop_below:
                 break
-            text = [*ids, *(id_ for id_, *_ in drafted)]
+            text = [*ids, *(id_ for id_, *_ in drafted), *[UNREAD] * (len(chosen) - len(drafted))]
             choice = self._choose(text, logits[0], self._branches.draft_ids)
             chosen.append(choice if confidence is None else choice._replace(confidence=confidence[0]))
             if one_by_one or len(chosen) == k:

@@ -96,14 +96,14 @@ class DraftChoice:
 
     def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Chosen:
         """Args:
-            ids: the sequence before the token.
+            ids: the sequence before the token. Of these only the number counts, unless `reads_text`.
             logits: (draft vocabulary,).
             draft_ids: (draft vocabulary,), their token ids.
 
         Returns:
             The token. Tokens outside the draft vocabulary have q = 0 in the distribution that it was sampled from.
         """
-        if self._sampler.greedy and not self._sampler.reads_text:  # no need to spread it over the whole vocabulary
+        if self._sampler.greedy and self._sampler.unchanged:  # no need to spread it over the whole vocabulary
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
             return Chosen(draft_ids.index_select(0, column[None])[0], q, None, logits)
         scores = self._scores(ids, logits, draft_ids)

@@ -1,0 +1,91 @@
+"""The logits processors of a request, which are transformers' own, over the rows of one pass.
+
+Each row follows a text of its own: the tokens so far, then the branch of the draft that leads to the row. A processor
+is given a row together with that text. So what it makes of a row is the same whatever else was drafted, and
+verification stays exact.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor
+
+from playground.decoding.transfer import to_device
+from playground.lane import Request
+
+TextOf = Callable[[int], Sequence[int]]  # row -> the token ids that the row follows; no row follows fewer than row 0
+
+
+class Processor(NamedTuple):
+    """A logits processor, and what of the text it depends on.
+
+    Attributes:
+        change: takes (1, n) token ids and (1, vocabulary) scores. What reads nothing takes any number of rows.
+        reads: what it depends on. What reads the length alone is given ids without values.
+        at: the lengths of text, in tokens, at which it changes anything.
+    """
+
+    change: LogitsProcessor
+    reads: Literal["nothing", "length", "tokens"] = "tokens"
+    at: range = range(sys.maxsize)
+
+
+def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor]:
+    """Those of a request, in the order in which `generate()` applies them.
+
+    Args:
+        prompt_ids: what the answer follows, for processors that tell the answer from the prompt.
+    """
+    processors: list[Processor] = []
+    if request.repetition_penalty != 1:
+        processors.append(Processor(RepetitionPenaltyLogitsProcessor(request.repetition_penalty)))
+    return processors
+
+
+def processed(processors: Sequence[Processor], logits: torch.Tensor, text_of: TextOf) -> torch.Tensor:
+    """(n, vocabulary) logits to scores. `text_of` is called only if a processor reads the text."""
+    texts = _Texts(text_of, logits)
+    for it in processors:
+        if it.reads == "nothing":
+            logits = it.change(None, logits)
+        elif rows := texts.at(it.at):
+            ids = texts.lengths if it.reads == "length" else texts.tokens
+            changed = torch.cat([it.change(ids(row), logits[row : row + 1]) for row in rows])
+            logits = (
+                changed if len(rows) == len(logits) else logits.index_copy(0, to_device(rows, logits.device), changed)
+            )
+    return logits
+
+
+class _Texts:
+    """The texts of a pass's rows, each made when it is needed."""
+
+    def __init__(self, text_of: TextOf, logits: torch.Tensor) -> None:
+        self._text_of, self._count, self._device = text_of, len(logits), logits.device
+        self._texts: dict[int, Sequence[int]] = {}
+        self._sent: dict[int, torch.Tensor] = {}
+
+    def at(self, lengths: range) -> list[int]:
+        """The rows whose texts have one of these lengths."""
+        if len(self._text(0)) >= lengths.stop:
+            return []
+        return [row for row in range(self._count) if len(self._text(row)) in lengths]
+
+    def tokens(self, row: int) -> torch.Tensor:
+        """(1, n) token ids, on the device."""
+        if row not in self._sent:
+            self._sent[row] = to_device([self._text(row)], self._device)
+        return self._sent[row]
+
+    def lengths(self, row: int) -> torch.Tensor:
+        """(1, n), without values."""
+        return torch.empty(1, len(self._text(row)), dtype=torch.long, device="meta")
+
+    def _text(self, row: int) -> Sequence[int]:
+        if row not in self._texts:
+            self._texts[row] = self._text_of(row)
+        return self._texts[row]
