@@ -21,7 +21,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from playground.bench.page import CHROMIUMS, FLAGS
+from benchmarks.page import CHROMIUMS, FLAGS
 from playground.models.fit import Fit
 from playground.presets import Pair, load_pairs, load_suites
 from playground.ui import page

@@ -160,14 +160,6 @@ def test_texts_that_are_not_there_are_named_before_the_target_is_loaded(tmp_path
     assert "no/such/file cannot be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "x"])
-def test_bench_runs_once_at_least(number, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", f"--runs={number}"])
-    assert exit_.value.code == 2
-    assert f"{number!r} is not a whole number of at least 1" in capsys.readouterr().err
-
-
 def test_pairs_lists_every_preset_with_a_reason(capsys):
     main(["pairs"])
     printed = capsys.readouterr().out

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 import app
+from benchmarks import __main__ as benchmarks
 from playground import commands
-from playground.commands import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILES = [
     path.relative_to(ROOT).as_posix()
-    for folder in ("playground", "tests", "docs", "presets", "assets", ".ci")
+    for folder in ("playground", "benchmarks", "tests", "docs", "presets", "assets", ".ci")
     for path in (ROOT / folder).rglob("*")
 ] + [path.name for path in ROOT.iterdir()]
-PATH = re.compile(r"([\w./-]+\.py|(?:playground|tests|docs|presets|assets)/[\w./-]+)(?:: (\w+))?")
+PATH = re.compile(r"([\w./-]+\.py|(?:playground|benchmarks|tests|docs|presets|assets)/[\w./-]+)(?:: (\w+))?")
 OTHERS = {
     "prepare.py",
     "tiny.py",
@@ -33,7 +33,9 @@ OTHERS = {
     "noise.py",
 }  # SPEED-Bench's; the guides' examples
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-OURS = (["python", "-m", "playground"], ["playground"], ["python", "app.py"])
+OURS = (["python", "-m", "playground"], ["python", "-m", "benchmarks"], ["playground"], ["python", "app.py"])
+MAINS = {"playground": commands.main, "benchmarks": benchmarks.main, "app.py": lambda words: app.main()}
+PARSERS = {"playground": commands._parser, "benchmarks": benchmarks.parser}
 
 
 def text_of(page: Path) -> str:
@@ -81,7 +83,7 @@ def parse(monkeypatch):
     def parse(program, words):
         monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
         monkeypatch.setattr(sys, "argv", [program, *words])
-        app.main() if program == "app.py" else main(words)
+        MAINS[program](words)
 
     return parse
 
@@ -98,12 +100,14 @@ def test_a_command_in_the_text_has_options_that_exist(page, span, capsys):
     if program == "app.py":
         help_ = (ROOT / "app.py").read_text(encoding="utf-8")
     else:
-        (choices,) = (it.choices for it in commands._parser()._actions if it.choices)
+        (choices,) = (it.choices for it in PARSERS[program]()._actions if it.choices)
         if not words or words[0] in ("COMMAND", "noise"):  # the latter is an example of a guide
             return
         assert words[0] in choices, words
         with pytest.raises(SystemExit):
-            main([words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"])
+            MAINS[program](
+                [words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"]
+            )
         help_ = capsys.readouterr().out
     missing = [word for word in words if word.startswith("--") and word not in help_]
     assert not missing
@@ -141,12 +145,12 @@ def test_every_file_and_test_that_is_named_is_there(page):
 def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [ours(line)[1] for page, line in BLOCKS if page == "README.md"]
-    main([*next(it for it in words if it[:1] == ["compare"]), "--max-new-tokens", "4"])
+    commands.main([*next(it for it in words if it[:1] == ["compare"]), "--max-new-tokens", "4"])
     assert "Prompt lookup" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "out.json").read_text())["lanes"]) == 2
     listings = [ours(span)[1] for page, span in TEXTS if page == "README.md" and "app.py" not in span]
     for words in (it for it in listings if it[0] in ("pairs", "drafters")):
-        main(words)
+        commands.main(words)
         assert capsys.readouterr().out
 
 

@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "playground"
-ABOVE = {"ui", "hosting", "commands", "bench", "distil", "experiments", "backends", "__main__"}
+ABOVE = {"ui", "hosting", "commands", "distil", "experiments", "backends", "__main__"}
 
 # What a room may not import: rooms of the package, or libraries. A room is a folder or a module of the package.
 FORBIDDEN = {
-    "ui": {"commands", "bench", "distil", "__main__"},
+    "ui": {"commands", "distil", "__main__"},
     "commands": {"ui", "hosting", "__main__", "gradio"},
-    "bench": {"ui", "hosting", "commands", "__main__", "gradio"},
-    "experiments": {"ui", "hosting", "commands", "bench", "distil", "__main__", "gradio", "plotly"},
-    "backends": {"ui", "hosting", "commands", "bench", "distil", "experiments", "__main__", "gradio", "plotly"},
+    "experiments": {"ui", "hosting", "commands", "distil", "__main__", "gradio", "plotly"},
+    "backends": {"ui", "hosting", "commands", "distil", "experiments", "__main__", "gradio", "plotly"},
     "distil": ABOVE - {"distil"} | {"gradio", "plotly"},
     "decoding": ABOVE | {"views", "gradio", "plotly", "httpx"},
     "models": ABOVE | {"decoding", "views", "gradio", "plotly"},
     "views": ABOVE | {"decoding", "models", "gradio", "torch", "transformers"},
-    "hosting": {"ui", "commands", "bench", "distil", "plotly", "torch", "__main__"},
+    "hosting": {"ui", "commands", "distil", "plotly", "torch", "__main__"},
     "metrics": ABOVE | {"decoding", "models", "views", "theory", "gradio", "plotly", "torch", "transformers"},
     "theory": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},
     "trace": ABOVE | {"decoding", "models", "views", "gradio", "plotly", "torch", "transformers"},

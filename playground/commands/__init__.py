@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground.commands import (
-    bench,
     compare,
     distil,
-    engines,
     export_drafter,
     history,
     kinds,
@@ -25,8 +23,13 @@ from playground.errors import PlaygroundError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command. Exits with 2 and one sentence on standard error if the user can do something about the error."""
-    options = _parser().parse_args(arguments)
+    """Runs a command of the playground; see `run_command`."""
+    run_command(_parser().parse_args(arguments))
+
+
+def run_command(options: argparse.Namespace) -> None:
+    """Runs `options.command`. Exits with 2 and one sentence on standard error if the user can do something about the
+    error."""
     try:
         options.command(options)
         sys.stdout.flush()
@@ -48,6 +51,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`python -m playground COMMAND --help` lists the options of a command.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for part in (compare, why, kinds, history, listings, bench, distil, export_drafter, serve, monitor, engines):
+    for part in (compare, why, kinds, history, listings, distil, export_drafter, serve, monitor):
         part.add(commands)
     return parser

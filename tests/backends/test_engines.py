@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from benchmarks import engines
 from playground.backends.connect import connect
 from playground.experiments.compare import decode
 from playground.experiments.watch import Watch
 from playground.lane import Request
-from playground.views import engine_table
 from tests.backends.fake_server import RECORDED, Answer, serve
 
 REQUEST = Request("Write the numbers from one to ten in words, then the same again.", max_new_tokens=40)
@@ -40,6 +40,6 @@ def answered(kind: str, server: str):
 @pytest.mark.parametrize("kind", RECORDINGS)
 def test_a_recorded_answer_gives_the_table_again(kind):
     traces = [answered(kind, server) for server in ANSWERS]
-    rows = engine_table.table([[trace] for trace in traces]).rows
+    rows = engines.table([[trace] for trace in traces]).rows
     assert [row[2:6] for row in rows] == [COUNTED[kind, server] for server in ANSWERS]
     assert traces[0].token_ids == traces[1].token_ids and rows[1][-1] == "1 of 1"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from benchmarks import engines
 from playground import export, metrics
 from playground.backends.connect import Servers, connect
 from playground.backends.kinds import counts_of
@@ -18,7 +19,7 @@ from playground.experiments.compare import decode
 from playground.experiments.watch import Watch
 from playground.lane import Request
 from playground.trace import Comparison, Trace
-from playground.views import charts, engine_table, facts, report
+from playground.views import charts, facts, report
 from tests.backends import stand_in
 from tests.backends.stand_in import TEXTS, URL, StandIn, Wait, standing_in
 
@@ -200,7 +201,7 @@ def test_a_broken_answer_is_a_sentence(make, end, said, monkeypatch):
 
 def test_engines_are_compared_by_what_each_counts(monkeypatch):
     servers = (stand_in.llama_server, stand_in.sglang, stand_in.lm_studio, stand_in.ollama)
-    shown = engine_table.table([[traced(server(), monkeypatch)] for server in servers])
+    shown = engines.table([[traced(server(), monkeypatch)] for server in servers])
     llama, sglang, studio, ollama = (row[1:] for row in shown.rows)
     assert llama == ("9", "3", "9", "5", "2.67", "+0%", "67%", "67%", "33%", "1 of 1")
     assert sglang[:-1] == llama[:-1], "the same steps"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.page import CHROMIUMS, FLAGS
 from playground import export
-from playground.bench.page import CHROMIUMS, FLAGS
 from playground.experiments.history import History
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.trace import Comparison

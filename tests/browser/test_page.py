@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.page import read_stream
 from playground import export
-from playground.bench.page import read_stream
 from playground.trace import Comparison, DraftToken, Memory, Round, TargetToken, Trace
 from tests.browser.axe import violations
 from tests.examples import drafted_round, plain_round, trace, tree_round

@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from playground.bench.waits import Waits
+from benchmarks.waits import Waits
 from playground.decoding.runners.graphs import WARM_UP, Work
 
 

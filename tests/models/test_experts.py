@@ -18,7 +18,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from playground.bench import waits
+from benchmarks import waits
 from playground.decoding.drafters.native_mtp import branches
 from playground.decoding.runners import static_model
 from playground.decoding.runners.eager import EagerRunner

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from playground.bench.waits import Waits
+from benchmarks.waits import Waits
 from tests.far import FAR, FarDevice, FarTensor
 
 X = torch.arange(42.0).reshape(6, 7)

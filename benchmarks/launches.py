@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.waits import Waits
 from playground.backends.local import LocalRun
-from playground.bench.waits import Waits
 from playground.decoding.runners.factory import Runners
 from playground.decoding.runners.graphs import Graphs, Work
 from playground.decoding.runners.static_cache import why_eager

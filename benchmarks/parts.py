@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from benchmarks import cpu, launches, page
 from playground import metrics
 from playground.backends.local import LocalBackend
-from playground.bench import cpu, launches, page
 from playground.decoding.clock import Clock
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
@@ -54,41 +54,56 @@ def run(
     dtype: str,
     device: str,
     say: Callable[[str], None],
-) -> BenchResult:
-    """Runs the parts named in `only`, or all, and passes each result to `say` as it comes."""
-    backend = LocalBackend(ModelStore(), pair, dtype, device)
-    parts: dict[str, Callable[[LoadedPair, int, int], Iterable[Measurement]]] = {
-        "standard": _standard,
-        "ngram": _ngram,
-        "assistant": _assistant,
-        "page": _page,
-        "long": _long,
-        "start": _start,
-        "memory": partial(_memory, dtype=dtype),
-        "cpu": partial(_cpu, backend=backend),
-        "launches": partial(_launches, backend=backend),
-    }
-    unknown = set(only or ()) - parts.keys()
+    keep: Callable[[BenchResult], None],
+) -> list[str]:
+    """Runs the parts named in `only`, or all. Passes each measurement to `say` as it comes, and all so far to `keep`
+    after each part.
+
+    Returns:
+        The parts that failed; `say` was given the reason.
+
+    Raises:
+        PlaygroundError: a part has no such name, or takes a preset, or the target cannot be loaded.
+    """
+    unknown = set(only or ()) - PARTS.keys()
     if unknown:
-        raise PlaygroundError(f"The benchmark has no part {', '.join(sorted(unknown))}, only {', '.join(parts)}.")
+        raise PlaygroundError(f"The benchmark has no part {', '.join(sorted(unknown))}, only {', '.join(PARTS)}.")
+    chosen = [name for name in PARTS if (name in only if only else name not in ON_REQUEST)]
     presets, _ = load_pairs()
     if pair.name not in presets:
         asked = PRESETS_ALONE & set(only or ())
         if asked:
             raise PlaygroundError(f"{', '.join(sorted(asked))} takes a preset, by --pair: another process loads it.")
-        parts = {name: part for name, part in parts.items() if name not in PRESETS_ALONE}
+        chosen = [name for name in chosen if name not in PRESETS_ALONE]
     lane = standard_lane(pair)
+    backend = LocalBackend(ModelStore(), pair, dtype, device)
     backend.load(replace(lane, drafter="ngram"), lambda step: say(_line(step)))
-    models = backend.models(lane)
+    bench = Bench(backend.models(lane), backend, runs, max_new_tokens, dtype)
     environment = backend.describe(lane)
     say(f"{environment.device_name}, {environment.device}, {environment.dtype}, {environment.threads} threads")
-    results = []
-    for name, part in parts.items():
-        if name in only if only else name not in ON_REQUEST:
-            for result in part(models, runs, max_new_tokens):
+    results: list[Measurement] = []
+    failed = []
+    for name in chosen:
+        try:
+            for result in PARTS[name](bench):
                 say(describe(result))
                 results.append(result)
-    return BenchResult(backend.describe(lane), tuple(results))  # with the number of threads that was chosen
+        except PlaygroundError as problem:
+            say(f"{name} failed: {problem}")
+            failed.append(name)
+        keep(BenchResult(backend.describe(lane), tuple(results)))  # with the number of threads that was chosen
+    return failed
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the parts run: loaded models and their backend, `runs` of each side, of `n` new tokens."""
+
+    models: LoadedPair
+    backend: LocalBackend
+    runs: int
+    n: int
+    dtype: str
 
 
 def describe(result: Measurement) -> str:
@@ -105,19 +120,22 @@ def measured(what: str, values: Sequence[float], **more: Any) -> Measurement:
     return Measurement(what, tuple(values), metrics.spread(values).median, **more)
 
 
-def _standard(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
-    lane = standard_lane(models.pair)
-    return _against_generate("standard lane against generate()", models, lane, runs, n, {})
+def _standard(bench: Bench) -> list[Measurement]:
+    lane = standard_lane(bench.models.pair)
+    return _against_generate("standard lane against generate()", bench, bench.models, lane, {})
 
 
-def _ngram(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
-    lane = assisted_lane(models.pair, "ngram", LOOKAHEAD, policy="constant")
+def _ngram(bench: Bench) -> list[Measurement]:
+    lane = assisted_lane(bench.models.pair, "ngram", LOOKAHEAD, policy="constant")
     options = {"prompt_lookup_num_tokens": LOOKAHEAD}
-    return _against_generate("n-gram lane against generate(prompt_lookup_num_tokens)", models, lane, runs, n, options)
+    return _against_generate(
+        "n-gram lane against generate(prompt_lookup_num_tokens)", bench, bench.models, lane, options
+    )
 
 
-def _assistant(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
+def _assistant(bench: Bench) -> list[Measurement]:
     """With an assistant cut from the target: acceptance does not matter here, since both sides draft the same."""
+    models = bench.models
     assistant = _cut_from(models.target)
     models = replace(models, drafting=assistant, pair=replace(models.pair, weights={"assistant": assistant.name}))
     config = assistant.model.generation_config
@@ -126,30 +144,30 @@ def _assistant(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
     config.assistant_confidence_threshold = 0.0
     lane = assisted_lane(models.pair, "assistant", LOOKAHEAD, policy="constant")
     what = f"assistant lane against generate(assistant_model), assistant {assistant.name}"
-    return _against_generate(what, models, lane, runs, n, {"assistant_model": assistant.model})
+    return _against_generate(what, bench, models, lane, {"assistant_model": assistant.model})
 
 
-def _page(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
-    ratios = page.page_against_headless(models.pair, runs, n)
+def _page(bench: Bench) -> list[Measurement]:
+    ratios = page.page_against_headless(bench.models.pair, bench.runs, bench.n)
     return [measured(f"{name} against headless", values) for name, values in ratios.items()]
 
 
-def _long(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
-    ratios = page.page_against_headless(models.pair, min(runs, LONG_RUNS), LONG_TOKENS)
+def _long(bench: Bench) -> list[Measurement]:
+    ratios = page.page_against_headless(bench.models.pair, min(bench.runs, LONG_RUNS), LONG_TOKENS)
     return [measured(f"{LONG_TOKENS} tokens: {name} against headless", v) for name, v in ratios.items()]
 
 
-def _start(models: LoadedPair, runs: int, n: int) -> list[Measurement]:
-    seconds = [page.seconds_to_answer(models.pair) for _ in range(runs)]
+def _start(bench: Bench) -> list[Measurement]:
+    seconds = [page.seconds_to_answer(bench.models.pair) for _ in range(bench.runs)]
     return [measured("`python app.py` until the page answers, weights cached", seconds, unit="s")]
 
 
-def _memory(models: LoadedPair, runs: int, n: int, dtype: str) -> list[Measurement]:
+def _memory(bench: Bench) -> list[Measurement]:
     """The largest resident set of a whole `compare` process, libraries included."""
-    command = [sys.executable, "-m", "playground", "compare", "--pair", models.pair.name, "--dtype", dtype]
-    command += ["--max-new-tokens", str(n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
+    command = [sys.executable, "-m", "playground", "compare", "--pair", bench.models.pair.name, "--dtype", bench.dtype]
+    command += ["--max-new-tokens", str(bench.n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
     peaks = []
-    for _ in range(runs):
+    for _ in range(bench.runs):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
@@ -157,30 +175,48 @@ def _memory(models: LoadedPair, runs: int, n: int, dtype: str) -> list[Measureme
                 f"`{' '.join(command[1:6])}` failed, so that its memory tells nothing. Run it by itself to see why."
             )
         peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9)
-    return [measured(f"peak memory of `compare` in {precision(models.target.model)}", peaks, unit="GB")]
+    return [measured(f"peak memory of `compare` in {precision(bench.models.target.model)}", peaks, unit="GB")]
 
 
-def _cpu(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> list[Measurement]:
+def _cpu(bench: Bench) -> list[Measurement]:
     """Against what a CPU user would choose instead; the starter alone has the same weights in llama.cpp's format."""
-    if models.pair.target != STARTER:
+    if bench.models.pair.target != STARTER:
         raise PlaygroundError("The part cpu runs llama.cpp on the starter's GGUF file. Choose --pair starter.")
-    backend.load(assisted_lane(models.pair), lambda step: None)
+    bench.backend.load(assisted_lane(bench.models.pair), lambda step: None)
     speeds = cpu.tokens_per_second(
-        backend, models.pair, partial(_generate, models), _examples(n), runs, lambda step: None
+        bench.backend,
+        bench.models.pair,
+        partial(_generate, bench.models),
+        _examples(bench.n),
+        bench.runs,
+        lambda step: None,
     )
     return [measured(f"decoding, prefill left out: {what}", values, unit="tokens/s") for what, values in speeds.items()]
 
 
-def _launches(models: LoadedPair, runs: int, n: int, backend: LocalBackend) -> Iterator[Measurement]:
+def _launches(bench: Bench) -> Iterator[Measurement]:
     """Of each lane of the pair, on the first example."""
-    for lane in all_drafters(models.pair, policy="constant"):
-        backend.load(lane, lambda step: None)
+    for lane in all_drafters(bench.models.pair, policy="constant"):
+        bench.backend.load(lane, lambda step: None)
         for compiled in (False, True):
-            counts = launches.of_a_round(backend.models(lane), lane, _examples(n)[0], compiled=compiled)
+            counts = launches.of_a_round(bench.backend.models(lane), lane, _examples(bench.n)[0], compiled=compiled)
             if counts:
                 what = f"{lane.drafter}, {'compiled' if compiled else 'eager'}: {{}} a round"
                 yield measured(what.format("launches"), [counts.launches], unit="launches")
                 yield measured(what.format("waits for the device"), [counts.waits], unit="waits")
+
+
+PARTS: dict[str, Callable[[Bench], Iterable[Measurement]]] = {
+    "standard": _standard,
+    "ngram": _ngram,
+    "assistant": _assistant,
+    "page": _page,
+    "long": _long,
+    "start": _start,
+    "memory": _memory,
+    "cpu": _cpu,
+    "launches": _launches,
+}
 
 
 def _examples(n: int) -> list[Request]:
@@ -200,14 +236,14 @@ def _cut_from(target: LoadedModel) -> LoadedModel:
 
 
 def _against_generate(
-    what: str, models: LoadedPair, lane: Lane, runs: int, n: int, options: dict[str, Any]
+    what: str, bench: Bench, models: LoadedPair, lane: Lane, options: dict[str, Any]
 ) -> list[Measurement]:
     """The ratio, and the share of our time that annotating the trace takes. One example prompt after the other, greedy;
     the first pair of runs warms up and is not counted."""
-    requests = _examples(n)
+    requests = _examples(bench.n)
     backend = LocalBackend(Holding(models), models.pair)
     ratios, traces, identical = [], [], True
-    for i in range(runs + 1):
+    for i in range(bench.runs + 1):
         ours_s, ours = _timed(models, partial(_ours, backend, lane, requests[i % len(requests)]))
         theirs_s, theirs = _timed(models, partial(_generate, models, ours, options))
         if i:

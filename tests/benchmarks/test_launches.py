@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from playground.bench.launches import Counter, of_rounds
+from benchmarks.launches import Counter, of_rounds
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter

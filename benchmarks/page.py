@@ -31,7 +31,7 @@ from playground.presets import Pair
 from playground.settings import SETTINGS
 from playground.trace import Comparison, Round, Trace
 
-APP = Path(__file__).resolve().parents[2] / "app.py"
+APP = Path(__file__).resolve().parents[1] / "app.py"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 PROMPT = "Count from 1 to 500 in words, one number per line, and do not stop before you are done."
