@@ -1,15 +1,70 @@
-"""Which lanes of a suite are the fastest, and which cannot be told from them: computed from the rows."""
+"""Which lanes of a suite are faster than standard decoding, and which are the fastest: decided here, from the rows, for
+verdict, sentence, colour and command alike."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from playground import metrics
-from playground.metrics import Timed
+from playground.metrics import Over, Timed
 from playground.results import STANDARD, Row
 
 N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A lane over all prompts of a suite. `speedup`: over the standard lane, with the interval that decides and what it
+    is over; None where there are too few prompts and runs, and for the standard lane. `ties`: it is the fastest, or
+    cannot be told from it."""
+
+    lane: str
+    speedup: float
+    interval: tuple[float, float] | None
+    over: Over | None
+    ties: bool
+
+    @property
+    def gains(self) -> bool:
+        """Whether it was seen to be faster than standard decoding."""
+        return self.interval is not None and self.interval[0] > 1
+
+    @property
+    def loses(self) -> bool:
+        """Whether it was seen to be slower."""
+        return self.interval is not None and self.interval[1] < 1
+
+
+def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
+    """The lanes, the fastest first.
+
+    The intervals over the standard lane hold for all drafting lanes of the suite together (Bonferroni). Which lanes tie
+    is decided by the ratio of the fastest to each of the others on the same prompts and runs; any of them might have
+    been the fastest, so these intervals hold for all pairs of lanes together.
+
+    Args:
+        lanes: those among which the fastest is sought; none is all.
+    """
+    drafting = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
+    found = {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting}
+    found[STANDARD] = metrics.Pooled(1.0)
+    best, *others = sorted(lanes or found, key=lambda name: -found[name].speedup)
+    pairs = math.comb(len(drafting), 2)
+
+    def ties(name: str) -> bool:
+        if STANDARD in (best, name):
+            it = found[name if best == STANDARD else best]
+        else:
+            it = ratio(rows, best, over=name, comparisons=pairs)
+        return not metrics.differs(it.interval) if it.interval else it.speedup == 1
+
+    return [
+        Ranked(name, found[name].speedup, found[name].interval, found[name].over, name == best or ties(name))
+        for name in (best, *others)
+    ]
 
 
 def ratio(rows: Iterable[Row], lane: str, over: str = STANDARD, comparisons: int = 1) -> metrics.Pooled:
@@ -17,18 +72,6 @@ def ratio(rows: Iterable[Row], lane: str, over: str = STANDARD, comparisons: int
     `metrics.pooled`."""
     by_lane = {name: [row for row in rows if row.lane == name] for name in (over, lane)}
     return metrics.pooled(_questions(by_lane[over]), _questions(by_lane[lane]), comparisons)
-
-
-def ties(rows: Sequence[Row], lanes: Sequence[str]) -> list[str]:
-    """The fastest of these lanes, and those over which it has no gain that was seen, the fastest first. The fastest is
-    compared with each of the others on the same prompts and runs, and the intervals of these comparisons hold together;
-    without intervals nothing ties."""
-    over = {name: ratio(rows, name).speedup for name in lanes}
-    best, *others = sorted(lanes, key=lambda name: -over[name])
-    found = {name: ratio(rows, best, over=name, comparisons=len(others)) for name in others}
-    return [best] + [
-        name for name, it in found.items() if (not metrics.differs(it.interval) if it.interval else it.speedup <= 1)
-    ]
 
 
 def _questions(rows: Iterable[Row]) -> list[Timed]:

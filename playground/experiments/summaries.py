@@ -56,7 +56,8 @@ def row(
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """Every lane over each category and over all prompts, in the order in which they came, the standard lane first."""
+    """Every lane over each category and over all prompts, in the order in which they came, the standard lane first.
+    The intervals of a category hold for all its lanes together, as those of `ranked.rank` do."""
     of: dict[str, list[Row]] = {}
     for row in rows:
         of.setdefault(f"{ALL} (category)" if row.category == ALL else row.category, []).append(row)
@@ -71,7 +72,7 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:
     """`here`: the lane's among the rows of the category."""
     spread = metrics.spread([row.speedup for row in here])
-    pooled = ratio(rows, lane)
+    pooled = ratio(rows, lane, comparisons=max(1, len({row.lane for row in rows} - {STANDARD})))
     passes, accepted, drafted = (_total(getattr(row, name) for row in here) for name in COUNTS)
     return Summary(
         lane=lane,

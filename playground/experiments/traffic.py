@@ -73,8 +73,7 @@ def traffic_result(
 ) -> TrafficResult:
     """The suite of a log with its verdict, by depth, beside the estimates by the lanes' labels."""
     names = list(dict.fromkeys(row.lane for row in found.rows))
-    best = max((name for name in names if name != STANDARD), key=lambda name: found.of(name).overall)
-    gain = ranked.ratio(found.rows, best, comparisons=len(names) - 1)
+    best = next(it for it in ranked.rank(found.rows) if it.lane != STANDARD)
     in_lane: dict[str, list[Trace]] = {name: [] for name in names}
     for trace in found.traces:
         in_lane[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
@@ -87,9 +86,9 @@ def traffic_result(
         suite=found if texts else _without_texts(found),
         conversations=conversations,
         turns=turns,
-        best=best,
-        speedup=gain.speedup,
-        interval=gain.interval,
+        best=best.lane,
+        speedup=best.speedup,
+        interval=best.interval,
         depths=tuple(depths),
         estimates=tuple(estimates),
         skipped=tuple(skipped if texts else (sentence.partition(": ")[0] for sentence in skipped)),

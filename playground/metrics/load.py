@@ -192,7 +192,8 @@ def percentiles(values: Iterable[float | None]) -> Percentiles | None:
 @dataclass(frozen=True)
 class Gain:
     """A lane against the baseline at a level. `speedup`: the ratio of the pooled latency per token over the requests
-    that both answered as a whole; `interval`: its 95 % interval over requests, None for too few (see `pooled`)."""
+    that both answered as a whole; `interval`: its 95 % interval over requests, None for too few (see `pooled`). The
+    intervals hold for all lanes and levels together, so that more of them make no more false gains."""
 
     level: Level
     lane: str
@@ -212,7 +213,7 @@ def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
     found = []
     for (level, lane), group in groups.items():
         beside = [base[level, row.number] for row in group]
-        ratio = pooled([_timed(row) for row in beside], [_timed(row) for row in group])
+        ratio = pooled([_timed(row) for row in beside], [_timed(row) for row in group], len(groups))
         found.append(Gain(level, lane, len(group), ratio.speedup, ratio.interval))
     return found
 

@@ -14,7 +14,6 @@ from playground.metrics import (
     PositionAcceptance,
     SegmentFigures,
     Timed,
-    differs,
 )
 from playground.trace import Environment, Trace
 
@@ -103,7 +102,8 @@ class Summary:
 
     `speedup`: the median over prompts, `low` and `high` its quartiles. `macro`: the geometric mean over prompts, each
     counting the same. `overall`: pooled, so that long answers count more, with its `interval` over what `over`
-    says. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
+    says; it holds for all lanes of the category together, in files of earlier releases for each alone. `ranked.rank`
+    says which lanes gain. `tokens_per_s` is pooled; `total_s`, `ttft_s`, `p50_s` and `p95_s` are medians over prompts.
     """
 
     lane: str
@@ -127,11 +127,6 @@ class Summary:
     positions: tuple[PositionAcceptance, ...] = ()
     segments: tuple[SegmentFigures, ...] = ()
     otherwise: Otherwise | None = None
-
-    @property
-    def gains(self) -> bool:
-        """Whether the lane was seen to be faster than standard decoding, which takes an interval."""
-        return self.overall > 1 and differs(self.interval)
 
 
 @dataclass(frozen=True)

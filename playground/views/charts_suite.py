@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 
 from playground.format import count, ratio
 from playground.lane import AXES, label
+from playground.ranked import rank
 from playground.results import ALL, STANDARD, Point, Recommendation, SuiteResult, Summary, SweepResult, names_of
 from playground.views import charts
 from playground.views.charts import ASSISTED, OTHERS
@@ -24,16 +25,19 @@ TITLE, LABEL = 20, 12  # characters in a line over a small multiple, and under b
 
 def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
     """The pooled speed-up of every lane with its interval where there is one, the fastest on top; small dots are its
-    categories. Ratios have a log axis, on which twice and half are equally far from 1."""
-    lanes = sorted((it for it in result.summaries if it.category == ALL and it.lane != STANDARD), key=_overall)
-    prompts = count(lanes[0].prompts if lanes else 0, "prompt")
+    categories. A lane that was not seen to be faster than standard decoding is grey. Ratios have a log axis, on which
+    twice and half are equally far from 1."""
+    ranking = rank(result.rows) if result.rows else []
+    lanes = [it for it in reversed(ranking) if it.lane != STANDARD]
+    prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
     figure = charts.blank(title, f"{prompts}, 95 % intervals; small dots: categories", "speed-up, log scale", "")
     if not lanes:
         return charts.empty(figure, "No prompt was run.")
     names = names_of(result.lanes)
-    colors = [charts.STANDARD] * max(0, len(lanes) - len(OTHERS)) + [*OTHERS[: len(lanes)]][::-1]
-    for lane, color in zip(lanes, colors, strict=True):
-        name = _tick(names.get(lane.lane, lane.lane), lane.prompts)
+    colors = dict(zip((it.lane for it in ranking if it.gains), OTHERS, strict=False))
+    for lane in lanes:
+        color = colors.get(lane.lane, charts.STANDARD)
+        name = _tick(names.get(lane.lane, lane.lane), result.of(lane.lane).prompts)
         of_categories = [it for it in result.summaries if it.lane == lane.lane and it.category != ALL]
         figure.add_scatter(
             x=[it.overall for it in of_categories], y=[name] * len(of_categories), mode="markers",
@@ -42,14 +46,14 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
             hovertemplate="%{x:.2f}× on %{customdata[0]} (n = %{customdata[1]})<extra>%{y}</extra>",
         )  # fmt: skip
         figure.add_scatter(
-            x=[lane.overall], y=[name], mode="markers", marker={"color": color, "size": 11}, name=name,
-            error_x=error_bars([lane]), hovertemplate="%{x:.2f}×<extra>%{y}</extra>",
+            x=[lane.speedup], y=[name], mode="markers", marker={"color": color, "size": 11}, name=name,
+            error_x=charts.error_bars([lane.speedup], [lane.interval]), hovertemplate="%{x:.2f}×<extra>%{y}</extra>",
         )  # fmt: skip
     figure.add_vline(x=1, line=charts.UNITY)
     figure.add_annotation(
         text="no drafter", x=0, y=1, yref="paper", yanchor="bottom", showarrow=False, font={"size": 11}
     )
-    sentences = [f"{names.get(it.lane, it.lane)}: {ratio(it.overall, it.interval)}." for it in reversed(lanes)]
+    sentences = [f"{names.get(it.lane, it.lane)}: {ratio(it.speedup, it.interval)}." for it in reversed(lanes)]
     meta = " ".join(["Speed-up of each lane over all prompts, the fastest first.", *sentences])
     figure.update_layout(height=150 + 40 * len(lanes), meta=meta)
     shown = [it for it in result.summaries if it.lane != STANDARD]
@@ -61,10 +65,6 @@ def _tick(name: str, prompts: int) -> str:
     """A lane's name with its settings and the number of prompts in a line below."""
     drafter, _, settings = name.partition(" (")
     return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}n = {prompts}"
-
-
-def _overall(summary: Summary) -> float:
-    return summary.overall
 
 
 def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:
@@ -131,8 +131,8 @@ def _broken(category: str, width: int) -> str:
 
 
 def refined(result: Recommendation) -> go.Figure:
-    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star. The
-    colours are those of `speedups` of what was confirmed."""
+    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star.
+    The drafter that was confirmed has the first colour, as in `speedups`."""
     figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
     lanes, sentences, ends = result.refined.lanes, [], []
     confirmed = sorted(result.confirmed.lanes, key=lambda lane: -result.confirmed.of(label(lane)).overall)

@@ -5,36 +5,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from playground import metrics, ranked
+from playground import ranked
 from playground.format import UNKNOWN, count, number, percent, ratio
 from playground.lane import LOCAL, Lane, label
-from playground.results import ALL, STANDARD, SuiteResult, Summary, names_of
+from playground.ranked import Ranked
+from playground.results import STANDARD, SuiteResult, names_of
 from playground.views import engines
 from playground.views.engines import Settings
 from playground.views.table import Table
 
 HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per pass", "accepted", "tokens/s", "identical")
 FEW = "too few prompts and runs for ranges, so none is called best"
-BEST, TIED, SLOWER = "best", "tie", "slower"
+BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
 SHOWN = 3  # of the lanes that tie, in a sentence
 
 
 def table(result: SuiteResult) -> Table:
     """A row for each lane over all prompts, the fastest first."""
     names, engine, said = names_of(result.lanes), runs_in(result.lanes), verdicts(result)
-    rows = [
-        (
-            names.get(it.lane, it.lane),
-            said[it.lane],
-            "" if it.lane == STANDARD else ratio(it.overall, it.interval),
-            engine.get(it.lane, UNKNOWN),
-            number(it.mean_accepted_length),
-            percent(it.acceptance_rate),
-            number(it.tokens_per_s, 1),
-            "" if it.lane == STANDARD else f"{it.identical} of {it.prompts}",
+    rows = []
+    for at in ranking(result):
+        it, plain = result.of(at.lane), at.lane == STANDARD
+        rows.append(
+            (
+                names.get(at.lane, at.lane),
+                said[at.lane],
+                "" if plain else ratio(at.speedup, at.interval),
+                engine.get(at.lane, UNKNOWN),
+                number(it.mean_accepted_length),
+                percent(it.acceptance_rate),
+                number(it.tokens_per_s, 1),
+                "" if plain else f"{it.identical} of {it.prompts}",
+            )
         )
-        for it in _fastest(result)
-    ]
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
     return Table(f"Which drafter? Over {prompts}", HEAD, tuple(rows), numbers=6)
 
@@ -44,37 +47,42 @@ def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:
     return {STANDARD: "every engine", **{label(lane): engines.runs_in(lane) for lane in lanes}}
 
 
+def ranking(result: SuiteResult) -> list[Ranked]:
+    """The lanes of a suite, the fastest first; none where no prompt could be run."""
+    return ranked.rank(result.rows) if result.rows else []
+
+
 def verdicts(result: SuiteResult) -> dict[str, str]:
-    """By the lanes' labels, in a word or two; "" where there is nothing to say."""
-    found, ties = _fastest(result), tied(result)
-    said = {it.lane: SLOWER if it.overall < 1 and metrics.differs(it.interval) else "" for it in found}
-    said |= dict.fromkeys(ties, TIED if len(ties) > 1 else BEST)
-    return said
+    """By the lanes' labels, in a word; "" where there is nothing to say."""
+    found = ranking(result)
+    winners, drafting = _winners(found), [it for it in found if it.lane != STANDARD]
+    said = {it.lane: FASTER if it.gains else SLOWER if it.loses else "" for it in found}
+    said |= dict.fromkeys((it.lane for it in winners), TIED if len(winners) > 1 else BEST)
+    return said | ({STANDARD: BEST} if drafting and all(it.loses for it in drafting) else {})
 
 
-def tied(result: SuiteResult) -> list[str]:
-    """The labels of the fastest lane, standard decoding included, and of those that cannot be told from it, the fastest
-    first; none without ranges."""
-    lanes = [it.lane for it in _fastest(result)]
-    ranges = any(it.interval for it in result.summaries)
-    return ranked.ties(result.rows, lanes) if ranges else []
+def _winners(found: Sequence[Ranked]) -> list[Ranked]:
+    """The fastest drafting lane and those that tie with it, where one of them was seen to gain."""
+    ties = [it for it in found if it.ties and it.lane != STANDARD]
+    return ties if any(it.gains for it in ties) else []
 
 
 def verdict(result: SuiteResult) -> str:
     """Which drafter to use, as far as it is clear."""
-    lanes = [it for it in _fastest(result) if it.lane != STANDARD]
+    found, names = ranking(result), names_of(result.lanes)
+    lanes = [it for it in found if it.lane != STANDARD]
     if not lanes:
         return "No prompt could be run."
-    ties, names = tied(result), names_of(result.lanes)
-    given = [f"{names[it.lane]}, {ratio(it.overall, it.interval)}" for it in lanes]
-    if not ties:
-        return f"The fastest was {given[0]}: {FEW}."
-    if STANDARD in ties:
-        return f"No drafter was clearly faster than no drafting (the fastest: {given[0]})."
-    if len(ties) == 1:
-        return f"Best: {given[0]}."
-    more = f" and {len(ties) - SHOWN} more" if len(ties) > SHOWN else ""
-    return f"No clear winner: {'; '.join(given[: min(SHOWN, len(ties))])}{more} cannot be told apart."
+    given = {it.lane: f"{names[it.lane]}, {ratio(it.speedup, it.interval)}" for it in lanes}
+    fastest, winners = given[lanes[0].lane], _winners(found)
+    if not any(it.interval for it in lanes):
+        return f"The fastest was {fastest}: {FEW}."
+    if not winners:
+        return f"No drafter clearly beat standard decoding (the fastest: {fastest})."
+    if len(winners) == 1:
+        return f"Best: {fastest}."
+    more = f" and {len(winners) - SHOWN} more" if len(winners) > SHOWN else ""
+    return f"No clear winner: {'; '.join(given[it.lane] for it in winners[:SHOWN])}{more} cannot be told apart."
 
 
 def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
@@ -87,18 +95,14 @@ def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
     if any(lane.backend != LOCAL for lane in result.lanes):
         return []
     lanes = {label(lane): lane for lane in result.lanes if not lane.drawn}
-    return commands({lanes[it.lane]: it for it in _fastest(result) if it.lane in lanes}, result.lanes[0].target, method)
+    found = {lanes[it.lane]: it for it in ranking(result) if it.lane in lanes}
+    return commands(found, result.lanes[0].target, method)
 
 
-def commands(found: Mapping[Lane, Summary], target: str, method: str | None) -> list[Settings]:
-    """As `deploy`, of lanes with what they gave, the most wanted first."""
-    given = {lane: ratio(it.overall, it.interval) for lane, it in found.items() if it.gains}
+def commands(found: Mapping[Lane, Ranked], target: str, method: str | None) -> list[Settings]:
+    """The settings of `deploy` for lanes with what they gave, the most wanted first."""
+    given = {lane: ratio(it.speedup, it.interval) for lane, it in found.items() if it.gains}
     if given and not any(lane.drafter == "ngram" for lane in found):
         return engines.of_ranked(given, method)
     nothing = "nothing else that it can decode was seen to be faster" if given else "no drafter was seen to be faster"
     return engines.of_ranked({**given, Lane(STANDARD, target): nothing}, method)
-
-
-def _fastest(result: SuiteResult) -> Sequence[Summary]:
-    """Every lane over all prompts, the fastest first."""
-    return sorted((it for it in result.summaries if it.category == ALL), key=lambda it: -it.overall)

@@ -7,7 +7,8 @@ from typing import Any
 
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, number, ratio
-from playground.lane import LOCAL, label
+from playground.lane import LOCAL, Lane, label
+from playground.ranked import Ranked
 from playground.results import STANDARD, Recommendation, names_of
 from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
 from playground.views.engines import Settings
@@ -59,7 +60,7 @@ def reasons(result: Recommendation) -> list[str]:
         f"Screened: {count(len(screened.lanes), 'drafter')} over {count(len(screened.prompts), 'prompt')}. "
         f"Refined: {count(len(refined.lanes), 'setting')} of the fastest.",
         f"Statistically tied with the fastest: {ties}. Chosen is the smallest tied lookahead with a significant "
-        f"speed-up, by intervals that hold for all {len(refined.lanes)} together; the table has those of each alone.",
+        f"speed-up, by intervals that hold for all {len(refined.lanes)} together.",
         f"The speed-up is from {confirmed.runs} further runs of each prompt, which were not used to choose.",
     ]
     return [*said, *left_out(screened.failures + confirmed.failures)]
@@ -67,21 +68,21 @@ def reasons(result: Recommendation) -> list[str]:
 
 def table(result: Recommendation) -> Table:
     """A row for each setting that was refined, then for each drafter that was only screened."""
-    refined = [("refined", name, result.refined.of(name)) for name in map(label, result.refined.lanes)]
     kept = {lane.drafter for lane in result.refined.lanes}
+    refined = [("refined", result.refined, label(lane)) for lane in result.refined.lanes]
     screened = [
-        ("screened", label(lane), result.screened.of(label(lane)))
-        for lane in result.screened.lanes
-        if lane.drafter not in kept
+        ("screened", result.screened, label(lane)) for lane in result.screened.lanes if lane.drafter not in kept
     ]
     engine = ranking.runs_in((*result.screened.lanes, *result.refined.lanes))
     names = names_of(result.screened.lanes) | names_of(result.refined.lanes)
+    gave = {stage: {it.lane: it for it in ranking.ranking(found)} for stage, found, _ in [*refined, *screened]}
     rows = []
-    for stage, name, found in [*refined, *screened]:
+    for stage, of, name in [*refined, *screened]:
+        found, at = of.of(name), gave[stage][name]
         chosen = result.lane is not None and stage == "refined" and name == label(result.lane)
         mark = "chosen" if chosen else TIED if stage == "refined" and name in result.ties else ""
         figures = number(found.tokens_per_s, 1), number(found.mean_accepted_length)
-        rows.append((names[name], stage, mark, ratio(found.overall, found.interval), engine[name], *figures))
+        rows.append((names[name], stage, mark, ratio(at.speedup, at.interval), engine[name], *figures))
     columns = ("drafter", "stage", "verdict", "speed-up", "runs in", "tokens/s", "mean accepted length")
     return Table("What was tried", columns, tuple(rows), numbers=4)
 
@@ -98,8 +99,10 @@ def settings(result: Recommendation) -> list[Settings]:
     gained and that it can decode, or standard decoding. Empty where servers decoded: they run there."""
     if result.tested.backend != LOCAL:
         return []
-    tried = [(lane, stage.of(label(lane))) for stage in (result.refined, result.screened) for lane in stage.lanes]
-    found = {result.lane: result.summary} if result.lane else {}
-    for lane, it in sorted(tried, key=lambda it: -it[1].overall) if result.lane else ():
-        found.setdefault(lane, it)
+    found: dict[Lane, Ranked] = {}
+    for stages in ([result.confirmed], [result.refined, result.screened]) if result.lane else ():
+        lanes = {label(lane): lane for stage in stages for lane in stage.lanes}
+        tried = [it for stage in stages for it in ranking.ranking(stage) if it.lane in lanes]
+        for it in sorted(tried, key=lambda it: -it.speedup):
+            found.setdefault(lanes[it.lane], it)
     return ranking.commands(found, result.tested.target, result.method)

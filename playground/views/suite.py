@@ -107,7 +107,8 @@ def _intervals(result: SuiteResult) -> str:
     if not over:
         return ""
     where = f"prompts where a row has {LEAST_PROMPTS} or more, else over runs" if len(over) > 1 else over.pop()
-    return f" (95 % interval over {where})"
+    together = " that hold for all lanes of a category together" if len(result.lanes) > 1 else ""
+    return f" (95 % intervals over {where}{together})"
 
 
 def by_category(result: SuiteResult) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isclose, log
 
-from playground import metrics
 from playground.format import UNKNOWN, number, percent, ratio
 from playground.lane import AXES
 from playground.metrics import PositionAcceptance
@@ -97,16 +96,16 @@ def findings(result: SweepResult) -> list[str]:
 
 def verdict(result: SweepResult) -> str:
     """Which value to use, as far as it is clear. Of a sweep whose values are chosen for speed."""
-    axis, ties = AXES[result.axis], [point for point in result.points if point.ties]
+    axis, ties = AXES[result.axis], [point for point in result.points if point.ties and point.lane != STANDARD]
     best = next(point for point in result.points if point.best)
-    found = best.overall
-    if best.lane == STANDARD or found is None:
-        return f"No {axis} was faster than no drafting."
-    gain = ratio(found.overall, found.interval)
-    if not found.interval:
+    found = {it.lane: it for it in ranking.ranking(result.suite)}
+    if best.lane == STANDARD or best.lane not in found:
+        return f"No {axis} was faster than standard decoding."
+    gain = ratio(found[best.lane].speedup, found[best.lane].interval)
+    if not found[best.lane].interval:
         return f"The fastest {axis} was {best.value:g}, {gain}: {FEW}."
-    if not metrics.differs(found.interval) or any(point.lane == STANDARD for point in ties):
-        return f"No {axis} was clearly faster than no drafting (the fastest: {best.value:g}, {gain})."
+    if not any(found[point.lane].gains for point in ties):
+        return f"No {axis} clearly beat standard decoding (the fastest: {best.value:g}, {gain})."
     if len(ties) == 1:
         return f"Best {axis}: {best.value:g}, {gain}."
     others = ", ".join(f"{point.value:g}" for point in ties if point is not best)

@@ -48,7 +48,6 @@ def findings(result: TrafficResult) -> list[str]:
     decoded = len({row.question for row in result.suite.rows})
     said = [
         headline(result),
-        *_range(result),
         f"{count(decoded, 'assistant turn')} of {result.turns:,}, in {count(result.conversations, 'conversation')}, "
         "generated again under the logged history.",
         *_ends(result),
@@ -69,14 +68,6 @@ def headline(result: TrafficResult) -> str:
         return f"Too few turns to say whether speculation pays: the fastest, {best}, gave {found}."
     seen = "" if metrics.differs(result.interval) else f": {NO_DIFFERENCE}"
     return f"Speculation does not pay on this traffic: the fastest, {best}, gave {found}{seen}."
-
-
-def _range(result: TrafficResult) -> list[str]:
-    """What the range of the headline covers, and that of a single lane in the ranking does not."""
-    if result.interval is None or len(result.suite.lanes) == 1:
-        return []
-    lanes = len(result.suite.lanes)
-    return [f"Its range allows for the choice among {lanes} drafters and is wider than that of one lane in the table."]
 
 
 def _ends(result: TrafficResult) -> list[str]:

@@ -21,6 +21,7 @@ from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from playground.ranked import rank
 from playground.results import STANDARD, Row
 from playground.trace import Environment
 from playground.views import recommend as view
@@ -96,13 +97,6 @@ def test_an_engine_that_cannot_decode_the_chosen_way_gets_the_fastest_other_that
     ) in vllm.note
 
 
-def test_a_gain_is_one_that_was_seen(monkeypatch):
-    result, _ = go(monkeypatch, lambda lane: SPEED[lane.drafter])
-    found = replace(result.confirmed.of(label(result.tested)), overall=1.02)
-    gains = [replace(found, interval=interval).gains for interval in ((1.01, 1.04), (0.99, 1.04), None)]
-    assert gains == [True, False, False] and not replace(found, overall=0.9, interval=(0.8, 0.95)).gains
-
-
 def test_no_drafter_is_said_plainly_where_none_is_faster(monkeypatch):
     result, (*_, confirm) = go(monkeypatch, lambda lane: 0.95 if lane.drafter == "ngram" else 0.7)
     assert result.lane is None and STANDARD in result.ties
@@ -128,7 +122,7 @@ def test_what_was_lucky_while_it_was_chosen_is_not_recommended(monkeypatch):
 def test_where_nothing_is_faster_few_recommendations_are_a_drafter(monkeypatch):
     """Six settings are refined, and one of them always looks best. Of 400 recommendations."""
     found = [go(monkeypatch, lambda lane: 1.0, seed=100 * i)[0] for i in range(400)]
-    seen = sum(any(recommend._gains(it.refined, lane) for lane in it.refined.lanes) for it in found)
+    seen = sum(any(lane.gains for lane in rank(it.refined.rows)) for it in found)
     assert seen <= 0.05 * 400, "that one of six seems to gain is as rare as if there were one"
     assert sum(it.lane is not None for it in found) <= 0.045 * 400, "2.5 % is what the last interval leaves"
 

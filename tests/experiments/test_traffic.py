@@ -132,12 +132,6 @@ def test_an_interval_draws_the_turns_of_one_conversation_together(found):
     assert len(numbers) == 3 and len(set(numbers.values())) == 2
 
 
-def test_the_headline_of_several_drafters_says_why_its_range_is_the_wider(found):
-    several = replace(found, interval=(0.9, 1.2))
-    said = traffic.findings(several)
-    assert "choice among 2 drafters" in said[1] and sum("×" in sentence for sentence in said[:3]) == 1
-
-
 def test_without_texts_nothing_that_was_asked_is_in_the_result(found):
     left = traffic_result(found.suite, {}, 3, 2, ["log, line 2: Tool 1, secret,"], texts=False)
     saved = json.dumps(results.to_json(left))

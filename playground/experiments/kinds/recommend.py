@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from playground import metrics, ranked
+from playground import ranked
 from playground.backends.base import Backend
 from playground.experiments import suite
 from playground.experiments.events import Event, Progress, PromptDone
@@ -27,7 +27,7 @@ from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
 from playground.lane import Lane, at_lookahead, label
 from playground.presets import Pair
-from playground.results import STANDARD, Recommendation, SuiteResult
+from playground.results import Recommendation, SuiteResult
 
 LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
 KEPT = 2  # drafters that are refined
@@ -80,17 +80,18 @@ class Recommend(OfPrompts):
         refined = stage(1, deeper, self.questions, REFINING)
         if refined is None:
             return None
-        ties = ranked.ties(refined.rows, [STANDARD, *map(label, refined.lanes)])
-        able = [lane for lane in refined.lanes if label(lane) in ties and _gains(refined, lane)]
+        ties = [it for it in ranked.rank(refined.rows) if it.ties]
+        gains = {it.lane for it in ties if it.gains}
+        able = [lane for lane in refined.lanes if label(lane) in gains]
         tested = min(able, key=lambda lane: lane.lookahead, default=_fastest(refined)[0])
         confirmed = stage(2, [tested], self.questions, CONFIRMING)
         if confirmed is None:
             return None
         return Recommendation(
-            lane=tested if confirmed.of(label(tested)).gains else None,
+            lane=tested if ranked.rank(confirmed.rows)[0].gains else None,
             tested=tested,
             method=self.pair.drafts_by(tested.drafter) if self.pair else None,
-            ties=tuple(ties),
+            ties=tuple(it.lane for it in ties),
             screened=screened,
             refined=refined,
             confirmed=confirmed,
@@ -108,12 +109,6 @@ class Recommend(OfPrompts):
 def costs(lanes: int) -> tuple[float, float, float]:
     """How often each stage decodes each prompt, in full answers, for so many drafters to screen."""
     return (1 + lanes) / 4, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
-
-
-def _gains(refined: SuiteResult, lane: Lane) -> bool:
-    """Whether a lane was seen to be faster than standard decoding, as one of all that were refined."""
-    found = ranked.ratio(refined.rows, label(lane), comparisons=len(refined.lanes))
-    return found.speedup > 1 and metrics.differs(found.interval)
 
 
 def _shorter(question: Question) -> Question:

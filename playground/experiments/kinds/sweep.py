@@ -131,10 +131,11 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         present = {row.lane for row in result.rows}
         of = lambda name: tuple(s for s in result.summaries if s.lane == name)  # noqa: E731
         run = [name for name in by_value.values() if name in present]
-        best, *ties = ranked.ties(result.rows, run) if run else [""]
+        ranking = ranked.rank(result.rows, run) if run else []
+        best, ties = (ranking[0].lane if ranking else ""), {it.lane for it in ranking if it.ties}
         predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():
-            yield Point(value, name, of(name), name == best, name in (best, *ties), predicted.get(value))
+            yield Point(value, name, of(name), name == best, name in ties, predicted.get(value))
         return
     each = len(result.prompts) // len(values)
     for i, value in enumerate(values):
