@@ -150,7 +150,7 @@ ALL = (
         loader=f"{NETWORKS}.peagle:load_peagle",
         branches=f"{DRAFTERS}.peagle:PEagleBranches",
         published={"architectures": "Eagle3|PEagle", "speculators_model_type": "^(eagle3|peagle)$"},
-        part="^mask_hidden$",
+        part=r"^(model\.)?mask_hidden$",
     ),
     DraftingMethod(
         "dspark",

@@ -16,7 +16,7 @@ from playground.conversation import Message
 from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.settings import PairSettings, check_fields
-from playground.tensor_header import tensor_names
+from playground.tensor_header import headers
 from playground.validation import read
 
 ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
@@ -253,7 +253,7 @@ def kind_of(name: str) -> str | None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RuntimeError):  # no such folder, no JSON, the home folder of an unknown user
         return None
-    return recognised(config, tensor_names(folder)) if isinstance(config, dict) else None
+    return recognised(config, headers(folder)) if isinstance(config, dict) else None
 
 
 def _load(folder: Path, kind: type[T]) -> tuple[dict[str, T], list[str]]:

@@ -30,10 +30,10 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
     return tensors
 
 
-def tensor_names(folder: Path) -> list[str]:
-    """The names of all tensors in the folder's safetensors files; broken files are left out."""
-    names: list[str] = []
+def headers(folder: Path) -> dict[str, dict[str, Any]]:
+    """The tensors of all safetensors files in the folder, as `header` has them; broken files are left out."""
+    tensors: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            names += header(path)
-    return names
+            tensors |= header(path)
+    return tensors

@@ -68,6 +68,7 @@ def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) ->
     width = head.fc.out_features
     layers: Any = head.base.layers
     attention = layers[0].self_attn
+    assert head.lm_head is not None, "it was made with rows of its own"
     with torch.no_grad():
         head.lm_head.weight.copy_(rows)
         head.fc.weight.normal_(std=0.01)

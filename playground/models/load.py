@@ -29,7 +29,7 @@ from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_o
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import fuse_and_join
-from playground.models.quantised import is_quantised, quantisation, settle, stored_bits
+from playground.models.quantised import check_readable, is_quantised, quantisation, quantised_by, settle, stored_bits
 from playground.models.sizing import BYTES, check_config, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
@@ -161,8 +161,10 @@ def read(
     """The network alone, in eval mode. To be called where errors are `explained`. Arguments as for `load`.
 
     Raises:
-        PlaygroundError: it does not fit into the device's memory, cannot be quantised, or weights are missing.
+        PlaygroundError: it does not fit into the device's memory, cannot be quantised, is quantised in a way that
+            transformers cannot read, or weights are missing.
     """
+    check_readable(weights)
     own = own and has_blocks(weights)
     packs = own or (bits == HALF and not is_quantised(weights))
     stored = torch.float32 if weights.gguf else "auto"
@@ -284,4 +286,6 @@ def _reason(weights: ModelFiles, error: Exception) -> str:
     what = " ".join(text.split())[:200] or "no message"
     ours = weights.folder.parent == cache_folder()
     remedy = f"Delete {weights.folder}: it is fetched again." if ours else "Check that the folder is whole."
+    if method := quantised_by(weights):
+        remedy = f"It is quantised by {method}. Choose the original weights, or another model."
     return f"{name} cannot be loaded ({type(error).__name__}: {what}). {remedy}"

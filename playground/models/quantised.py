@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
+from transformers.utils.quantization_config import QuantizationMethod
 
 from playground.errors import PlaygroundError
 from playground.models.cpu.int4 import has_int4
@@ -57,7 +58,38 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
 
 def is_quantised(weights: ModelFiles) -> bool:
     """Whether the checkpoint holds quantised weights, other than in GGUF."""
-    return "quantization_config" in _config(weights)
+    return quantised_by(weights) is not None
+
+
+def quantised_by(weights: ModelFiles) -> str | None:
+    """The name of the method by which the checkpoint's weights are quantised; None where they are not, or GGUF."""
+    config = _config(weights)
+    text = config.get("text_config")
+    nested = text.get("quantization_config") if isinstance(text, dict) else None
+    how = config.get("quantization_config") or nested or config.get("quantization")  # the last is mlx-lm's
+    if isinstance(how, dict) and how.get("quant_method"):
+        return str(how["quant_method"])
+    if isinstance(how, dict) and (how.get("load_in_8bit") or how.get("load_in_4bit")):  # as it was first written
+        return QuantizationMethod.BITS_AND_BYTES.value
+    if isinstance(how, dict) and {"group_size", "bits"} <= how.keys():
+        return "MLX"
+    if (weights.folder / "hf_quant_config.json").is_file():  # of older exports of NVIDIA's Model Optimizer
+        return "modelopt"
+    return "a method that its config.json does not name" if how else None
+
+
+def check_readable(weights: ModelFiles) -> None:
+    """transformers loads weights of a method that it does not know as they are, without their scales.
+
+    Raises:
+        PlaygroundError: the checkpoint's weights are quantised by such a method.
+    """
+    method = quantised_by(weights)
+    if method and method not in {known.value for known in QuantizationMethod} and not weights.gguf:
+        raise PlaygroundError(
+            f"{weights.name} is quantised by {method}, which transformers cannot read. Choose the original weights, or "
+            "compare with a server that serves these."
+        )
 
 
 def settle(model: PreTrainedModel) -> None:
@@ -93,5 +125,9 @@ def stored_bits(name: str, shape: Sequence[int], bits: int) -> float | None:
 
 
 def _config(weights: ModelFiles) -> dict[str, Any]:
-    path = weights.folder / "config.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """{} where there is none, or a damaged one, which the loader reports."""
+    try:
+        config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -115,6 +115,37 @@ def test_a_checkpoint_whose_library_is_not_here(folder):
         get(folder, None)
 
 
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, "modelopt"),
+        ({"quantization_config": {"quant_method": "exl3", "bits": 4.0}}, "exl3"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
+        ({"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}}, "MLX"),
+        ({"text_config": {"quantization_config": {"quant_method": "of next year"}}}, "of next year"),
+        ({"quantization_config": {"bits": 3}}, "a method that its config.json does not name"),
+    ],
+    ids=str,
+)
+def test_a_quantisation_that_transformers_cannot_read_is_named(folder, config, method):
+    """It would load the numbers without their scales."""
+    change(folder / "config.json", **config)
+    with pytest.raises(PlaygroundError, match=f"tiny is quantised by {method}, which .* Choose the original weights"):
+        get(folder, None)
+
+
+def test_a_quantisation_named_in_a_file_of_its_own_and_one_that_fails_here(folder):
+    (folder / "hf_quant_config.json").write_text("{}")
+    with pytest.raises(PlaygroundError, match="is quantised by modelopt, which"):
+        get(folder, None)
+    change(folder / "config.json", quantization_config={"quant_method": "higgs"})
+    with pytest.raises(PlaygroundError, match=r"cannot be loaded .*\. It is quantised by higgs\. Choose the original"):
+        get(folder, None)
+    (folder / "hf_quant_config.json").unlink()
+    change(folder / "config.json", quantization_config=None)
+    assert get(folder, None)
+
+
 def test_without_bitsandbytes_it_is_asked_for(folder, monkeypatch):
     monkeypatch.setattr(quantised, "is_bitsandbytes_available", lambda: False)
     with pytest.raises(PlaygroundError, match="`pip install bitsandbytes`"):

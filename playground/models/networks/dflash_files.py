@@ -19,7 +19,7 @@ from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
+from playground.models.networks.made_for import REMEDY, check_made_for, check_tensors, fetch, mapped_ids
 from playground.progress import Progress
 from playground.tensor_header import header
 
@@ -104,17 +104,11 @@ def read_block(
         )
         base, report = loaded
         beside = {key: tensor for key, tensor in state.items() if known.match(key) or not LAYERS.match(key)}
-        ids, vocab_size = None, target.model.config.get_text_config(decoder=True).vocab_size
-        if "d2t" in beside and len(beside["d2t"]) != vocab_size:
-            ids = draft_ids(beside)
-            check_draft_ids(weights.name, ids, vocab_size)
-    unknown = (key for key in beside if not known.match(key))
-    odd = sorted({*report["missing_keys"], *report["unexpected_keys"], *unknown})
-    if odd:
-        raise PlaygroundError(
-            f"The weights of {weights.name} do not match its network: {len(odd)} are missing or unknown, such as "
-            f"{odd[0]}. Fetch it again, or choose another drafter."
-        )
+        unknown = {*report["unexpected_keys"], *(key for key in beside if not known.match(key))}
+        check_tensors(weights.name, report["missing_keys"], unknown)
+        vocab_size = target.model.config.get_text_config(decoder=True).vocab_size
+        reduced = any(len(beside[key]) != vocab_size for key in ("d2t", "lm_head.weight") if key in beside)
+        ids = mapped_ids(weights.name, beside, vocab_size) if reduced else None
     return BlockFiles(weights, layout, base, ids, beside)
 
 
@@ -131,6 +125,12 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
     n = text.num_hidden_layers
     architecture = next(iter(raw.get("architectures") or []), "no architecture")
     given = {**raw, **(raw.get("dflash_config") or {})}
+    if given.get("projector_type"):
+        raise PlaygroundError(
+            f"{name} is a DFlash network with a further head: its config.json has the projector_type "
+            f"{given['projector_type']}, as Domino's has. Domino is not supported yet. Choose a DFlash drafter without "
+            "a projector_type."
+        )
     speculators = raw.get("speculators_model_type")
     second = speculators == "dflash2" or (architecture == SECOND and not speculators)
     known = second == (method == "dflash2")

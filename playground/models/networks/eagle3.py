@@ -9,15 +9,16 @@ EAGLE 3.1 adds norms: of each of the target's layers before the projection (`fc_
 and of the output before it is fed back (`norm_output`).
 
 Layouts: SafeAILab's, which SpecForge writes too (`midlayer.*`), DeepSpec's, and that of speculators (`layers.0.*`, with
-the layer's config in `transformer_layer_config`). All number the draft vocabulary from 0; adding `d2t` to a draft id
-gives the target's id.
+the layer's config in `transformer_layer_config`); any of them with `model.` before the names, as NeMo writes them. All
+number the draft vocabulary from 0; adding `d2t` to a draft id gives the target's id. A head without `lm_head` drafts
+from the whole vocabulary with the target's.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,15 +31,11 @@ from playground.errors import PlaygroundError
 from playground.models.attention import attend_by_groups
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
-from playground.models.networks.made_for import REMEDY, check_draft_ids, check_made_for, draft_ids, fetch
+from playground.models.networks.made_for import REMEDY, check_made_for, draft_ids, fetch, load_tensors, mapped_ids
 from playground.progress import Progress
 
 KINDS = ("llama", "qwen3")  # supported decoder layers
-MARKS = (
-    "fc.weight",
-    "lm_head.weight",
-    "layers.0.hidden_norm.weight",
-)  # in every EAGLE-3 head, not in EAGLE-1
+MARKS = ("fc.weight", "layers.0.hidden_norm.weight")  # in every EAGLE-3 head; EAGLE-1 has no hidden_norm
 NAMED = {"fc_norm": "fc_norm.0.weight", "norm_before_fc": "input_norm.weight"}  # tensors of what a config can name
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # names of P-EAGLE's mask token
 
@@ -111,6 +108,7 @@ class Eagle3Head(nn.Module):
 
     draft_ids: Tensor
     _shared: nn.Embedding
+    _target_head: nn.Module
 
     def __init__(self, target: PreTrainedModel, config: Eagle3Config, state: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -140,8 +138,11 @@ class Eagle3Head(nn.Module):
         self.embed_tokens = nn.Embedding(text.vocab_size, width, **like) if own else None
         self.vocab_size: int = text.vocab_size
         object.__setattr__(self, "_shared", target.get_input_embeddings())  # no submodule: not loaded
-        self.lm_head = nn.Linear(width, len(state["lm_head.weight"]), bias=False, **like)
-        self.register_buffer("draft_ids", draft_ids(state).to(target.device), persistent=False)
+        head = state.get("lm_head.weight")
+        self.lm_head = None if head is None else nn.Linear(width, len(head), bias=False, **like)
+        object.__setattr__(self, "_target_head", target.get_output_embeddings())
+        ids = torch.arange(text.vocab_size) if head is None else draft_ids(state)
+        self.register_buffer("draft_ids", ids.to(target.device), persistent=False)
 
     def new_cache(self) -> DynamicCache:
         return DynamicCache(config=self.base.config)
@@ -174,7 +175,7 @@ class Eagle3Head(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
-        return self.lm_head(hidden if self._norm_output else self.norm(hidden))
+        return (self.lm_head or self._target_head)(hidden if self._norm_output else self.norm(hidden))
 
 
 def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
@@ -202,17 +203,20 @@ def load_head(
     Raises:
         PlaygroundError: as for `load_eagle3`.
     """
-    weights, raw = fetch(name, f"An {METHODS[method].label} head", progress)
+    weights, raw = fetch(name, f"A head for {METHODS[method].label}", progress)
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
         state = _read_state(weights)
         _check_kind(raw, state, weights.name, method, marks)
-        config = read_config(raw)
-        _check_fits(config, state, weights.name, _made_for(raw), target)
+        if raw.get("tie_word_embeddings") and "embed_tokens.weight" in state:
+            state.setdefault("lm_head.weight", state["embed_tokens.weight"])
+        config = _with_layers_of(state, read_config(raw))
+        _check_fits(raw, config, state, weights.name, target)
         head = kind(target.model, config, state)
         parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
-        head.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
+        renamed = {f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts}
+        load_tensors(head, renamed, weights.name)
     return LoadedDrafter(head.eval().requires_grad_(False), weights.name, weights.origin)
 
 
@@ -236,6 +240,16 @@ def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
         None if mask is None else int(mask),
         proposals[0].get("speculative_tokens"),
     )
+
+
+def _with_layers_of(state: Mapping[str, Tensor], config: Eagle3Config) -> Eagle3Config:
+    """With as many layers as there are tensors for: some configs were copied from the target, with its number."""
+    count = len({key.split(".")[1] for key in state if key.startswith("layers.")})
+    layer = copy.deepcopy(config.layer)
+    layer.num_hidden_layers = count
+    if getattr(layer, "layer_types", None):
+        layer.layer_types = layer.layer_types[:count]
+    return replace(config, layer=layer)
 
 
 def _outputs(ids: Sequence[int]) -> tuple[int, ...]:
@@ -270,7 +284,8 @@ def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path in sorted(weights.folder.glob("*.safetensors")):
         tensors |= load_file(path)
-    return {key.replace("midlayer.", "layers.0.", 1): tensor for key, tensor in tensors.items()}
+    plain = ((key.removeprefix("model."), tensor) for key, tensor in tensors.items())
+    return {key.replace("midlayer.", "layers.0.", 1): tensor for key, tensor in plain}
 
 
 def _made_for(raw: Mapping[str, Any]) -> str:
@@ -292,12 +307,21 @@ def _check_kind(
             f"{name} is made to draft as {other}, by what its weights are. Choose the drafter {other}."
         )
     kind = raw.get("speculators_model_type", method)
-    lacks = [key for key in marks if key not in state]
-    if kind != method or lacks:
-        what = f"its config calls it {kind}" if kind != method else f"it has no {lacks[0]}"
+    if kind != method:
         raise PlaygroundError(
-            f"{name} is not a complete {label} head: {what}. EAGLE-1 and EAGLE-2 heads, which read only the target's "
-            f"last layer, are not supported. Choose an {label} head made for this target."
+            f"{name} is no {label} head: its config calls it {kind}. Choose one made for this target."
+        )
+    projects = state.get("fc.weight")
+    lacks = [key for key in marks if key not in state]
+    if lacks and projects is not None and projects.shape[1] == 2 * projects.shape[0]:
+        raise PlaygroundError(
+            f"{name} is an EAGLE-1 or EAGLE-2 head, which reads only the target's last layer. These are not supported. "
+            "Choose a head for EAGLE-3 that was made for this target."
+        )
+    if lacks:
+        raise PlaygroundError(
+            f"{name} is not a complete {label} head: it has no {lacks[0]}. Fetch it again, or choose another head made "
+            "for this target."
         )
     for flag, part in NAMED.items():
         if raw.get(flag) and part not in state:
@@ -314,12 +338,13 @@ def _check_kind(
 
 
 def _check_fits(
-    config: Eagle3Config, state: Mapping[str, Tensor], name: str, made_for: str, target: LoadedModel
+    raw: Mapping[str, Any], config: Eagle3Config, state: Mapping[str, Tensor], name: str, target: LoadedModel
 ) -> None:
     """Raises:
-    PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size.
+    PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size; or nothing says
+        which of its tokens are drafted.
     """
-    text = target.model.config.get_text_config(decoder=True)
+    text, made_for = target.model.config.get_text_config(decoder=True), _made_for(raw)
     layers, n = config.layers_of(text), text.num_hidden_layers
     if min(layers) < 0 or max(layers) >= n or len(set(layers)) < len(layers):
         reads = f"layers up to number {max(layers) + 1}" if config.layers else "three layers of a target of at least 7"
@@ -334,5 +359,10 @@ def _check_fits(
         ("embeddings of {}", config.layer.hidden_size, embeds),
         ("a vocabulary of {}", config.layer.vocab_size, text.vocab_size),
     ]
+    whole = raw.get("draft_vocab_size") in (None, text.vocab_size) and "d2t" not in state
+    shares = whole and "lm_head.weight" not in state
+    if shares:
+        sizes.append(("a head for hidden states of {}", config.layer.hidden_size, text.hidden_size))
     check_made_for(name, target.name, sizes, made_for=made_for)
-    check_draft_ids(name, draft_ids(state), text.vocab_size)
+    if not shares:
+        mapped_ids(name, state, text.vocab_size)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from playground.errors import PlaygroundError
+from playground.format import count
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import locate
+from playground.models.sizing import BYTES
 from playground.progress import Progress
+from playground.tensor_header import headers
 
 REMEDY = "Choose the target that it was made for, or a drafter made for this one."
 
@@ -21,7 +25,7 @@ def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[M
     """The files of a drafter, and its config. `what`: the expected kind, named in messages.
 
     Raises:
-        PlaygroundError: it cannot be fetched, is GGUF, or its config.json is broken.
+        PlaygroundError: it cannot be fetched, is GGUF or quantised, or its files are broken.
     """
     weights = locate(name, progress)
     if weights.gguf:
@@ -35,7 +39,19 @@ def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[M
         raise PlaygroundError(
             f"The config.json of {weights.name} cannot be read ({type(error).__name__}: {error}). Fetch it again."
         ) from error
+    _check_whole_weights(weights, what)
     return weights, config
+
+
+def _check_whole_weights(weights: ModelFiles, what: str) -> None:
+    """A config may name a quantisation that was copied from the target's, so the tensors decide."""
+    tensors = headers(weights.folder).items()
+    stored = {tensor["dtype"] for key, tensor in tensors if re.search(r"weight(_packed)?$", key)}
+    if quantised := sorted(stored - BYTES.keys()):
+        raise PlaygroundError(
+            f"The weights of {weights.name} are quantised ({', '.join(quantised)}). {what} is loaded from whole "
+            "weights. Choose the original ones."
+        )
 
 
 def check_made_for(
@@ -61,6 +77,77 @@ def check_made_for(
                 f"{name} cannot draft for {target}: it was made for {made_for}, with "
                 f"{what.format(_formatted(wanted))}, and this one has {_formatted(given)}. {remedy}"
             )
+
+
+def load_tensors(network: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
+    """Fills the network. `name`: the drafter's.
+
+    Raises:
+        PlaygroundError: tensors are missing, not known, or of other shapes than the network's.
+    """
+    own = network.state_dict()
+    check_tensors(name, own.keys() - state.keys(), state.keys() - own.keys())
+    for key, tensor in state.items():
+        if tensor.shape != own[key].shape:
+            raise PlaygroundError(
+                f"The tensor {key} of {name} has the shape {_formatted(tuple(tensor.shape))}, and by its config.json "
+                f"it should have {_formatted(tuple(own[key].shape))}. The two do not belong together. Choose another "
+                "drafter."
+            )
+    network.load_state_dict(state)
+
+
+def check_tensors(name: str, missing: Collection[str], unknown: Collection[str]) -> None:
+    """Args:
+        missing, unknown: names of tensors that the network of the drafter `name` has and its files lack, and the
+            reverse.
+
+    Raises:
+        PlaygroundError: there are any.
+    """
+    if unknown:
+        raise PlaygroundError(
+            f"{name} has parts that are not known here: {count(len(unknown), 'tensor')}, such as {min(unknown)}. It is "
+            "of another kind than its config.json says, or of a newer one. Choose another drafter."
+        )
+    if missing:
+        raise PlaygroundError(
+            f"{name} is incomplete: its config.json names a network with {count(len(missing), 'tensor')} more, such as "
+            f"{min(missing)}. Fetch it again, or choose another drafter."
+        )
+
+
+def mapped_ids(name: str, state: Mapping[str, Tensor], vocab_size: int) -> Tensor:
+    """(draft vocabulary,), the target's token id of each row of a drafter's own head.
+
+    Args:
+        name: the drafter's.
+        vocab_size: the target's.
+
+    Raises:
+        PlaygroundError: the head covers a part of the vocabulary, and nothing says which; the two parts are of
+            different lengths; or ids are beyond the target's.
+    """
+    if "lm_head.weight" not in state:
+        raise PlaygroundError(
+            f"{name} is incomplete: it drafts from a part of the target's {vocab_size:,} tokens, and has no "
+            "lm_head.weight for them. Choose another drafter."
+        )
+    drafted = len(state["lm_head.weight"])
+    mapped = len(state.get("d2t", range(vocab_size)))
+    if drafted != mapped and "d2t" in state:
+        raise PlaygroundError(
+            f"{name} is damaged: its head has {drafted:,} rows, and its tensor d2t maps {mapped:,}. Choose another "
+            "drafter."
+        )
+    if drafted < mapped:
+        raise PlaygroundError(
+            f"{name} is incomplete: it drafts from {drafted:,} of the target's {vocab_size:,} tokens, and has no "
+            "tensor d2t to say which. Choose another drafter."
+        )
+    ids = draft_ids(state)
+    check_draft_ids(name, ids, vocab_size)
+    return ids
 
 
 def draft_ids(state: Mapping[str, Tensor]) -> Tensor:

@@ -141,9 +141,9 @@ def without(folder: str, key: str) -> None:
 SPARK = dict(kind="dspark", markov="vanilla", confidence="markov")
 REFUSED = {
     "a Markov head by another name": (dict(SPARK, markov_head_type="fourier"), "names a Markov head 'fourier'"),
-    "an unknown part": (dict(SPARK, extra={"markov_head.up": (3, 3)}), "or unknown, such as markov_head.up.weight"),
-    "an unknown part of DFlash": (dict(extra={"conv": (3, 3)}), "or unknown, such as conv.weight"),
-    "an unknown part of a layer": (dict(extra={"layers.0.conv": (3, 3)}), "or unknown, such as layers.0.conv.weight"),
+    "an unknown part": (dict(SPARK, extra={"markov_head.up": (3, 3)}), ", such as markov_head.up.weight"),
+    "an unknown part of DFlash": (dict(extra={"conv": (3, 3)}), ", such as conv.weight"),
+    "an unknown part of a layer": (dict(extra={"layers.0.conv": (3, 3)}), ", such as layers.0.conv.weight"),
     "an rnn without its first slot": (
         dict(SPARK, markov="rnn", sample_from_anchor=False),
         "an rnn Markov head whose first slot drafts nothing",
@@ -158,7 +158,7 @@ REFUSED = {
     ),
     "DFlash 2 in part": (
         dict(kind="dflash2", extra={"candidate_selector.bias": (3, 3)}),
-        "or unknown, such as candidate_selector.bias.",
+        ", such as candidate_selector.bias.",
     ),
     "DFlash 2 with fewer tokens": (dict(kind="dflash2", ids=[1, 2]), "has no candidate_selector over the target's 40"),
     "DFlash 2 with odd groups": (
@@ -175,6 +175,7 @@ REFUSED = {
     "more layers than there are": (dict(reads=(1, 4)), "layer 3, counted from 0, and the target has 3"),
     "another target": (dict(target_hidden_size=64), "made for big, with hidden states of 64, and this one has 32"),
     "bad ids": (dict(ids=[1, 2, 40]), "draft vocabulary has token 40"),
+    "fewer tokens without a mapping": (dict(extra={"lm_head": (13, 32)}), "has no tensor d2t to say which"),
 }
 
 

@@ -271,6 +271,33 @@ def test_a_head_without_a_mapping_drafts_from_the_whole_vocabulary(target, tmp_p
     assert load(folder, target).network.draft_ids.tolist() == list(range(40))
 
 
+def test_a_head_without_lm_head_drafts_with_the_targets(target, tmp_path):
+    """NVIDIA's for gpt-oss: the config's draft_vocab_size is null. Others name the whole vocabulary."""
+    folder = write_head(tmp_path / "head", target, list(range(40)))
+    change_weights(folder, lambda state: [state.pop(key) for key in ("d2t", "t2d", "lm_head.weight")])
+    hidden = torch.randn(3, 32)
+    for named in (40, None):
+        change_config(folder, lambda raw, named=named: raw.update(draft_vocab_size=named))
+        head = load(folder, target).network
+        torch.testing.assert_close(head.logits(hidden), target.get_output_embeddings()(head.norm(hidden)))
+        assert head.draft_ids.tolist() == list(range(40))
+
+
+@pytest.mark.parametrize("layout", ["safeai", "speculators"])
+def test_names_under_model_and_a_number_of_layers_copied_from_the_target_change_nothing(layout, target, tmp_path):
+    folders = [write_head(tmp_path / name, target, [1, 2, 3], **LAYOUTS[layout]) for name in ("plain", "odd")]
+    change_weights(
+        folders[1], lambda state: [state.update({f"model.{key}": state.pop(key)}) for key in list(state) if "." in key]
+    )
+    change_config(folders[1], lambda raw: raw.get("transformer_layer_config", raw).update(num_hidden_layers=40))
+    assert kind_of(folders[1]) == "eagle3"
+    ids, hidden = torch.tensor([[3, 1, 4]]), torch.randn(1, 3, 3 * target.config.hidden_size)
+    plain, odd = (load(folder, target).network for folder in folders)
+    torch.testing.assert_close(
+        *(head.logits(head(ids, hidden, head.new_cache())) for head in (plain, odd)), rtol=0, atol=0
+    )
+
+
 def test_the_store_loads_a_typed_folder_once_for_chain_and_tree(tmp_path, tiny_tokenizer):
     target = small_llama(tiny_tokenizer)
     target.save_pretrained(tmp_path / "target")
@@ -323,11 +350,41 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
         (without_safetensors, "has no safetensors weights. Pickled ones"),
         (
             lambda folder: change_weights(folder, eagle_1),
-            "not a complete EAGLE-3 head: it has no lm_head.weight. EAGLE-1",
+            "is an EAGLE-1 or EAGLE-2 head, which reads only the target's last layer",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(speculators_model_type="eagle")),
-            "not a complete EAGLE-3 head: its config calls it eagle",
+            "no EAGLE-3 head: its config calls it eagle",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.pop("midlayer.hidden_norm.weight")),
+            "not a complete EAGLE-3 head: it has no layers.0.hidden_norm.weight",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.pop("midlayer.mlp.up_proj.weight")),
+            "names a network with 1 tensor more, such as base.layers.0.mlp.up_proj.weight",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: [state.pop(key) for key in ("d2t", "t2d")]),
+            "it drafts from 3 of the target's 40 tokens, and has no tensor d2t to say which",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.pop("lm_head.weight")),
+            "it drafts from a part of the target's 40 tokens, and has no lm_head.weight for them",
+        ),
+        (
+            lambda folder: change_weights(folder, lambda state: state.update(d2t=torch.tensor([1, 1]))),
+            "its head has 3 rows, and its tensor d2t maps 2",
+        ),
+        (
+            lambda folder: change_config(folder, lambda raw: raw.update(intermediate_size=64)),
+            "by its config.json it should have",
+        ),
+        (
+            lambda folder: change_weights(
+                folder, lambda state: state.update({"midlayer.mlp.up_proj.weight": torch.zeros(48, 32).char()})
+            ),
+            "are quantised (I8). A head for EAGLE-3 is loaded from whole weights",
         ),
         (
             lambda folder: change_config(folder, lambda raw: raw.update(fc_norm=True)),
@@ -369,7 +426,7 @@ def eagle_1(state: dict[str, torch.Tensor]) -> None:
         ),
         (
             lambda folder: change_weights(folder, lambda state: state.update(extra=torch.zeros(1))),
-            "(RuntimeError: Error(s) in loading state_dict for Eagle3Head: Unexpected",
+            "has parts that are not known here: 1 tensor, such as extra",
         ),
         (
             lambda folder: (Path(folder) / "model.safetensors").write_bytes(b"torn"),

@@ -87,8 +87,8 @@ def test_what_was_drafted_before_leaves_no_state(tmp_path):
     [
         (dict(mask_token_id=None), "names no mask_token_id, and the target has ids from 0 to 39"),
         (dict(mask_token_id=V), "names the mask token 40, and the target has ids from 0 to 39"),
-        (dict(speculators_model_type="eagle3"), "not a complete P-EAGLE head: its config calls it eagle3"),
-        (dict(speculators_model_type="eagle"), "not a complete P-EAGLE head: its config calls it eagle"),
+        (dict(speculators_model_type="eagle3"), "no P-EAGLE head: its config calls it eagle3"),
+        (dict(speculators_model_type="eagle"), "no P-EAGLE head: its config calls it eagle"),
         (dict(norm_before_fc=True), "its config says norm_before_fc, and it has no input_norm.weight"),
     ],
     ids=str,

@@ -89,7 +89,11 @@ def test_layers_with_a_window_are_causal_where_zlab_has_them_so(tmp_path, target
         ({"architectures": ["LlamaForCausalLM"]}, "names LlamaForCausalLM"),
         ({"intermediate_size": 64}, "cannot be loaded"),
         ({"hidden_size": "wide"}, "hidden states of wide"),
-        ({"num_hidden_layers": 3, "layer_types": None}, "are missing or unknown, such as layers.2"),
+        ({"num_hidden_layers": 3, "layer_types": None}, "tensors more, such as layers.2"),
+        (
+            {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 1], "projector_type": "domino"}},
+            "Domino is not supported yet",
+        ),
     ],
     ids=str,
 )
