@@ -4,7 +4,7 @@
 import { hear, make, say } from "./core.js";
 import { figuresPart } from "./figures.js";
 import { Rounds } from "./log.js";
-import { tokenPanel } from "./tokens.js";
+import { TokenPanel } from "./tokens.js";
 
 /** @import { Difference, LaneValue } from "../types.d.ts" */
 
@@ -26,7 +26,7 @@ export function lanesPart() {
       tab.tabIndex = i === index ? 0 : -1;
       section.classList.toggle("chosen", i === index);
     });
-    views[index]?.align();
+    views[index]?.tokens.align();
   }
 
   tabs.addEventListener("click", (event) => {
@@ -42,7 +42,7 @@ export function lanesPart() {
 
   hear("select", ({ lane, round }) => {
     if (round) choose(lane);
-    views.forEach((view, index) => view.select(index === lane ? round : 0));
+    views.forEach((view, index) => view.tokens.select(index === lane ? round : 0));
   });
   hear("seek", ({ time }) => views.forEach((view) => view.seek(time)));
 
@@ -66,7 +66,7 @@ export function lanesPart() {
       views[index].show(value, difference);
     });
     // Of several passes another one may be shown at the end of a run, in either lane.
-    if (running < 0 && views.some(({ rounds }) => rounds.restarted)) views.forEach((view) => view.begin());
+    if (running < 0 && views.some(({ rounds }) => rounds.restarted)) views.forEach((view) => view.tokens.begin());
     return views.map(({ rounds }) => rounds);
   }
   return { node, show };
@@ -85,7 +85,7 @@ function lane(index) {
   tab.setAttribute("role", "tab");
   const section = make("section", "lane", make("div", "lane-head", make("div", "title", title, chip), figures.node), panel);
   const rounds = new Rounds();
-  const tokens = tokenPanel(panel, index);
+  const tokens = new TokenPanel(panel, index);
 
   /** @param {LaneValue} value @param {Difference | null} difference */
   function show({ name, label, state, figures: values, log, segments }, difference) {
@@ -103,5 +103,5 @@ function lane(index) {
   }
   /** @param {number} time */
   const seek = (time) => tokens.show(time === Infinity ? Infinity : rounds.until(time));
-  return { section, tab, rounds, show, seek, select: tokens.select, align: tokens.align, begin: tokens.begin, ran: false };
+  return { section, tab, rounds, tokens, show, seek, ran: false };
 }

@@ -11,7 +11,7 @@ import { lightPressed } from "./lit.js";
 import { unpacked } from "./log.js";
 import { plainPass } from "./popover.js";
 import { replayPart } from "./replay.js";
-import { timelinePart } from "./timeline.js";
+import { Timeline } from "./timeline.js";
 import { deployPart, verdictPart } from "./verdict.js";
 
 /** @import { Component, Packed, Press, StageValue } from "../types.d.ts" */
@@ -72,7 +72,7 @@ export function stage({ element, props, watch, trigger: press }) {
   const conversation = conversationPart();
   const lanes = lanesPart();
   const next = nextPart(press);
-  const timeline = timelinePart();
+  const timeline = new Timeline();
   const replay = replayPart();
   const legend = legendPart();
   const deploy = deployPart(press);
