@@ -31,7 +31,6 @@ from playground.presets import Pair
 from playground.settings import SETTINGS
 from playground.trace import Comparison, Round, Trace
 
-APP = Path(__file__).resolve().parents[1] / "app.py"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 PROMPT = "Count from 1 to 500 in words, one number per line, and do not stop before you are done."
@@ -168,7 +167,8 @@ def _server(pair: Pair) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, str(APP), "--host", "127.0.0.1", "--port", str(port), "--pair", pair.name]
+    command = [sys.executable, "-m", "playground", "app", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--pair", pair.name]
     environment = os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"}
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -188,7 +188,7 @@ def _wait_for(url: str, server: subprocess.Popen) -> None:
             if server.poll() is not None:
                 break
             time.sleep(0.05)
-    raise PlaygroundError(f"The page did not start. Run `python {APP.name}` to see why.")
+    raise PlaygroundError("The page did not start. Run `python -m playground app` to see why.")
 
 
 @contextmanager

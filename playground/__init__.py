@@ -1,8 +1,13 @@
 """Speculative Decoding Playground: a prompt and a model pair go in, rounds come out."""
 
 import os
+from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+# The folder of presets/, assets/, docs/ and README.md: of the checkout, or in the package that a wheel installed.
+PACKAGE = Path(__file__).resolve().parent
+ROOT = next(folder for folder in (PACKAGE / "files", PACKAGE.parent) if (folder / "presets").is_dir())
 
 # On a CPU torch's threads wait for each other many hundred times a pass, and by default spin long before they sleep.
 # Where anything else wants a core (a browser, the page's own server), all then wait for a thread that is not running,

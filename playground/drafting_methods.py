@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-HELP = Path(__file__).resolve().parent.parent / "assets" / "help"
+from playground import ROOT
+
+HELP = ROOT / "assets" / "help"
 DRAFTERS = "playground.decoding.drafters"
 NETWORKS = "playground.models.networks"
 CHAIN = f"{DRAFTERS}.branches:build_chain"

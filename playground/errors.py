@@ -15,3 +15,8 @@ def check(condition: bool, message: str) -> None:
     """Raises a PlaygroundError with the message where the condition does not hold."""
     if not condition:
         raise PlaygroundError(message)
+
+
+def extra(name: str) -> str:
+    """How to install the packages of an extra, as a sentence."""
+    return f'Install the extra: pip install "speculative-decoding-playground[{name}]", in a checkout ".[{name}]".'

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from playground import ROOT
 from playground.conversation import Message
 from playground.drafting_methods import METHODS, recognised
 from playground.errors import PlaygroundError
@@ -19,7 +20,6 @@ from playground.settings import PairSettings, check_fields
 from playground.tensor_header import headers
 from playground.validation import read
 
-ROOT = Path(__file__).resolve().parent.parent  # of the checkout: what lies beside the package
 PRESETS = ROOT / "presets"
 SHIPPED = ROOT / "assets" / "drafters"
 HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read

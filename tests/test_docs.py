@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import app
 from benchmarks import __main__ as benchmarks
 from playground import commands
 
@@ -34,7 +33,11 @@ OTHERS = {
 }  # SPEED-Bench's; the guides' examples
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OURS = (["python", "-m", "playground"], ["python", "-m", "benchmarks"], ["playground"], ["python", "app.py"])
-MAINS = {"playground": commands.main, "benchmarks": benchmarks.main, "app.py": lambda words: app.main()}
+MAINS = {
+    "playground": commands.main,
+    "benchmarks": benchmarks.main,
+    "app.py": lambda words: commands.main(["app", *words]),
+}
 PARSERS = {"playground": commands._parser, "benchmarks": benchmarks.parser}
 
 
@@ -98,17 +101,16 @@ def test_a_command_in_a_block_is_one_that_the_program_takes(page, line, parse):
 def test_a_command_in_the_text_has_options_that_exist(page, span, capsys):
     program, words = ours(span)
     if program == "app.py":
-        help_ = (ROOT / "app.py").read_text(encoding="utf-8")
-    else:
-        (choices,) = (it.choices for it in PARSERS[program]()._actions if it.choices)
-        if not words or words[0] in ("COMMAND", "noise"):  # the latter is an example of a guide
-            return
-        assert words[0] in choices, words
-        with pytest.raises(SystemExit):
-            MAINS[program](
-                [words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"]
-            )
-        help_ = capsys.readouterr().out
+        program, words = "playground", ["app", *words]
+    (choices,) = (it.choices for it in PARSERS[program]()._actions if it.choices)
+    if not words or words[0] in ("COMMAND", "noise"):  # the latter is an example of a guide
+        return
+    assert words[0] in choices, words
+    with pytest.raises(SystemExit):
+        MAINS[program](
+            [words[0], *(word for word in words[1:2] if word in ("llama", "vllm", "mtp", "answers")), "--help"]
+        )
+    help_ = capsys.readouterr().out
     missing = [word for word in words if word.startswith("--") and word not in help_]
     assert not missing
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from playground import app
 from playground.commands import (
     compare,
     distil,
@@ -51,6 +52,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`python -m playground COMMAND --help` lists the options of a command.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for part in (compare, why, kinds, history, listings, distil, export_drafter, serve, monitor):
+    for part in (app, compare, why, kinds, history, listings, distil, export_drafter, serve, monitor):
         part.add(commands)
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -164,9 +164,16 @@ def _named_pair(options: argparse.Namespace) -> Pair:
     pairs, _ = load_pairs()
     if options.pair is None:
         return default_pair(pairs)
-    if options.pair not in pairs:
-        raise PlaygroundError(f"There is no pair {options.pair!r}. There are: {', '.join(pairs)}.")
-    return pairs[options.pair]
+    return preset(pairs, options.pair)
+
+
+def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
+    """Raises:
+    PlaygroundError: there is no pair of this name.
+    """
+    if name not in pairs:
+        raise PlaygroundError(f"There is no pair {name!r}. There are: {', '.join(pairs)}.")
+    return pairs[name]
 
 
 def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import yaml
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "presets" / "distil" / "prompts.yaml"
+from playground import ROOT
+
+TEMPLATES = ROOT / "presets" / "distil" / "prompts.yaml"
 PLACE = re.compile(r"\{([a-z]+)(\d?)\}")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 TEXT_CHARACTERS = (600, 1200, 2400, 3600)  # at most, of all the texts that a prompt gives to work on; each as likely

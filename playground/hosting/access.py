@@ -1,6 +1,6 @@
 """What visitors may do: everything on one's own machine, less where strangers can reach the page.
 
-Decided once, in app.py. Page and endpoint ask here; each limit has a sentence.
+Decided once, in playground/app.py. Page and endpoint ask here; each limit has a sentence.
 """
 
 from __future__ import annotations

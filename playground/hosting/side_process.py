@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
+from playground import PACKAGE
 from playground.errors import PlaygroundError
-from playground.presets import ROOT
 
 T = TypeVar("T")
 LIMIT_S = 120.0  # on a busy machine; to start takes a part of it
@@ -68,7 +68,7 @@ def _started() -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "playground.hosting.side_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=ROOT,
+        cwd=PACKAGE.parent,
         env=os.environ | few,
     )
 

@@ -6,7 +6,8 @@ import re
 
 import gradio as gr
 
-from playground.presets import DOCUMENTS, ROOT
+from playground import ROOT
+from playground.presets import DOCUMENTS
 from playground.ui.wiring import PRIVATE
 
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)

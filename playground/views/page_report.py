@@ -9,8 +9,7 @@ from string import Template
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from playground import results
-from playground.presets import ROOT
+from playground import ROOT, results
 from playground.results import Result
 from playground.views import charts, engines, report, scripts
 

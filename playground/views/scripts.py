@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from playground.presets import ROOT
+from playground import ROOT
 
 ASSETS = ROOT / "assets"
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]*)";$', re.M)

@@ -15,6 +15,7 @@ from functools import partial
 import psutil
 import pytest
 
+from playground import ROOT
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import history as histories
@@ -32,7 +33,7 @@ from playground.experiments.record import Record
 from playground.experiments.runner import Run, Runner
 from playground.lane import LOCAL, Request, assisted_lane
 from playground.models.store import ModelStore
-from playground.presets import ROOT, custom_pair
+from playground.presets import custom_pair
 
 
 @pytest.fixture

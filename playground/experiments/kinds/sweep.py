@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from playground import ranked, theory
+from playground import ROOT, ranked, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
@@ -31,7 +31,7 @@ from playground.experiments.kinds.options import (
 from playground.experiments.questions import Question
 from playground.experiments.watch import Watch
 from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, together
-from playground.presets import ROOT, Pair
+from playground.presets import Pair
 from playground.results import STANDARD, Point, Predicted, SuiteResult, SweepResult
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS, SWEPT
 

@@ -41,7 +41,7 @@ class Terms:
     cache: float = float("inf")
 
 
-TERMS = Terms()  # app.py sets others where strangers choose what is fetched
+TERMS = Terms()  # playground/app.py sets others where strangers choose what is fetched
 
 
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:

@@ -1,0 +1,104 @@
+"""`app`: builds the page and serves it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from importlib.util import find_spec
+from typing import Any
+
+from playground.commands.arguments import preset
+from playground.errors import PlaygroundError, extra
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("app", help="open the page", description="Serves the Speculative Decoding Playground.")
+    parser.set_defaults(command=_serve)
+    parser.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, help="port (default: GRADIO_SERVER_PORT, else the first free port from 7860)"
+    )
+    parser.add_argument("--share", action="store_true", default=None, help="also create a public link")
+    parser.add_argument("--pair", metavar="NAME", help="the pair to load at startup")
+    parser.add_argument("--mcp", action="store_true", default=None, help="also serve the endpoints as tools over MCP")
+    audience = parser.add_mutually_exclusive_group()
+    audience.add_argument(
+        "--public",
+        action="store_true",
+        default=None,
+        help="limits for strangers; on by itself with --share, on a Space, and on a host that is not loopback",
+    )
+    audience.add_argument("--trusted", dest="public", action="store_false", help="no limits for those who reach it")
+    parser.add_argument(
+        "--allow-models",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="the models that strangers may type, or any for every id on the hub (default: none)",
+    )
+
+
+def _serve(options: argparse.Namespace) -> None:
+    """Serves until Ctrl-C.
+
+    Raises:
+        PlaygroundError: an unknown pair, no pairs, or no MCP package for --mcp.
+    """
+    from playground.backends.local import LocalBackend
+    from playground.experiments.history import open_history
+    from playground.hosting import zerogpu
+    from playground.hosting.access import access_for, addresses_of, strangers_can_reach
+    from playground.models.fetch import hub
+    from playground.models.fit import default_pair
+    from playground.models.store import ModelStore
+    from playground.presets import load_pairs, load_suites
+    from playground.ui import page
+
+    pairs, problems = load_pairs()
+    suites, more_problems = load_suites()
+    problems += more_problems
+    if options.pair:
+        preset(pairs, options.pair)
+    if options.mcp and find_spec("mcp") is None:
+        raise PlaygroundError(f"--mcp needs the package mcp. {extra('mcp')}")
+    addresses = addresses_of(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+    share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
+    access = access_for(
+        strangers_can_reach(addresses, share) if options.public is None else options.public, options.allow_models
+    )
+    hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
+    # A folder of its own, from which old files may be deleted.
+    os.environ.setdefault("GRADIO_TEMP_DIR", os.path.join(tempfile.gettempdir(), "speculative-decoding-playground"))
+    store: Any = ModelStore()
+    elsewhere = None
+    if zerogpu.active():
+        store = zerogpu.Held(pairs)
+        pairs, problems = store.pairs, problems + store.problems
+        # A forked process would have to capture all graphs anew.
+        elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair, compiled="off"))
+    blocks = page.build(
+        store,
+        pairs,
+        pairs.get(options.pair) or default_pair(pairs),
+        suites["first"].prompts if "first" in suites else (),
+        problems=problems,
+        elsewhere=elsewhere,
+        access=access,
+        history=None if access.public else open_history(),
+    )
+    try:
+        blocks.launch(
+            server_name=options.host,
+            server_port=options.port,
+            share=options.share,
+            mcp_server=options.mcp,
+            ssr_mode=False,  # which Spaces switch on: the page is made and tested without it
+            **page.look(access),
+            **page.bounds(access),
+        )
+    except (OSError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        print(f"Cannot serve the page: {reason} Choose another --host or --port.", file=sys.stderr, flush=True)
+        os._exit(2)  # a model may be loading in another thread, which a plain exit aborts with a message of its own
