@@ -27,7 +27,7 @@ export function verdictPart(press) {
   test.addEventListener("click", () => (test.href = `lossless?drafters=${kept("settings", { drafter: "" }).drafter}`));
   const again = make("button", "again", "Measure again, 3 times");
   again.type = "button";
-  again.title = "Runs the lanes three times more, in turn, and shows the median and the range";
+  again.title = "Runs the lanes three times more, in turn, and shows the run in the middle and a 95 % interval";
   again.addEventListener("click", () => press?.("retry"));
   const on = make("div", "on", why, test, badges, again);
   const node = make("section", "verdict", says, sentences, bars, terms, on);

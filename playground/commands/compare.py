@@ -53,7 +53,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         type=count,
         default=0,
         metavar="N",
-        help="run all lanes N times more, interleaved, and give the median speed-up and its range (default: 0)",
+        help="run all lanes N times more, interleaved, so that the speed-up has a narrower interval (default: 0)",
     )
     compare.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page with the replay to FILE, which opens without a server"

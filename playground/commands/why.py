@@ -53,12 +53,13 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground import metrics, theory
     from playground.views import cost, why
 
-    pair = metrics.beside(comparison, comparison.others[i].lane.name)
-    other = pair.others[0]
+    name = comparison.others[i].lane.name
+    pair, measured = metrics.beside(comparison, name), metrics.measured(comparison, name)
+    other = measured.ours
     found = theory.attribute(pair.standard, other)
     if found is None:
         raise PlaygroundError(f"{other.lane.name} has too few rounds with a draft to explain.")
-    lines = [other.lane.name, why.paragraph(pair, other)]
+    lines = [other.lane.name, why.paragraph(measured)]
     result: dict = {"lane": other.lane.name, "attribution": asdict(found)}
     if options.published and (decoding := theory.decoding(pair.standard, other)):
         beside = theory.published(decoding, options.published, options.published_length)

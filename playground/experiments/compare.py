@@ -109,7 +109,7 @@ def run(
     if restarts or len(traces) < len(able) or not all(_short(trace) for trace in traces):
         return finish() if traces else None
     comparison, repeats = Comparison(tuple(traces), baseline), list[tuple[Trace, ...]]()
-    ranking = [comparison.standard.lane, *(trace.lane for trace in metrics.ranked(comparison))]
+    ranking = [comparison.standard.lane, *(it.ours.lane for it in metrics.ranked(comparison))]
     for number, ranks in enumerate(again(len(comparison.others))):
         lanes_again = [ranking[rank] for rank in ranks]
         passed = _pass(lanes_again, able, request, backends, watch, f"Again, to see the noise ({number + 1})")

@@ -39,20 +39,19 @@ from playground.metrics.lane import (
     measure_rounds,
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
-from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
-from playground.metrics.repeats import (
+from playground.metrics.measured import (
     FLOOR,
     MANY,
-    Repeated,
+    Measured,
     beside,
-    headline,
     leader,
+    measured,
     noise,
     ranked,
-    repeated,
     segment_speedups,
-    tied,
+    shown,
 )
+from playground.metrics.pooled import Over, Pooled, Spread, Timed, differs, macro, pooled, spread
 from playground.metrics.segments import (
     SEGMENTS,
     Segment,
@@ -87,6 +86,7 @@ __all__ = [
     "FirstDifference",
     "Gaps",
     "LawTest",
+    "Measured",
     "Metrics",
     "NearTie",
     "Otherwise",
@@ -95,7 +95,6 @@ __all__ = [
     "Pooled",
     "PositionAcceptance",
     "Ranks",
-    "Repeated",
     "Segment",
     "SegmentFigures",
     "Spread",
@@ -120,7 +119,6 @@ __all__ = [
     "expected_length",
     "first_difference",
     "gaps",
-    "headline",
     "inter_token_latencies",
     "judged",
     "law_test",
@@ -129,6 +127,7 @@ __all__ = [
     "mean_accepted_length",
     "measure",
     "measure_rounds",
+    "measured",
     "noise",
     "otherwise",
     "plain_pass_s",
@@ -136,14 +135,13 @@ __all__ = [
     "positions",
     "ranked",
     "ranks",
-    "repeated",
     "segment_speedups",
     "segments",
+    "shown",
     "speedup",
     "speedups",
     "spread",
     "stops_paying",
-    "tied",
     "token_times",
     "unsteadiness",
     "unsteady",

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from playground import metrics
 from playground.format import beginning, number
+from playground.metrics import Measured
 from playground.trace import Comparison, Trace
 from playground.views import facts, headline
 
@@ -42,14 +43,14 @@ def build(comparison: Comparison, chosen: str, address: str = "") -> bytes:
         chosen: the name of the lane beside the baseline.
         address: of the page, to be read in the picture; "" for none.
     """
-    pair = metrics.beside(comparison, chosen)
+    found = metrics.measured(comparison, chosen)
     width = (SIZE[0] - 2 * MARGIN - GAP) / 2
     lanes = [
         (trace, MARGIN + i * (width + GAP), list(_cells(trace, MARGIN + i * (width + GAP), width)))
-        for i, trace in enumerate((pair.standard, pair.others[0]))
+        for i, trace in enumerate((found.base, found.ours))
     ]
     total_s = max((trace.rounds[-1].end_s for trace, *_ in lanes if trace.rounds), default=0.0)
-    image, frames = _still(pair, address), []
+    image, frames = _still(found, address), []
     pen = ImageDraw.Draw(image)
     for step in range(STEPS + 1):
         before, now = total_s * (step - 1) / STEPS, total_s * step / STEPS
@@ -64,14 +65,14 @@ def build(comparison: Comparison, chosen: str, address: str = "") -> bytes:
     return out.getvalue()
 
 
-def _still(pair: Comparison, address: str) -> Image.Image:
+def _still(found: Measured, address: str) -> Image.Image:
     """What does not move: the headline, the prompt, and where it ran."""
     image = Image.new("RGB", SIZE, SHEET)
     pen = ImageDraw.Draw(image)
-    base, other = pair.standard, pair.others[0]
-    figure = headline.speedup(pair).translate(PLAIN)
+    base, other = found.base, found.ours
+    figure = headline.speedup(found).translate(PLAIN)
     pen.text((MARGIN, 14), figure, INK, _font(34))
-    pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(pair), QUIET, _font(15))
+    pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(found), QUIET, _font(15))
     equation = metrics.equation(*metrics.compared_rounds(base, other))
     if equation:
         said = f"{number(equation.tokens_per_pass)} tokens a pass at {number(equation.cost)} passes a round"

@@ -28,17 +28,17 @@ from playground.views.table import Table
 
 @report.of.register
 def _(result: Comparison) -> Report:
-    best = drafters.of(result)[0].lane
-    where = dict.fromkeys(_where(trace.environment) for trace in result.lanes)
-    several = len({trace.lane.backend for trace in result.lanes}) > 1
+    best, shown = metrics.ranked(result)[0].ours, metrics.shown(result)
+    where = dict.fromkeys(_where(trace.environment) for trace in shown.lanes)
+    several = len({trace.lane.backend for trace in shown.lanes}) > 1
     return Report(
-        headline.title(result, best),
+        headline.title(result, best.lane.name),
         "; ".join(where if several else [*where][-1:]),
         findings(result),
-        [*_race(result), charts.acceptance(metrics.beside(result, best).others[0])],
-        [*filter(None, [figures(result), drafters.table(result), facts.memory(result)])],
-        [*filter(None, [segments.of_comparison(result)]), *calibration.tables(result.others)],
-        [*filter(None, [engines.first(engines.of_comparison(result, metrics.beside(result, best).others[0].lane))])],
+        [*_race(shown), charts.acceptance(best)],
+        [*filter(None, [figures(result), drafters.table(result), facts.memory(shown)])],
+        [*filter(None, [segments.of_comparison(result)]), *calibration.tables(shown.others)],
+        [*filter(None, [engines.first(engines.of_comparison(result, best.lane))])],
     )
 
 
@@ -52,12 +52,12 @@ def _(result: Comparison) -> dict[str, Any]:
 @compared.figures.register
 def _(a: Comparison, b: Comparison) -> Table:
     """Of each lane that both have; where each has one lane beside the baseline, of those too."""
-    first, second = ({trace.lane.name: trace for trace in result.others} for result in (a, b))
+    first, second = ({trace.lane.name: trace for trace in metrics.shown(result).others} for result in (a, b))
     pairs = [(x, y) for _, x, y in compared.both(first, second)]
     if len(a.others) == len(b.others) == 1:
-        pairs = [(a.others[0], b.others[0])]
+        pairs = [*zip(first.values(), second.values(), strict=True)]
     rows = []
-    for x, y in [(a.standard, b.standard), *pairs]:
+    for x, y in [(metrics.shown(a).standard, metrics.shown(b).standard), *pairs]:
         lane = "; ".join(dict.fromkeys((x.lane.name, y.lane.name)))
         for (figure, one, digits), (_, other, _) in zip(_measured(x, a), _measured(y, b), strict=True):
             if one is not None or other is not None:
@@ -68,9 +68,9 @@ def _(a: Comparison, b: Comparison) -> Table:
 
 def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, int]]:
     """Name, value and digits of each figure."""
-    found, plain = metrics.measure(trace), trace is comparison.standard
+    found, plain = metrics.measure(trace), trace.lane.name == comparison.baseline
     return [
-        ("speed-up", None if plain else metrics.headline(comparison, trace), 2),
+        ("speed-up", None if plain else metrics.measured(comparison, trace.lane.name).speedup, 2),
         ("tokens/s", found.tokens_per_s, 1),
         ("TTFT in ms", None if found.ttft_s is None else 1000 * found.ttft_s, 0),
         ("mean accepted length", None if plain else found.mean_accepted_length, 2),
@@ -87,7 +87,7 @@ def _(result: Comparison) -> list[dict[str, Any]]:
             **_ratio(trace, result),
             **asdict(metrics.measure(trace)),
         }
-        for trace in result.lanes
+        for trace in metrics.shown(result).lanes
     ]
 
 
@@ -98,7 +98,7 @@ def _race(result: Comparison) -> list[go.Figure]:
 
 def figures(comparison: Comparison) -> Table:
     """A column for each lane."""
-    lanes = comparison.lanes
+    lanes = metrics.shown(comparison).lanes
     shown = [_figures(trace) for trace in lanes]
     rows = [(label, *(column.get(label, UNKNOWN) for column in shown)) for label in max(shown, key=len)]
     if any(trace.reused and trace.reused.tokens for trace in lanes):
@@ -109,7 +109,8 @@ def figures(comparison: Comparison) -> Table:
 
 def findings(comparison: Comparison) -> list[str]:
     """Each lane beside the baseline, then why to doubt the figures, and what limits them."""
-    lanes, others = comparison.lanes, comparison.others
+    shown = metrics.shown(comparison)
+    lanes, others = shown.lanes, shown.others
     said = [
         *(_beside(comparison, other) for other in others),
         *map(facts.shortage, others),
@@ -121,9 +122,9 @@ def findings(comparison: Comparison) -> list[str]:
 
 
 def _beside(comparison: Comparison, other: Trace) -> str:
-    shown = metrics.beside(comparison, other.lane.name)
-    speedup = f"{headline.figure(shown)} ({headline.runs(shown)})"
-    said = facts.sameness(comparison.standard, other), facts.passes(comparison.standard, other)
+    found = metrics.measured(comparison, other.lane.name)
+    speedup = f"{headline.figure(found)} ({headline.runs(found)})"
+    said = facts.sameness(found.base, other), facts.passes(found.base, other)
     return " ".join(filter(None, (f"{other.lane.name}: {speedup}.", *said, facts.fine_tuning(comparison, other))))
 
 
@@ -133,9 +134,9 @@ def _figures(trace: Trace) -> dict[str, str]:
 
 
 def _speedup(comparison: Comparison, trace: Trace) -> str:
-    if trace is comparison.standard:
+    if trace.lane.name == comparison.baseline:
         return "1×"
-    return headline.speedup(metrics.beside(comparison, trace.lane.name))
+    return headline.speedup(metrics.measured(comparison, trace.lane.name))
 
 
 def _where(environment: Environment) -> str:
@@ -143,9 +144,9 @@ def _where(environment: Environment) -> str:
 
 
 def _ratio(trace: Trace, comparison: Comparison) -> dict[str, float | None]:
-    """With the lowest and the highest of several runs; none of the baseline."""
-    if trace is comparison.standard:
+    """With its interval; none of the baseline."""
+    if trace.lane.name == comparison.baseline:
         return dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
-    again = metrics.repeated(comparison, trace)
-    low, high = (again.low, again.high) if again else (None, None)
-    return {"speedup": metrics.headline(comparison, trace), "speedup_low": low, "speedup_high": high}
+    found = metrics.measured(comparison, trace.lane.name)
+    low, high = found.interval or (None, None)
+    return {"speedup": found.speedup, "speedup_low": low, "speedup_high": high}

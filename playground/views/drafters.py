@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
+from playground.metrics import Measured
 from playground.trace import Comparison, Trace
 from playground.views import engines, headline
 from playground.views.table import Table
@@ -38,7 +39,7 @@ class Row:
 def of(comparison: Comparison) -> list[Row]:
     """Sorted by speed-up; lanes that have none come last, in the order in which they ran."""
     best = metrics.leader(comparison)
-    return [_row(comparison, trace, best=trace is best) for trace in metrics.ranked(comparison)]
+    return [_row(found, best=found.ours.lane.name == best) for found in metrics.ranked(comparison)]
 
 
 def table(comparison: Comparison) -> Table:
@@ -58,24 +59,23 @@ def caption(comparison: Comparison) -> str:
         return CAPTION
     spread = f"two runs of one lane differed by up to {noise - 1:.0%}"
     if best := metrics.leader(comparison):
-        return f"{CAPTION} {best.lane.name} is clearly the fastest: {spread}."
+        return f"{CAPTION} {best} is clearly the fastest: {spread}."
     return f"{CAPTION} No clear winner: the first ones are closer than the noise ({spread})."
 
 
-def _row(comparison: Comparison, trace: Trace, *, best: bool) -> Row:
-    shown = metrics.beside(comparison, trace.lane.name)
-    base, other = shown.standard, shown.others[0]
+def _row(found: Measured, *, best: bool) -> Row:
+    base, other = found.base, found.ours
     equation = metrics.equation(*metrics.compared_rounds(base, other))
     return Row(
         lane=other.lane.name,
-        speedup=headline.speedup(shown),
+        speedup=headline.speedup(found),
         tokens_per_pass=number(equation.tokens_per_pass if equation else None),
         acceptance=percent(metrics.measure(other).acceptance_rate),
         cost=number(equation.cost if equation else None),
         runs_in=engines.runs_in(other.lane),
         memory=megabytes(other.memory.total if other.memory else None),
         output=_output(base, other),
-        note=_note(shown),
+        note=_note(found),
         best=best,
     )
 
@@ -91,10 +91,10 @@ def _output(baseline: Trace, trace: Trace) -> str:
     return f"differs from token {difference.index + 1}"
 
 
-def _note(shown: Comparison) -> str:
-    trace, repeats = shown.others[0], metrics.repeated(shown, shown.others[0])
+def _note(found: Measured) -> str:
+    trace = found.ours
     if trace.finish == "stopped":
         return "stopped" if trace.rounds else "not run: stopped before"
-    if (metrics.headline(shown, trace) or 1.0) < 1 and not metrics.tied(shown, trace):
+    if found.outcome == "slower":
         return LOST
-    return count(repeats.runs, "run") if repeats else ""
+    return count(found.runs, "run") if found.interval else ""

@@ -105,9 +105,9 @@ def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None)
     lossy or has drawn verdicts, and for a server's, which runs there."""
     if lane.drafter == "none" or lane.backend != LOCAL or lane.drawn or lane.rule != "exact":
         return []
-    real = [it.lane for it in metrics.ranked(comparison) if it.lane.backend == LOCAL and not it.lane.drawn]
-    lanes = [lane, *(it for it in real if it.drafter != "none")]
-    return of_ranked({it: headline.speedup(metrics.beside(comparison, it.name)) for it in lanes}, method)
+    found = {it.ours.lane: headline.speedup(it) for it in metrics.ranked(comparison)}
+    able = [it for it in found if it.backend == LOCAL and not it.drawn and it.drafter != "none"]
+    return of_ranked({it: found[it] for it in (lane, *able)}, method)
 
 
 @cache

@@ -136,9 +136,8 @@ def passes(baseline: Trace, other: Trace) -> str:
     return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}."
 
 
-def sentences(comparison: Comparison) -> list[str]:
-    """Whether the first lane beside the baseline wrote the same, and in how many passes."""
-    baseline, other = comparison.standard, comparison.others[0]
+def sentences(baseline: Trace, other: Trace) -> list[str]:
+    """Whether a lane wrote what the baseline wrote, and in how many passes."""
     return [*filter(None, (sameness(baseline, other), passes(baseline, other)))]
 
 

@@ -1,112 +1,99 @@
-"""The speed-up of a comparison in words: how large, how certain, and why to doubt it. Page, files and terminal show the
+"""The speed-up of a lane in words: how large, how certain, and why to doubt it. Page, files and terminal show the
 same."""
 
 from __future__ import annotations
 
 from playground import metrics
-from playground.format import beginning, count, number, ratio, span
-from playground.metrics import Repeated
+from playground.format import beginning, bracketed, count, number, ratio, span
+from playground.metrics import Measured
 from playground.trace import Comparison, Trace
 
 # Plain passes that a round takes at least, but for the noise of a quiet machine.
 IMPOSSIBLE = 0.95
 
 
-def speedup(comparison: Comparison) -> str:
-    """Such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" where nothing ran again, with "≈" where there is a doubt: the
-    first lane beside the baseline; a dash if a lane has no speed."""
-    other = comparison.others[0]
-    repeats = metrics.repeated(comparison, other)
-    if metrics.headline(comparison, other) is None:
-        return figure(comparison)
-    return f"{figure(comparison)} ({span(repeats.low, repeats.high) if repeats else 'n = 1'})"
+def speedup(found: Measured) -> str:
+    """Such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" where nothing ran again, with "≈" where there is a doubt. A
+    lane without a speed has a dash."""
+    if found.speedup is None:
+        return figure(found)
+    return figure(found) + (bracketed(found.interval) or " (n = 1)")
 
 
-def figure(comparison: Comparison) -> str:
-    """The same without the range."""
-    other = comparison.others[0]
-    return ("≈ " if doubts(comparison, other) else "") + ratio(metrics.headline(comparison, other))
+def figure(found: Measured) -> str:
+    """The same without the interval."""
+    return ("≈ " if doubts(found) else "") + ratio(found.speedup)
 
 
 def title(comparison: Comparison, chosen: str) -> str:
     """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
-    shown, prompt = metrics.beside(comparison, chosen), comparison.standard.request.asked
+    found, prompt = metrics.measured(comparison, chosen), comparison.standard.request.asked
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
-    return " ".join(
-        f"{chosen}{more} on {shown.others[0].lane.target}, {speedup(shown)}: {beginning(prompt, 72)}".split()
-    )
+    return " ".join(f"{chosen}{more} on {found.ours.lane.target}, {speedup(found)}: {beginning(prompt, 72)}".split())
 
 
-def meaning(comparison: Comparison) -> str:
-    """What the figure says of the first lane beside the baseline."""
-    base, other = comparison.standard, comparison.others[0]
-    value = metrics.headline(comparison, other)
-    if value is None:
+def meaning(found: Measured) -> str:
+    """What the figure says."""
+    base, other = found.base, found.ours
+    if found.outcome is None:
         return "speed-up: assisted ÷ standard"
     if other.lane.drafter == "none" and same_program(base, other):
         return "second ÷ first standard run: the noise of the measurement"
-    if metrics.tied(comparison, other):
+    if found.outcome == "unclear":
         return "no clear difference in speed"
-    if noisy(comparison, other):
-        return "timing too noisy to say"
+    if noisy(found):
+        return f"probably {found.outcome}; this machine is busy"
     each = "" if base.request.greedy else " per token"  # the texts differ
-    return (
-        f"{'faster' if value > 1 else 'slower'}{each} than {comparison.baseline[:1].lower()}{comparison.baseline[1:]}"
-    )
+    name = base.lane.name
+    return f"{found.outcome}{each} than {name[:1].lower()}{name[1:]}"
 
 
-def runs(comparison: Comparison) -> str:
-    """The range of the speed-up and the runs behind it, such as "1.71 to 1.94, 4 runs"."""
-    repeats = metrics.repeated(comparison, comparison.others[0])
-    return spread(repeats) if repeats else "one run each"
+def runs(found: Measured) -> str:
+    """The interval of the speed-up and the runs that it is from, such as "1.71 to 1.94, 4 runs each"."""
+    if found.interval is None:
+        return "one run each"
+    if found.runs == found.baselines:
+        return f"{span(*found.interval)}, {count(found.runs, 'run')} each"
+    speculative = count(found.runs, "speculative run")
+    return f"{span(*found.interval)}, {speculative}, {count(found.baselines, 'standard run')}"
 
 
-def spread(repeats: Repeated) -> str:
-    """As `runs`."""
-    low_to_high = span(repeats.low, repeats.high)
-    against = f" against {repeats.baselines} of the baseline" if repeats.runs == 1 else ""
-    return f"{low_to_high}, {count(repeats.runs, 'run')}{against}"
-
-
-def doubts(comparison: Comparison, other: Trace) -> list[str]:
+def doubts(found: Measured) -> list[str]:
     """Why not to believe the speed-up of one lane over the baseline; empty if it holds."""
-    found = [synthetic(other)]
-    repeats, shown = metrics.repeated(comparison, other), metrics.beside(comparison, other.lane.name)
-    base, other = shown.standard, shown.others[0]
+    base, other = found.base, found.ours
+    said = [synthetic(other)]
     equation = metrics.equation(*metrics.compared_rounds(base, other))
     if not same_program(base, other):
-        found.append(
+        said.append(
             f"The lanes ran in different programs, {base.lane.program} and {other.lane.program}: the ratio compares "
             "these too, not speculation alone."
         )
     elif equation and equation.cost < IMPOSSIBLE:
-        found.append(
+        said.append(
             f"A round took {equation.cost:.2f} plain passes on average, and it cannot take less than 1: the machine "
             "was faster in one lane than in the other."
         )
-    if metrics.headline(comparison, other) and metrics.tied(comparison, other):
-        found.append(_tie(comparison, repeats))
-    found.append(noisy(comparison, other))
-    found.append(cut(base, other))
+    if found.outcome == "unclear":
+        said.append(_unclear(found))
+    said.append(noisy(found))
+    said.append(cut(base, other))
     difference = metrics.first_difference(base, other)
     if difference and base.request.greedy and "stopped" not in (base.finish, other.finish):
-        found.append(f"The lanes wrote different text from token {difference.index + 1} on.")
-    return [*filter(None, found)]
+        said.append(f"The lanes wrote different text from token {difference.index + 1} on.")
+    return [*filter(None, said)]
 
 
-def noisy(comparison: Comparison, other: Trace) -> str:
+def noisy(found: Measured) -> str:
     """A warning where a lane ran few times on a machine too busy to time it; "" where its times can be trusted."""
-    repeats, shown = metrics.repeated(comparison, other), metrics.beside(comparison, other.lane.name)
-    return "" if repeats and repeats.runs >= metrics.MANY else caveat(shown.standard, shown.others[0])
+    return "" if found.interval and found.runs >= metrics.MANY else caveat(found.base, found.ours)
 
 
-def _tie(comparison: Comparison, repeats: Repeated | None) -> str:
-    if repeats is None:
+def _unclear(found: Measured) -> str:
+    if len(found.base.rounds) == len(found.ours.rounds) == 1:
+        return "No clear difference: both answers ended with the first pass."
+    if found.interval is None:
         return f"No clear difference: one run each, and two runs of one lane may differ by {metrics.FLOOR - 1:.0%}."
-    if repeats.low <= 1 <= repeats.high:
-        return f"No clear difference: the range ({spread(repeats)}) includes 1."
-    noise = max(metrics.noise(comparison) or 1.0, metrics.FLOOR)
-    return f"No clear difference: two runs of one lane may differ by {noise - 1:.0%} here ({spread(repeats)})."
+    return f"No clear difference: the speed-up may be 1 ({runs(found)})."
 
 
 def synthetic(trace: Trace) -> str:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
+from playground import metrics
 from playground.lane import LOCAL, preset_of
 from playground.presets import DTYPES, Pair
 from playground.settings import ANSWER, DRAFTING, PRESET, default, flag
@@ -86,12 +87,13 @@ def _assistant(name: str | None) -> list[str]:
 
 def _sentences(comparison: Comparison) -> list[str]:
     """What the headline compares, each lane beside the baseline, then settings and machine."""
-    base, others = comparison.standard, comparison.others
-    meaning = headline.meaning(comparison)
+    lanes = [metrics.measured(comparison, other.lane.name) for other in comparison.others]
+    meaning = headline.meaning(lanes[0])
     said = [f"{meaning[0].upper()}{meaning[1:]}."]
-    for other in others:
-        name = f"{other.lane.name}: " if len(others) > 1 else ""
-        said += [name + sentence for sentence in (facts.sameness(base, other), *headline.doubts(comparison, other))]
+    for found in lanes:
+        name = f"{found.ours.lane.name}: " if len(lanes) > 1 else ""
+        sentences = facts.sameness(found.base, found.ours), *headline.doubts(found)
+        said += [name + sentence for sentence in sentences]
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
-    known = dict(run_details.details(comparison))
+    known = dict(run_details.details(metrics.shown(comparison)))
     return said + [f"{name}: {known[name]}" for name in wanted]

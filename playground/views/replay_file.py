@@ -30,7 +30,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
         home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
         prompt=escape(other.request.asked),
         acceptance=_acceptance(other),
-        details=run_details.by_segment(pair) + run_details.html(run_details.details(pair)),
+        details=run_details.by_segment(comparison, shown.chosen) + run_details.html(run_details.details(pair)),
         value=scripts.embedded(stage.packed(value)),
         trace=scripts.embedded(export.to_json(comparison)),
     )

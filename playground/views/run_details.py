@@ -61,9 +61,10 @@ def html(rows: list[tuple[str, str]]) -> str:
     return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
 
 
-def by_segment(shown: Comparison) -> str:
-    """How the lanes did in each segment of their outputs, folded; "" where those are answers alone."""
-    found = segments.of_comparison(shown)
+def by_segment(comparison: Comparison, chosen: str) -> str:
+    """How the baseline and the chosen lane did in each segment of their outputs, folded; "" where those are answers
+    alone."""
+    found = segments.of_comparison(comparison, [chosen])
     return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
 
 

@@ -14,16 +14,19 @@ from playground.views.table import Table
 Speedups = Mapping[tuple[str, Segment], str]  # as shown, by lane and segment
 
 
-def of_comparison(comparison: Comparison) -> Table | None:
-    """A row for each lane and segment; None where the outputs are answers alone. A speed-up has the range of its
-    runs."""
+def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | None:
+    """A row for each lane and segment; None where the outputs are answers alone.
+
+    Args:
+        names: of the lanes that are shown beside the baseline; none is all.
+    """
+    names = names or [trace.lane.name for trace in comparison.others]
     speedups: dict[tuple[str, Segment], str] = {}
-    for other in comparison.others:
-        for segment, runs in metrics.segment_speedups(comparison, other).items():
-            median, ends = runs[(len(runs) - 1) // 2], (runs[0], runs[-1])
-            shown = ratio(median, ends) if len(runs) > 1 else f"{ratio(median)}, n = 1"
-            speedups[other.lane.name, segment] = shown
-    return _table({it.lane.name: metrics.by_segment(it) for it in comparison.lanes}, comparison.baseline, speedups)
+    for name in names:
+        for segment, (over, interval) in metrics.segment_speedups(comparison, name).items():
+            speedups[name, segment] = ratio(over, interval) if interval else f"{ratio(over)}, n = 1"
+    lanes = [it for it in metrics.shown(comparison).lanes if it.lane.name in (comparison.baseline, *names)]
+    return _table({it.lane.name: metrics.by_segment(it) for it in lanes}, comparison.baseline, speedups)
 
 
 def of_suite(result: SuiteResult) -> Table | None:
@@ -63,4 +66,4 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
         for it in of_lane
     )  # fmt: skip
     columns = ("lane", "segment", "tokens", "accepted", "tokens per pass", "tokens/s", "speed-up")
-    return Table("By segment", columns, rows, numbers=5)
+    return Table("By segment, prefill left out", columns, rows, numbers=5)

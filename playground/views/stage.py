@@ -13,6 +13,7 @@ from typing import Any, Literal
 from playground import metrics
 from playground.format import UNKNOWN, beginning, gigabytes
 from playground.lane import LOCAL, Lane, Request
+from playground.metrics import Measured
 from playground.trace import Comparison, Round, Trace
 from playground.views import drafters, engines, facts, headline, tokens
 
@@ -92,7 +93,7 @@ class Stage:
         """`lanes`: how many will run."""
         self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
-        self._shown: Comparison | None = None  # the baseline and the chosen lane, once they have ended
+        self._shown: Measured | None = None  # the chosen lane against the baseline, once they have ended
         self._pair: list[LaneView] = []  # of these
         self._deploy: dict[str, Any] | None = None  # what to run of the chosen lane in an engine
         self.chosen = ""  # the name of the lane beside the baseline
@@ -124,7 +125,7 @@ class Stage:
             "replay": self.replay,
             "sampled": self.comparison is not None and not self.comparison.standard.request.greedy,
             "ran": _ran(shown),
-            "asked": beginning(shown.standard.request.asked, 160) if shown else "",
+            "asked": beginning(shown.base.request.asked, 160) if shown else "",
         }
 
     def load(self, comparison: Comparison) -> None:
@@ -156,12 +157,12 @@ class Stage:
         self.caption = drafters.caption(comparison)
 
     def choose(self, name: str) -> None:
-        """Shows this lane beside the baseline: of several passes the one with the median speed-up."""
+        """Shows this lane beside the baseline."""
         assert self.comparison, "a comparison that has ended"
         self.chosen = name
-        self._shown = metrics.beside(self.comparison, name)
-        self._pair = _views(self._shown)
-        found = engines.first(engines.of_comparison(self.comparison, self._shown.others[0].lane))
+        self._shown = metrics.measured(self.comparison, name)
+        self._pair = _views(metrics.beside(self.comparison, name))
+        found = engines.first(engines.of_comparison(self.comparison, self._shown.ours.lane))
         self._deploy = asdict(found) if found else None
 
     def _drafters(self) -> dict[str, Any] | None:
@@ -206,9 +207,9 @@ def packed(value: dict[str, Any]) -> dict[str, Any]:
     return {"rest": json.dumps(value | {"lanes": lanes}), "logs": [lane["log"] for lane in value["lanes"]]}
 
 
-def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, Any]:
+def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
     """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
-    if comparison is None:
+    if found is None:
         return {
             "figure": UNKNOWN,
             "meaning": "speed-up: assisted ÷ standard",
@@ -220,35 +221,33 @@ def _verdict(comparison: Comparison | None, *, repeatable: bool) -> dict[str, An
             "sentences": [],
             "notes": [],
         }
-    baseline, other = comparison.standard, comparison.others[0]
-    equation = metrics.equation(*metrics.compared_rounds(baseline, other))
-    doubts = headline.doubts(comparison, other)
+    equation, doubts = metrics.equation(*metrics.compared_rounds(found.base, found.ours)), headline.doubts(found)
     return {
-        "figure": headline.figure(comparison),
-        "meaning": headline.meaning(comparison),
-        "runs": headline.runs(comparison) if equation else "",
+        "figure": headline.figure(found),
+        "meaning": headline.meaning(found),
+        "runs": headline.runs(found) if found.speedup else "",
         "terms": asdict(equation) if equation else None,
         "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
-        "sentences": facts.sentences(comparison),
-        "notes": facts.notes(other),
+        "sentences": facts.sentences(found.base, found.ours),
+        "notes": facts.notes(found.ours),
     }
 
 
-def _ran(comparison: Comparison | None) -> str:
+def _ran(found: Measured | None) -> str:
     """Model, device and date, for the picture."""
-    if comparison is None:
+    if found is None:
         return ""
-    lane, environment = comparison.others[0].lane, comparison.others[0].environment
+    lane, environment = found.ours.lane, found.ours.environment
     return f"{lane.target} · {facts.environment_line(environment)} · {environment.created[:10]}"
 
 
-def _difference(comparison: Comparison | None) -> dict[str, Any] | None:
+def _difference(measured: Measured | None) -> dict[str, Any] | None:
     """Where the outputs of the two lanes differ: the index of the first token, counted over output tokens from 0."""
-    if comparison is None:
+    if measured is None:
         return None
-    baseline, other = comparison.standard, comparison.others[0]
+    baseline, other = measured.base, measured.ours
     found = metrics.first_difference(baseline, other)
     if found is None or baseline.totals or other.totals or found.index >= min(len(baseline.tokens), len(other.tokens)):
         return None

@@ -10,16 +10,17 @@ import plotly.graph_objects as go
 
 from playground import metrics, theory
 from playground.format import number
+from playground.metrics import Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
-from playground.trace import Comparison, Trace
+from playground.trace import Trace
 from playground.views import charts, headline
 from playground.views.table import Table
 
 
-def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
+def waterfall(measured: Measured) -> go.Figure | None:
     """From the tokens per pass of drafting rounds down to the measured speed-up; None where it cannot be computed."""
-    found = theory.attribute(comparison.standard, other)
+    found, other = theory.attribute(measured.base, measured.ours), measured.ours
     if found is None:
         return None
     labels, values = zip(*steps(found), strict=True)
@@ -44,7 +45,7 @@ def waterfall(comparison: Comparison, other: Trace) -> go.Figure | None:
         hovertemplate="%{x}: %{y:.2f}<extra></extra>",
     )
     figure.add_hline(y=1, line={"color": charts.STANDARD, "dash": "dot", "width": 1})
-    figure.update_layout(meta=paragraph(comparison, other))
+    figure.update_layout(meta=paragraph(measured))
     return figure.update_yaxes(range=[0, 1.15 * max(*values, 1)])
 
 
@@ -71,15 +72,15 @@ LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
 }
 
 
-def lights(comparison: Comparison, other: Trace) -> list[tuple[str, str]]:
+def lights(measured: Measured) -> list[tuple[str, str]]:
     """The labels of the waterfall's steps, each with the name of what it counts."""
-    found = theory.attribute(comparison.standard, other)
+    found = theory.attribute(measured.base, measured.ours)
     return [(label, LIGHTS[label]) for label, _ in (*(steps(found) if found else ()), ("measured", 0.0))]
 
 
-def paragraph(comparison: Comparison, other: Trace) -> str:
+def paragraph(measured: Measured) -> str:
     """The same in sentences; "" where it cannot be computed."""
-    found = theory.attribute(comparison.standard, other)
+    found = theory.attribute(measured.base, measured.ours)
     if found is None:
         return ""
     idle = (
@@ -94,8 +95,11 @@ def paragraph(comparison: Comparison, other: Trace) -> str:
     ]
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
-    if repeats := metrics.repeated(comparison, other):
-        sentences.append(f"All this is of the run with the median speed-up; the range is {headline.spread(repeats)}.")
+    if measured.interval:
+        sentences.append(
+            "These are the figures of one run of each lane, the one in the middle by speed. By all runs the speed-up "
+            f"is {headline.runs(measured)}."
+        )
     return " ".join(sentences)
 
 

@@ -131,7 +131,9 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
 def test_lanes_of_different_programs_are_not_taken_for_speculation_alone(server):
     trace = traced(server.url)
     local = export.load(json.dumps(export.to_json(_beside(trace))))
-    assert any("different programs" in doubt for doubt in headline.doubts(local, local.others[0]))
+    assert any(
+        "different programs" in doubt for doubt in headline.doubts(metrics.measured(local, local.others[0].lane.name))
+    )
 
 
 def _beside(trace):

@@ -73,7 +73,7 @@ def test_it_is_marked_everywhere(pair):
     standard, trace = run(pair, [standard_lane(pair), synthetic(assisted_lane(pair, "assistant", 4), [0.5])])
     assert "synthetic" in trace.lane.name and "synthetic" in label(trace.lane)
     comparison = Comparison((standard, trace))
-    assert headline.doubts(comparison, trace)[0].startswith("Synthetic acceptance")
+    assert headline.doubts(metrics.measured(comparison, trace.lane.name))[0].startswith("Synthetic acceptance")
     data = json.loads(json.dumps(export.to_json(comparison)))
     assert data["lanes"][1]["lane"]["drawn"] == [0.5] and data["lanes"][1]["calibration"] == []
     assert export.from_json(data) == comparison
@@ -90,8 +90,8 @@ def test_a_synthetic_lane_is_never_the_best_nor_deployed_and_its_command_says_so
         drawn, rounds=tuple(replace(r, start_s=r.start_s / 1e3, end_s=r.end_s / 1e3) for r in drawn.rounds)
     )
     comparison = Comparison((standard, real, faster), repeats=((standard, real, faster),))
-    assert [trace.lane for trace in metrics.ranked(comparison)] == [lane, drawn.lane]
-    assert metrics.leader(comparison) in (None, real)
+    assert [it.ours.lane for it in metrics.ranked(comparison)] == [lane, drawn.lane]
+    assert metrics.leader(comparison) in (None, real.lane.name)
     assert engines.of_comparison(comparison, drawn.lane) == []
     command = markdown.repeat(comparison, [])
     assert "--force-acceptance=1.0" in command and "--all-drafters" not in command

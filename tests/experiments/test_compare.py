@@ -295,10 +295,9 @@ def test_a_repeat_runs_every_lane_again_and_tells_the_spread(store):
     events = []
     again = repeat(comparison, backends, 3, Watch(events.append))
     assert again.lanes == comparison.lanes and [len(traces) for traces in again.repeats] == [1, 2, 2, 2]
-    spread = metrics.repeated(again, again.others[0])
-    assert spread.runs == 4 and spread.low <= spread.median <= spread.high
-    once = metrics.repeated(comparison, comparison.others[0])
-    assert (once.runs, once.baselines) == (1, 2)
+    measured, once = (metrics.measured(it, it.others[0].lane.name) for it in (again, comparison))
+    assert (measured.runs, measured.baselines, once.runs, once.baselines) == (4, 5, 1, 2)
+    assert measured.interval and once.interval
     assert load(json.dumps(to_json(again))) == again
     firsts = [event.label for event in events if isinstance(event, Progress) and event.label.startswith("Repeat")][::2]
     assert firsts == [

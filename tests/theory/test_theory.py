@@ -14,7 +14,7 @@ from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory.batch import pass_seconds
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
-from playground.views import charts_predicted, why
+from playground.views import charts_predicted, headline, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
 # Made passes all take the same time, on which scipy's Welch test remarks.
@@ -98,7 +98,7 @@ def test_noise_is_not_named_as_a_cause():
         return replace(lane, rounds=tuple(rounds))
 
     def said(baseline: Trace, other: Trace) -> str:
-        return why.paragraph(Comparison((baseline, other)), other)
+        return why.paragraph(metrics.measured(Comparison((baseline, other)), other.lane.name))
 
     lanes = standard(60), assisted(0.7, 3, rounds=20)
     assert "because a verify pass is wider" in said(*lanes)
@@ -275,13 +275,14 @@ def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     comparison = Comparison((standard(), assisted(0.7, 3, idle=4)))
     other = comparison.others[0]
     found = theory.attribute(comparison.standard, other)
-    bars = why.waterfall(comparison, other).data[0]
+    measured = metrics.measured(comparison, other.lane.name)
+    bars = why.waterfall(measured).data[0]
     assert sum(bars.y[:-1]) == pytest.approx(found.measured)
-    text = why.paragraph(comparison, other)
+    text = why.paragraph(measured)
     assert f"{found.ideal:.2f} tokens" in text and f"{found.measured:.2f}x" in text and "25% of rounds" in text
-    again = Comparison(comparison.lanes, repeats=((standard(), assisted(0.9, 3)),) * 2)
-    assert "of the run with the median speed-up; the range is " in why.paragraph(again, other)
-    assert why.waterfall(again, other).data[0].x[-1] == "measured"
+    again = metrics.measured(Comparison(comparison.lanes, repeats=((standard(), assisted(0.9, 3)),) * 2), "Assisted")
+    assert f"By all runs the speed-up is {headline.runs(again)}." in why.paragraph(again)
+    assert why.waterfall(again).data[0].x[-1] == "measured"
 
 
 def test_a_prediction_that_misses_gets_a_reason():
@@ -295,9 +296,8 @@ def test_a_prediction_that_misses_gets_a_reason():
 
 def test_a_lane_that_drafted_nothing_has_nothing_to_explain():
     plain: list[Round] = [plain_round(i, start_s=PASS_S * i) for i in range(5)]
-    comparison = Comparison((standard(), trace(plain, drafter="ngram")))
-    assert why.waterfall(comparison, comparison.others[0]) is None
-    assert why.paragraph(comparison, comparison.others[0]) == ""
+    found = metrics.measured(Comparison((standard(), trace(plain, drafter="ngram"))), "Assisted")
+    assert why.waterfall(found) is None and why.paragraph(found) == ""
 
 
 def test_the_command_explains_a_saved_comparison(tmp_path, capsys):
@@ -307,7 +307,7 @@ def test_the_command_explains_a_saved_comparison(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "plain passes" in printed and "Published: 2.80x" in printed and "batch" in printed
     (lane,) = json.loads((tmp_path / "why.json").read_text())
-    assert lane["attribution"]["measured"] == pytest.approx(metrics.headline(shown, shown.others[0]), abs=0.01)
+    assert lane["attribution"]["measured"] == pytest.approx(metrics.ranked(shown)[0].speedup)
     with pytest.raises(SystemExit):
         main(["why", recorded, "--published-length", "3"])
     assert "goes with --published" in capsys.readouterr().err

@@ -146,10 +146,10 @@ def test_a_second_session_waits_and_is_told_its_place():
     last(first)
 
 
-def test_a_repeat_gives_a_range_and_keeps_the_run():
+def test_a_repeat_counts_in_the_interval_and_keeps_the_run():
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
-    assert stage["verdict"]["repeatable"] and stage["verdict"]["runs"].endswith("1 run against 2 of the baseline")
+    assert stage["verdict"]["repeatable"] and stage["verdict"]["runs"].endswith("1 speculative run, 2 standard runs")
     events.begin_repeat("mine")
     stages = list(driven(events.repeat("mine", shown)))
     told = [stage["status"]["text"] for stage, _ in stages]
@@ -157,7 +157,7 @@ def test_a_repeat_gives_a_range_and_keeps_the_run():
     assert not stages[0][0]["verdict"]["repeatable"], "no second press while it runs"
     stage, again = stages[-1]
     assert again.comparison.lanes == shown.comparison.lanes and len(again.comparison.repeats) == 4
-    assert stage["verdict"]["runs"].endswith("4 runs") and stage["verdict"]["repeatable"]
+    assert stage["verdict"]["runs"].endswith("4 speculative runs, 5 standard runs") and stage["verdict"]["repeatable"]
 
 
 def test_a_repeat_that_is_stopped_keeps_what_was_there():

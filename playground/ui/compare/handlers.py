@@ -265,7 +265,7 @@ class Handlers:
             if not done:
                 raise PlaygroundError("The run was stopped before a lane began.")
             comparison = done[0].comparison
-            return Shown(comparison, metrics.ranked(comparison)[0].lane.name, pair)
+            return Shown(comparison, metrics.ranked(comparison)[0].ours.lane.name, pair)
         except PlaygroundError as problem:
             raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
 

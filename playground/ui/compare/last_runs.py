@@ -49,7 +49,7 @@ def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str
 
 def _label(shown: Shown, zone: timezone) -> str:
     """Such as "14:32 · Draft tree · 1.87×"."""
-    comparison = metrics.beside(shown.comparison, shown.chosen)
-    trace = comparison.others[0]
+    measured = metrics.measured(shown.comparison, shown.chosen)
+    trace = measured.ours
     at = datetime.fromisoformat(trace.environment.created).astimezone(zone)
-    return f"{at:%H:%M} · {trace.lane.name} · {headline.speedup(comparison)}"
+    return f"{at:%H:%M} · {trace.lane.name} · {headline.speedup(measured)}"

@@ -97,5 +97,6 @@ def details(comparison: Comparison | None, chosen: str = "") -> str:
     comparison."""
     if comparison is None:
         return ""
-    shown = metrics.beside(comparison, chosen or comparison.others[0].lane.name)
-    return run_details.by_segment(shown) + run_details.html(run_details.details(shown))
+    name = chosen or comparison.others[0].lane.name
+    shown = run_details.details(metrics.beside(comparison, name))
+    return run_details.by_segment(comparison, name) + run_details.html(shown)

@@ -90,18 +90,18 @@ def _why(shown: Shown | None) -> tuple[str, Any, Any]:
     hidden = gr.update(visible=False)
     if shown is None:
         return f"<p>{NOTHING}</p>", hidden, hidden
-    comparison = metrics.beside(shown.comparison, shown.chosen)
-    other = comparison.others[0]
-    figure = why.waterfall(comparison, other)
+    measured = metrics.measured(shown.comparison, shown.chosen)
+    other = measured.ours
+    figure = why.waterfall(measured)
     by_position = gr.update(value=panels.plot(charts.acceptance(other), "acceptance-by-position"), visible=True)
     if figure is None:
         return "<p>This lane has too few rounds with a draft to explain.</p>", hidden, by_position
-    sentences = [why.paragraph(comparison, other)]
-    if found := theory.what_if(comparison.standard, other):
+    sentences = [why.paragraph(measured)]
+    if found := theory.what_if(measured.base, other):
         sentences.append(why.lookahead(found, other))
     shows = "".join(
         f'<button type="button" data-lights="{name}" aria-pressed="false">{escape(label)}</button>'
-        for label, name in why.lights(comparison, other)
+        for label, name in why.lights(measured)
     )
     words = f'{_paragraphs(sentences)}<div class="steps">Show in the timeline and the text: {shows}</div>'
     return words, gr.update(value=panels.plot(figure, "why"), visible=True), by_position
@@ -135,9 +135,7 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 def _cost(shown: Shown | None, rate: float | None) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    comparison = shown.comparison
-    if len(comparison.others) == 1:
-        comparison = metrics.beside(comparison, shown.chosen)
+    comparison = metrics.shown(shown.comparison)
     said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
     return f"{cost.table(comparison, rate).html()}<p>{said}</p>"
 
@@ -145,7 +143,7 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    lane = metrics.beside(shown.comparison, shown.chosen).others[0].lane
+    lane = metrics.measured(shown.comparison, shown.chosen).ours.lane
     if lane.drafter == "none":
         return "<p>Nothing drafts in this lane.</p>"
     pair = shown.pair or preset_of(lane, pairs.values())

@@ -1,0 +1,190 @@
+"""A comparison measured once for all that show it: which run of each lane is shown, its speed-up, how sure that is, and
+whether one lane is clearly the fastest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+from typing import Literal
+
+from playground.metrics.comparison import speedup
+from playground.metrics.lane import measure
+from playground.metrics.pooled import LEVEL
+from playground.metrics.segments import Segment, by_segment
+from playground.trace import Comparison, Trace
+
+FLOOR = 1.05  # what two runs of one lane may differ by on a quiet machine
+MANY = 4  # runs of a lane from which they alone show the noise
+USUAL = 0.025  # what a run deviates by on a quiet machine, known before anything was measured
+WORTH = 2  # how many further deviations that knowledge counts as
+Interval = tuple[float, float]
+Outcome = Literal["faster", "slower", "unclear"]
+Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A lane against the baseline.
+
+    `base`, `ours`: the run of each that is shown; all other figures are from these two. `speedup`: the ratio of their
+    tokens per second; None if one has no tokens. `interval`: where the speed-up is taken to be, by all runs; None if
+    nothing ran again. `runs`: of the lane; `baselines`: of the baseline.
+    """
+
+    base: Trace
+    ours: Trace
+    speedup: float | None
+    interval: Interval | None
+    runs: int
+    baselines: int
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Whether the lane is faster than the baseline. None without a speed-up. Of one run each, `FLOOR` stands for
+        the noise. An output that its first pass ended was the same work in both lanes, whatever that took."""
+        if self.speedup is None:
+            return None
+        low, high = self.interval or (self.speedup / FLOOR, self.speedup * FLOOR)
+        if low <= 1 <= high or len(self.base.rounds) == len(self.ours.rounds) == 1:
+            return "unclear"
+        return "faster" if low > 1 else "slower"
+
+
+def measured(comparison: Comparison, name: str) -> Measured:
+    """The lane of this name against the baseline."""
+    runs, speeds = _runs(comparison), _speeds(comparison)
+    base, ours = (runs[lane][middle(speeds[lane])] for lane in (comparison.baseline, name))
+    over = speedup(base, ours)
+    known = over is not None and min(*map(min, (speeds[comparison.baseline], speeds[name]))) > 0
+    found = interval(speeds, name, comparison.baseline) if known else None
+    return Measured(base, ours, over, found, len(runs[name]), len(runs[comparison.baseline]))
+
+
+def shown(comparison: Comparison) -> Comparison:
+    """Each lane with the run that is shown of it, and no other."""
+    runs, speeds = _runs(comparison), _speeds(comparison)
+    lanes = (trace.lane.name for trace in comparison.lanes)
+    return replace(comparison, lanes=tuple(runs[name][middle(speeds[name])] for name in lanes), repeats=())
+
+
+def beside(comparison: Comparison, name: str) -> Comparison:
+    """The baseline and this lane alone, each with the run that is shown."""
+    of = shown(comparison)
+    return replace(of, lanes=tuple(trace for trace in of.lanes if trace.lane.name in (comparison.baseline, name)))
+
+
+def middle(speeds: Sequence[float]) -> int:
+    """Which run is shown: the median. Of the two in the middle of an even number it is the later one, since the lanes
+    that run again are those that were fastest at first, by luck too."""
+    order = sorted(range(len(speeds)), key=lambda i: speeds[i])
+    return max(order[(len(order) - 1) // 2], order[len(order) // 2])
+
+
+def interval(speeds: Speeds, ours: str, over: str, comparisons: int = 1) -> Interval | None:
+    """Student's interval of the ratio of two lanes' speeds. None if no lane ran twice.
+
+    All lanes share the noise of the machine: the deviations of all runs from the mean of their lane, as logarithms. A
+    few runs tell little of it, so that what is usual on a quiet machine counts as `WORTH` deviations more.
+
+    Args:
+        speeds: of all lanes that ran.
+        comparisons: among how many this one is chosen; the interval holds for all of them together (Bonferroni).
+    """
+    logs = {name: [math.log(speed) for speed in runs] for name, runs in speeds.items() if min(runs) > 0}
+    freedom = sum(len(runs) - 1 for runs in logs.values())
+    if not freedom:
+        return None
+    squares = sum((value - statistics.fmean(runs)) ** 2 for runs in logs.values() for value in runs)
+    noise = math.sqrt((squares + WORTH * USUAL**2) / (freedom + WORTH))
+    middle_ = statistics.fmean(logs[ours]) - statistics.fmean(logs[over])
+    margin = _quantile(comparisons, freedom + WORTH) * noise * math.sqrt(1 / len(logs[ours]) + 1 / len(logs[over]))
+    return math.exp(middle_ - margin), math.exp(middle_ + margin)
+
+
+@cache
+def _quantile(comparisons: int, freedom: int) -> float:
+    from scipy import stats  # takes seconds
+
+    return float(stats.t.ppf(1 - (1 - LEVEL) / comparisons / 2, freedom))
+
+
+def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[float, Interval | None]]:
+    """The ratio of the tokens per second in each segment that the shown runs of both lanes have, without the prefill,
+    and its interval where each run has the segment."""
+    of_runs = {lane: [_by_segment(run) for run in runs] for lane, runs in _runs(comparison).items()}
+    pair = beside(comparison, name)
+    base, ours = _by_segment(pair.standard), _by_segment(pair.others[0])
+    found: dict[Segment, tuple[float, Interval | None]] = {}
+    for segment in (it for it in ours if it in base):
+        speeds = {lane: [run[segment] for run in runs if segment in run] for lane, runs in of_runs.items()}
+        speeds = {lane: each for lane, each in speeds.items() if each}
+        found[segment] = ours[segment] / base[segment], interval(speeds, name, comparison.baseline)
+    return found
+
+
+def ranked(comparison: Comparison) -> list[Measured]:
+    """The lanes beside the baseline, the fastest first; those that have no speed-up come last, as they ran. After them
+    come lanes whose target is another one, by its adapter, and those with drawn verdicts."""
+    found = [measured(comparison, trace.lane.name) for trace in comparison.others]
+    return sorted(found, key=lambda it: (not _competes(it.ours), -(it.speedup or 0.0)))
+
+
+def noise(comparison: Comparison) -> float | None:
+    """The largest ratio between the tokens per second of two runs of one lane; None if no lane ran twice."""
+    pairs = (pair for speeds in _speeds(comparison).values() for pair in combinations(filter(None, speeds), 2))
+    return max((max(pair) / min(pair) for pair in pairs), default=None)
+
+
+def leader(comparison: Comparison) -> str | None:
+    """The name of the lane that is clearly the fastest, the baseline included; None where none is."""
+    lanes = [trace for trace in comparison.lanes if trace.lane.name == comparison.baseline or _competes(trace)]
+    if any(trace.finish == "stopped" for trace in lanes):
+        return None
+    found = clearly_fastest(_speeds(comparison), [trace.lane.name for trace in lanes])
+    return None if found == comparison.baseline else found
+
+
+def clearly_fastest(speeds: Speeds, lanes: Sequence[str]) -> str | None:
+    """The lane of which the run that is shown is the fastest, if the intervals of its ratios to all others are above 1.
+    Each of the lanes might have looked the fastest, so the intervals hold for all pairs together. It has to have run
+    twice: a first run may have been chosen for its luck.
+
+    Args:
+        speeds: as `interval` takes them.
+        lanes: those that compete.
+    """
+    of = {name: speeds[name][middle(speeds[name])] for name in lanes if min(speeds[name]) > 0}
+    if len(of) < 2:
+        return None
+    first = max(of, key=of.__getitem__)
+    over = [interval(speeds, first, name, math.comb(len(of), 2)) for name in of if name != first]
+    return first if len(speeds[first]) > 1 and all(it and it[0] > 1 for it in over) else None
+
+
+def _competes(trace: Trace) -> bool:
+    return not (trace.lane.adapter or trace.lane.drawn)
+
+
+def _runs(comparison: Comparison) -> dict[str, list[Trace]]:
+    """The runs of each lane in the order in which they ran; those that were stopped only where there are no others."""
+    found: dict[str, list[Trace]] = {trace.lane.name: [] for trace in comparison.lanes}
+    for trace in _traces(comparison):
+        found[trace.lane.name].append(trace)
+    return {name: [run for run in runs if run.finish != "stopped"] or runs for name, runs in found.items()}
+
+
+def _traces(comparison: Comparison) -> Iterator[Trace]:
+    return (trace for traces in (comparison.lanes, *comparison.repeats) for trace in traces)
+
+
+def _speeds(comparison: Comparison) -> dict[str, list[float]]:
+    """0 for a run without tokens, or whose number of tokens is unknown."""
+    return {name: [measure(run).tokens_per_s or 0.0 for run in runs] for name, runs in _runs(comparison).items()}
+
+
+def _by_segment(trace: Trace) -> dict[Segment, float]:
+    return {it.segment: it.tokens_per_s for it in by_segment(trace) if it.tokens_per_s}
