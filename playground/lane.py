@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ LOSSY_RULES: dict[Rule, str] = {
 OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification made wrong
 SAMPLED_TREES = ("recursive", "traversal")  # verification for which the tokens of a tree are sampled
 JOINT = ("block", "traversal")  # verification that judges a draft as a whole
+MOST_STOPS, STOP_CHARACTERS = 16, 200  # stop strings of a request, and the length of each
+ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}  # in a stop string
 
 
 def check_text(name: str, text: str) -> None:
@@ -76,6 +79,12 @@ class Request(AnswerSettings):
         conversation.read_arguments(self.template)
         check_fields(self)
         _check_constraint(self)
+        _read_stops(self.stop_strings)
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts of which the first one ends the answer."""
+        return _read_stops(self.stop_strings)
 
     @property
     def constraint(self) -> str:
@@ -190,6 +199,41 @@ def _check_constraint(request: Request) -> None:
         except (ValueError, RecursionError) as error:
             raise PlaygroundError(f"The JSON schema is not JSON ({error}). Correct it and run again.") from None
         check(isinstance(schema, dict | bool), 'The JSON schema is not an object. Write one, as in {"type": "object"}.')
+
+
+def _read_stops(text: str) -> tuple[str, ...]:
+    """The stop strings of a text that has one a line. Empty lines are none.
+
+    Raises:
+        PlaygroundError: there are too many, one is too long, or one holds a backslash that begins no escape.
+    """
+    most = MOST_STOPS * (2 * STOP_CHARACTERS + 1)
+    check(
+        len(text) <= most,
+        f"The stop strings have {len(text):,} characters together, and {most:,} are accepted. Leave some out.",
+    )
+    check_text("stop strings", text)
+    stops = tuple(dict.fromkeys(map(_unescaped, filter(None, text.split("\n")))))
+    check(
+        len(stops) <= MOST_STOPS,
+        f"There are {len(stops)} stop strings, and {MOST_STOPS} are accepted. Leave some out.",
+    )
+    longest = max(map(len, stops), default=0)
+    check(
+        longest <= STOP_CHARACTERS,
+        f"A stop string has {longest} characters, and {STOP_CHARACTERS} are accepted. Shorten it.",
+    )
+    return stops
+
+
+def _unescaped(line: str) -> str:
+    unknown = [found for found in re.findall(r"\\.?", line) if found not in ESCAPES]
+    check(
+        not unknown,
+        f"A stop string holds {''.join(unknown[:1])}, which is none of {', '.join(ESCAPES)}. Write "
+        r"\\ for a backslash itself.",
+    )
+    return re.sub(r"\\.", lambda found: ESCAPES[found[0]], line)
 
 
 @dataclass(frozen=True)

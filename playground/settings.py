@@ -32,7 +32,9 @@ class Setting:
     `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
     accepted as well. `choices` maps each accepted name to its label. `advanced`: whether its control is under Advanced.
     `sweep`: the values that a sweep takes unless it is given others; () if it is not swept. `file`: whether it is a
-    longer text, for which the page has an area and the terminal reads a file.
+    longer text, for which the page has an area and the terminal reads a file. `line`: what a line of it is, such as
+    "KEY=VALUE", of a text that is a list of lines, for which the terminal's option may come several times; "" for
+    others.
 
     Of a sampling setting, for which a checkpoint may have a default, `neutral` is the value that changes nothing, `off`
     what a run's details say then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
@@ -50,9 +52,15 @@ class Setting:
     advanced: bool = True
     sweep: tuple[float, ...] = ()
     file: bool = False
+    line: str = ""
     neutral: float | None = None
     off: str | None = None
     greedy: bool = False
+
+    @property
+    def text(self) -> bool:
+        """Whether it is text that people write."""
+        return isinstance(self.default, str) and not self.choices
 
     @property
     def range(self) -> str:
@@ -223,6 +231,12 @@ class AnswerSettings:
         0,
         2**63 - 1,
     )
+    stop_strings: str = setting(
+        "Stop strings",
+        r"the answer ends before the first of these; one a line, \n is a line break inside one",
+        "",
+        line="TEXT",
+    )
     system: str = setting("System prompt", "optional; passed to the chat template", "")
     chat_template: bool = setting(
         "Chat template", "wrap the prompt in the model's chat format; off = continue the raw text", True
@@ -235,8 +249,9 @@ class AnswerSettings:
     )
     tools: str = setting("Tools", "JSON list of the tools the model may call; for the chat template", "", file=True)
     template: str = setting(
-        "Template arguments", "KEY=VALUE that the chat template names, such as enable_thinking=false", ""
-    )
+        "Template arguments", "KEY=VALUE that the chat template names, such as enable_thinking=false", "",
+        line="KEY=VALUE",
+    )  # fmt: skip
 
 
 # All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.

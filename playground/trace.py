@@ -17,7 +17,7 @@ from playground.lane import STANDARD, Lane, Request
 
 Decision = Literal["accepted", "rejected", "unverified"]
 Reason = Literal["plain", "correction", "bonus"]
-Finish = Literal["eos", "length", "context", "stopped"]
+Finish = Literal["eos", "stop string", "length", "context", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,17 @@ class DraftToken:
     """A token that the drafter proposed.
 
     `decision`: "rejected" means that the target chose another token here; "unverified" that the token follows a
-    rejected one or an end of text, so the target never judged it on an accepted prefix. `p` and `margin` are then None.
+    rejected one or the end of the answer, so the target never judged it on an accepted prefix. `p` and `margin` are
+    then None.
 
     `q`: the drafter's probability of the token (1 for a lookup). `p`: the target's probability of it given all tokens
     before it, from the distribution that was sampled or, in greedy decoding, the softmax of the logits. `margin`: the
     gap between the target's two highest logits at this position; None where a grammar allows only one.
 
     `text`: what the token adds to the visible text, in whole characters. A token that ends inside a character has the
-    text ""; the token that completes the character carries it. `id` is None, and `text` "", where a server does not
-    report rejected tokens.
+    text ""; the token that completes the character carries it. Of a stop string nothing is visible: the text of the
+    token in which it begins ends there, and the output's tokens after that one have the text "". `id` is None, and
+    `text` "", where a server does not report rejected tokens.
 
     `parent`: in a tree, the index of the token's parent among the round's drafted tokens, -1 for the sequence itself.
     None in a chain, where each token follows the one before.
@@ -95,9 +97,11 @@ class Round:
       None where a server decodes, whose times are those at which its answer arrived.
 
     `lookahead`: the draft length that the policy asked for; the drafter may propose fewer. `target` is None if an
-    accepted draft token ended the text. `mask_s`: the part of `verify_s` that following the grammar took and masking by
-    it; None without a grammar. `capped`: a shortage of memory cut the lookahead. `passes`: forward passes of
-    the target: one, unless a recurrent target had to be fed again after a rejection.
+    accepted draft token ended the answer: an end of text, or one that completed a stop string; draft tokens after it
+    are "unverified", whether or not the target would have accepted them. `mask_s`: the part of `verify_s` that
+    following the grammar took and masking by it; None without a grammar. `capped`: a shortage of memory cut the
+    lookahead. `passes`: forward passes of the target: one, unless a recurrent target had to be fed again after a
+    rejection.
 
     `kept_otherwise`: how many tokens of the same draft the other exact rule would have kept with the same random
     numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
@@ -218,12 +222,16 @@ class Totals:
 
 @dataclass(frozen=True)
 class Trace:
-    """One lane on one request. `prompt_ids`: the token ids that the target was given; None if a server does not report
-    them. `memory` is None where it was not measured. `joules`: the energy that the device used during the run,
-    other programs included; None where it has no counter. `markers`: id and text of the target's special tokens that
-    begin and end segments of an output; see `metrics.segments`. `reused`: None where nothing is
-    known of it. `totals`: None where the rounds tell everything. Otherwise the rounds are the pieces of the answer as
-    they arrived: texts of one token or more, each after one verify pass or more."""
+    """One lane on one request.
+
+    `prompt_ids`: the token ids that the target was given; None if a server does not report them. `finish`: what ended
+    the output; a "stop string" ends it with the token that completes one. `memory` is None where it was not measured.
+    `joules`: the energy that the device used during the run, other programs included; None where it has no counter.
+    `markers`: id and text of the target's special tokens that begin and end segments of an output; see
+    `metrics.segments`. `reused`: None where nothing is known of it. `totals`: None where the rounds tell everything.
+    Otherwise the rounds are the pieces of the answer as they arrived: texts of one token or more, each after one verify
+    pass or more.
+    """
 
     lane: Lane
     request: Request

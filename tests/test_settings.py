@@ -6,6 +6,7 @@ import argparse
 import inspect
 import json
 import re
+import shlex
 from typing import get_args
 
 import gradio as gr
@@ -27,8 +28,9 @@ from playground.presets import load_pairs
 from playground.settings import SAMPLING, SETTINGS, flag
 from playground.ui import page
 from playground.ui.compare.controls import CompareOptions
-from playground.ui.compare.prefill import from_address, updates
+from playground.ui.compare.prefill import from_address, from_comparison, updates
 from playground.views import compared, markdown, run_details
+from tests.backends import stand_in
 from tests.backends.fake_server import llama_server, serve, vllm
 from tests.ui import fakes
 
@@ -159,7 +161,67 @@ class TestASamplingSettingIsKnownTo:
         assert own[name] == value
 
 
-def parsed(options: str) -> argparse.Namespace:
+STOPS = "\\n\\nUser:\n end\nC:\\\\"
+
+
+class TestStopStringsAreKnownTo:
+    """One a line, as whoever asks writes them."""
+
+    @pytest.fixture
+    def request_(self):
+        return Request("waves", max_new_tokens=4, stop_strings=STOPS)
+
+    def test_the_request_which_refuses_what_it_cannot_read(self, request_):
+        assert request_.stops == ("\n\nUser:", " end", "C:\\")
+        assert Request("x", stop_strings="\n\na\na\n").stops == ("a",)
+        for text, refused in (
+            ("a" * 10**6, "1,000,000 characters together, and 6,416 are accepted"),
+            ("a" * 201, "201 characters, and 200 are accepted"),
+            ("\n".join(map(str, range(17))), "There are 17 stop strings, and 16"),
+            (r"\end", r"A stop string holds \e, which is none of \n, \r, \t, \\. Write \\ for"),
+            ("\\", "which is none of"),
+            ("\ud800", "half of a surrogate pair"),
+        ):
+            with pytest.raises(PlaygroundError, match=re.escape(refused)):
+                Request("x", stop_strings=text)
+
+    @pytest.mark.parametrize("make", [stand_in.plain, stand_in.lm_studio, stand_in.ollama, stand_in.vllm,
+                                      stand_in.sglang, stand_in.llama_server, stand_in.mlx_vlm])  # fmt: skip
+    def test_the_servers(self, make, request_, monkeypatch):
+        with stand_in.standing_in(make(), monkeypatch) as server:
+            backend = connect(stand_in.URL)
+            trace = decode(backend, backend.lane(), request_, Watch())
+        sent = [
+            asked["stop"] for _, body in server.asked if "stop" in (asked := (body or {}).get("options", body or {}))
+        ]
+        said = any("takes no stop strings" in note for note in trace.environment.notes)
+        assert (sent, said) == (([], True) if make is stand_in.mlx_vlm else ([[*request_.stops]], False))
+
+    def test_an_address_the_page_and_its_endpoint(self, blocks):
+        values, refused = from_address({"prompt": "x", "stop_strings": STOPS}, PAIRS, fakes.PAIR)
+        filled = {key: it["value"] for key, it in updates(values, PAIRS).items()}
+        assert CompareOptions({**filled, "pair": "fake"}).resolve(PAIRS)[2].stop_strings == STOPS and not refused
+        labels = [getattr(block, "label", None) for block in blocks.blocks.values()]
+        assert labels.count("Stop strings") >= 2, "a control, and the endpoint's parameter"
+
+    def test_the_terminal_and_the_command_that_repeats_a_run(self):
+        several = [f"--stop-strings={each}" for each in STOPS.split("\n")]
+        assert parsed(*several).stop_strings == STOPS
+        command = shlex.split(markdown.repeat(fakes.comparison(stop_strings=STOPS), []))
+        assert parsed(*(word for word in command if word.startswith("--stop"))).stop_strings == STOPS
+
+    def test_a_trace_the_details_and_the_comparison_of_two_runs(self):
+        run = fakes.comparison(stop_strings=STOPS)
+        data = json.loads(json.dumps(export.to_json(run)))
+        opened = export.from_json(data)
+        assert opened == run and from_comparison(opened, PAIRS)["stop_strings"] == STOPS
+        assert dict(run_details.details(run))["Stop strings"] == r'"\n\nUser:", " end", "C:\\"'
+        assert any(said.startswith("Stop strings: ") for said in compared.side_by_side(run, fakes.comparison())[0])
+        del data["lanes"][0]["request"]["stop_strings"]
+        assert export.from_json(data).standard.request.stops == ()
+
+
+def parsed(*options: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     compare.add(parser.add_subparsers())
-    return parser.parse_args(["compare", "--prompt=x", options])
+    return parser.parse_args(["compare", "--prompt=x", *options])

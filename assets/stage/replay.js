@@ -284,6 +284,6 @@ function quoted(tokens) {
     .map((token) => token.text)
     .join("")
     .replace(/\n/g, "↵");
-  const node = make("bdi", "quoted", text.length > 80 ? `${text.slice(0, 79)}…` : text || "part of a character");
+  const node = make("bdi", "quoted", text.length > 80 ? `${text.slice(0, 79)}…` : text || "no visible text");
   return node;
 }

@@ -93,6 +93,8 @@ export function oneLine(text) {
   return shown.trim() ? shown.trim() : shown.replace(/\s/g, "␣");
 }
 
+const NO_TEXT = "none: part of a character that a later token completes, or of the stop string";
+
 /**
  * A token's facts for the tooltip: rows of a name and a value.
  * @param {ShownToken} token
@@ -108,7 +110,7 @@ export function rowsOf(token) {
   if (token.margin !== undefined) rows.push(["margin", `${token.margin.toFixed(2)} logits`]);
   if (token.rank !== undefined) rows.push(["target's choice", choice(token.rank)]);
   rows.push(["token id", token.id === undefined ? "unknown" : String(token.id)]);
-  rows.push(["text", token.text ? JSON.stringify(token.text) : "part of a character; a later token completes it"]);
+  rows.push(["text", token.text ? JSON.stringify(token.text) : NO_TEXT]);
   return rows;
 }
 

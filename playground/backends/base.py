@@ -27,7 +27,8 @@ class LaneRun(Protocol):
 
     @property
     def amended(self) -> tuple[Round, ...] | None:
-        """The rounds once more, after the last: with what a server reports only at the end. None if nothing changed."""
+        """The rounds once more, after the last: with what a server reports only at the end, or without the stop string
+        that ended the answer. None if nothing changed."""
 
     @property
     def finish(self) -> Finish:

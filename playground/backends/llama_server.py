@@ -32,6 +32,7 @@ from playground.backends.server import (
     conversation_of,
     reused_of,
     round_of,
+    stop_of,
 )
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
@@ -39,7 +40,7 @@ from playground.progress import Progress
 from playground.settings import default
 from playground.trace import Finish, Round
 
-ENDS: dict[str, Finish] = {"eos": "eos", "word": "eos", "limit": "length"}
+ENDS: dict[str, Finish] = {"eos": "eos", "word": "stop string", "limit": "length"}
 REPEATED = "The tide comes in, the tide goes out, and the gulls cry over the harbour wall. " * 6  # lookups draft here
 LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 MATCH = 3  # tokens that a lookup finds again, as the playground's own does
@@ -199,6 +200,7 @@ def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
         "stream": True,
         "return_tokens": True,
         "timings_per_token": True,
+        **stop_of(request),
         **_structured(request),
     }
 

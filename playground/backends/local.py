@@ -31,7 +31,7 @@ from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer, encode, encode_answer, markers
+from playground.decoding.text import Detokenizer, StopStrings, encode, encode_answer, markers, shown_until
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import Lane, Request
@@ -208,7 +208,7 @@ class LocalBackend:
 class LocalRun:
     """One lane on one request. The KV caches are those of this run alone."""
 
-    amended = totals = None
+    totals = None
 
     def __init__(
         self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
@@ -240,7 +240,8 @@ class LocalRun:
             check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
             self._drafter = drawn = Forced(self._drafter, lane.drawn, len(prompt_ids), answer, request.seed)
             self._rule = drawn.decide
-        self._tokens: list[int | None] = []
+        self._stops = StopStrings(request.stops, models.target.tokenizer, prompt_ids) if request.stops else None
+        self._rounds: list[Round] = []
         self.prompt_ids = tuple(prompt_ids)
         self.markers = markers(models.target.tokenizer)
         self._energy = EnergyMeter(self._target.device)
@@ -248,11 +249,21 @@ class LocalRun:
 
     @property
     def finish(self) -> Finish:
-        if self._tokens and self._tokens[-1] in self._models.target.eos_ids:
+        tokens = [token.id for round_ in self._rounds for token in round_.tokens]
+        if self._stops and self._stops.end is not None:
+            return "stop string"
+        if tokens and tokens[-1] in self._models.target.eos_ids:
             return "eos"
-        if len(self._tokens) == self._request.max_new_tokens:
+        if len(tokens) == self._request.max_new_tokens:
             return "length"
-        return "context" if len(self._tokens) == self._room else "stopped"
+        return "context" if len(tokens) == self._room else "stopped"
+
+    @property
+    def amended(self) -> tuple[Round, ...] | None:
+        """The rounds without the stop string, of which a part may have been shown before it was complete."""
+        if self._stops is None or self._stops.end is None:
+            return None
+        return shown_until(self._rounds, self._stops.end)
 
     def memory(self) -> Memory:
         target = self._models.target.model
@@ -284,13 +295,13 @@ class LocalRun:
             self._rule,
             seam(self._models.target.model.config),
             self._grammar,
+            self._stops,
         )
         ids = list(self.prompt_ids)
         try:
             for round_ in rounds:
-                new = [token.id for token in round_.tokens]
-                self._tokens += new
-                ids += [id_ for id_ in new if id_ is not None]
+                self._rounds.append(round_)
+                ids += [token.id for token in round_.tokens if token.id is not None]
                 yield round_
             self._keep(ids)
             return

@@ -19,6 +19,7 @@ class MlxVlm(OpenAiServer):
     kind = "mlx-vlm"
     how_to_speculate = "Start mlx_vlm.server with --draft-model."
     health = "/health"
+    takes_stops = False  # its ChatRequest has no such field
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:

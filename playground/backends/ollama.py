@@ -12,7 +12,7 @@ from typing import Any
 
 from playground.backends.http import Http
 from playground.backends.openai import OpenAiServer
-from playground.backends.server import ServerRun, chat_of
+from playground.backends.server import ServerRun, chat_of, stop_of
 from playground.errors import PlaygroundError
 from playground.lane import Request
 from playground.trace import Totals
@@ -59,6 +59,7 @@ class Ollama(OpenAiServer):
         prompt = chat_of(request) if request.chat_template else {"prompt": request.text, "raw": True}
         options = {theirs: getattr(request, ours) for ours, theirs in NAMES.items()}
         options |= {"draft_num_predict": run.lane.lookahead if self.obeys_lookahead else 0, "repeat_last_n": -1}
+        options |= stop_of(request)
         schema = {"format": json.loads(request.json_schema)} if request.json_schema else {}
         return {"model": self.model, **prompt, "stream": True, "options": options, **schema}
 

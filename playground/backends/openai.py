@@ -12,7 +12,7 @@ import json
 from collections.abc import Generator
 from typing import Any, ClassVar
 
-from playground.backends.server import UNKNOWN, Piece, ServerBackend, ServerRun, chat_of, reused_of, round_of
+from playground.backends.server import UNKNOWN, Piece, ServerBackend, ServerRun, chat_of, reused_of, round_of, stop_of
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.trace import Finish, Round, Totals
@@ -21,6 +21,8 @@ PIECES = "This server does not report verify steps: the rounds of its lane are t
 BEYOND = (
     "Top-k, min-p and the repetition penalty are not part of OpenAI's API: whether the server follows them is unknown."
 )
+
+EITHER = "This server does not say whether an end of text or a stop string ended the answer: it is taken for the first."
 
 
 class OpenAiServer(ServerBackend):
@@ -60,6 +62,8 @@ class OpenAiServer(ServerBackend):
         run.totals = self.totals(end)
         run.reused = reused_of(self.cached(end))
         run.finish = _finish(reason, run.totals.tokens, run.request.max_new_tokens)
+        if run.request.stops and self.takes_stops and run.finish == "eos":
+            run.notes.append(EITHER)
 
     def software(self) -> tuple[dict[str, str], str | None]:
         return {}, None
@@ -79,6 +83,7 @@ class OpenAiServer(ServerBackend):
             "seed": request.seed,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **(stop_of(request) if self.takes_stops else {}),
             **self.beyond(request),
             **_structured(request),
         }

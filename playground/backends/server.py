@@ -76,6 +76,7 @@ class ServerBackend(ABC):
         health: a path that answers once the server is ready.
         own_prefill: whether a request can keep the server's prefix cache out.
         obeys_lookahead: whether it drafts as many tokens as a request asks for.
+        takes_stops: whether a request can name stop strings.
         details: whether a run may send further requests, outside its clock, to learn more about its own.
     """
 
@@ -87,6 +88,7 @@ class ServerBackend(ABC):
     asked_draft: ClassVar[str] = ""
     health: ClassVar[str] = "/health"
     own_prefill: ClassVar[bool] = True
+    takes_stops: ClassVar[bool] = True
     drafter: str = UNREPORTED
     obeys_lookahead: bool = False
     details: bool = True
@@ -191,6 +193,8 @@ class ServerRun:
         self.totals: Totals | None = None
         self.amended: tuple[Round, ...] | None = None
         self.notes = [] if backend.own_prefill else [CACHED]
+        if request.stops and not backend.takes_stops:
+            self.notes.append(f"{backend.kind} takes no stop strings: this lane's answer goes past them.")
         self.rounds: Generator[Round, None, None] = self._decoded(backend)
 
     def memory(self) -> None:
@@ -212,7 +216,7 @@ class ServerRun:
 
     def _check(self, text: str) -> None:
         """Notes an answer that is not held to the grammar: a build without it may say nothing."""
-        if not constraint.keeps(self.request, text, whole=self.finish == "eos"):
+        if not constraint.keeps(self.request, text, whole=self.finish == "eos" and not self.request.stops):
             name = SETTINGS[self.request.constraint].label
             self.notes.append(f"{name}: this server's answer does not keep to it. The server may have passed it over.")
 
@@ -254,6 +258,11 @@ def chat_of(request: Request) -> dict[str, Any]:
     if arguments := read_arguments(request.template):
         asked["chat_template_kwargs"] = arguments
     return asked
+
+
+def stop_of(request: Request) -> dict[str, Any]:
+    """The stop strings in the field that all programs give the same name; nothing where there are none."""
+    return {"stop": list(request.stops)} if request.stops else {}
 
 
 def conversation_of(request: Request) -> str:

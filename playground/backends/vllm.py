@@ -30,6 +30,7 @@ from playground.backends.server import (
     check_room,
     conversation_of,
     reused_of,
+    stop_of,
 )
 from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated, rounds_of
 from playground.errors import PlaygroundError
@@ -37,7 +38,7 @@ from playground.lane import Lane, Request
 from playground.metrics.serving import Counts
 from playground.progress import Progress
 from playground.settings import default
-from playground.trace import DraftToken, Round, TargetToken
+from playground.trace import DraftToken, Finish, Round, TargetToken
 
 ESTIMATED = (
     "vLLM did not report the steps of this request: drafted tokens are estimated from its counters. Start it with "
@@ -142,11 +143,12 @@ class VllmServer(ServerBackend):
             run.notes.append(MIN_P_FIRST)
         before = self._counters() if self.details else None
         chunks: list[Chunk] = []
-        reason, end = "", dict[str, Any]()
+        reason, stopped, end = "", False, dict[str, Any]()
         for seconds, data in self.http.stream("/v1/completions", self._body(run.request, run.prompt_ids or ())):
             end |= {key: value for key, value in data.items() if value}
             for choice in data["choices"]:
                 reason = choice["finish_reason"] or reason
+                stopped = _stopped(choice)
                 if choice["token_ids"]:
                     chunks.append(Chunk(_pieces(choice), seconds))
                     yield from self._so_far(chunks)
@@ -157,7 +159,8 @@ class VllmServer(ServerBackend):
         usage = end.get("usage", {}).get("prompt_tokens_details") or {}
         run.reused = reused_of(usage.get("cached_tokens"))
         tokens = sum(len(chunk.pieces) for chunk in chunks)
-        run.finish = "eos" if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
+        ended: Finish = "stop string" if stopped else "eos"
+        run.finish = ended if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
         steps = self._steps(run, chunks, end, before)
         rounds = rounds_of(chunks, steps, self._lookahead)
         run.amended = tuple(self._annotated(run, rounds) if self.details else rounds)
@@ -226,6 +229,7 @@ class VllmServer(ServerBackend):
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
+            **stop_of(request),
             **_structured(request),
         }
 
@@ -235,10 +239,16 @@ def _structured(request: Request) -> dict[str, Any]:
     return {"structured_outputs": {STRUCTURED[name]: getattr(request, name)}} if name else {}
 
 
+def _stopped(choice: dict[str, Any]) -> bool:
+    """Whether a stop string ended the answer. vLLM names it as `stop_reason`, SGLang as `matched_stop`; of an end of
+    text that is null or the token's id."""
+    return isinstance(choice.get("stop_reason") or choice.get("matched_stop"), str)
+
+
 def _pieces(choice: dict[str, Any]) -> list[Piece]:
     """A chunk's tokens. Its text comes in one piece, which the last token carries that is no end of text."""
     *first, last = [Piece(id_, "") for id_ in choice["token_ids"]]
-    if choice["finish_reason"] != "stop":
+    if choice["finish_reason"] != "stop" or _stopped(choice):
         return [*first, last._replace(text=choice["text"])]
     last = last._replace(special=True)
     return [*first[:-1], first[-1]._replace(text=choice["text"]), last] if first else [last]

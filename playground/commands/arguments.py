@@ -92,8 +92,8 @@ def add_setting(
         how = {"action": argparse.BooleanOptionalAction}
     elif of not in (int, float, str):
         how = {"choices": [*setting.choices]}
-    if name == "template":
-        how |= {"action": Joined, "metavar": "KEY=VALUE"}
+    if setting.line:
+        how |= {"action": Joined, "metavar": setting.line}
     accepted = f"{setting.range}; " if setting.slider or (setting.choices and "choices" not in how) else ""
     words = {"True": "on", "": "none", "()": "none", "None": PRESETS_OWN}
     shown = f"{unset:g}" if isinstance(unset, float) else str(unset)
@@ -126,8 +126,8 @@ class Joined(argparse.Action):
     """An option that may come several times, a line each."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        before = getattr(namespace, self.dest) or ""
-        setattr(namespace, self.dest, f"{before}\n{values}".strip())
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{before}\n{values}" if before else values)
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:

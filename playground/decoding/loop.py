@@ -25,7 +25,7 @@ from playground.decoding.grammar import Free, Grammar
 from playground.decoding.lookahead import Lookahead
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
-from playground.decoding.text import Detokenizer
+from playground.decoding.text import Detokenizer, StopStrings
 from playground.decoding.verify import Rule, annotate, decide
 from playground.trace import Round
 
@@ -42,15 +42,17 @@ def decode(
     rule: Rule = decide,
     seam: int = sys.maxsize,
     grammar: Grammar | None = None,
+    stops: StopStrings | None = None,
 ) -> Iterator[Round]:
-    """Decodes until an end-of-text token or `max_new_tokens`. The caches are empty, or hold tokens that the
-    prompt begins with. Closing the generator stops it.
+    """Decodes until an end-of-text token, a stop string or `max_new_tokens`. The caches are empty, or hold tokens that
+    the prompt begins with. Closing the generator stops it.
 
     The first pass is the prefill; it also verifies a draft if the drafter has one.
 
     Args:
         seam: a length in tokens that no pass with a draft may cross; see `runners.eager.seam`.
         grammar: what the answer keeps to, at its start; everything is allowed without one.
+        stops: the stop strings, at the start of the answer; the token that completes one is the last.
 
     Raises:
         PlaygroundError: the target's logits are not numbers, or the grammar cannot be followed.
@@ -81,13 +83,16 @@ def decode(
             verdict = rule(draft, scores, sampler, len(ids))
         except FloatingPointError:
             raise target.not_numbers() from None
+        # The round's tokens are the accepted ones and the target's own, or those up to the end of the answer.
+        chosen = [*(draft.ids[i] for i in verdict.path), verdict.token]
+        new = _through_eos(chosen, eos_ids)
+        new = stops.cut(new) if stops else new
+        finished = new[-1] in eos_ids or (stops is not None and stops.end is not None)
+        inside = len(new) < len(chosen)  # the answer ends in the draft
+        verdict = verdict.ended(draft, len(new)) if inside else verdict
         end_s = clock()
 
-        # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round. An accepted end of
-        # text is the last of its branch, and the target's own token is dropped then.
-        accepted = [draft.ids[i] for i in verdict.path]
-        ended = any(id_ in eos_ids for id_ in accepted)
-        new = accepted if ended else [*accepted, verdict.token]
+        # 3. Commit the accepted tokens x_1 … x_n. The target's own token is fed with the next round.
         target.commit(len(ids), verdict.path)
         drafter.commit(len(ids) + len(verdict.path))
         grammar.commit(new)
@@ -96,8 +101,7 @@ def decode(
 
         # 4. Annotate.
         decoded_s = clock()
-        finished = ended or verdict.token in eos_ids
-        drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not ended)
+        drafted, own, otherwise = annotate(draft, verdict, scores, sampler, detokenizer, with_own=not inside)
         ids += new
         target.prepare()
 
@@ -116,6 +120,11 @@ def decode(
             annotate_s=clock.back_to(decoded_s),
             mask_s=grammar.seconds,
         )
+
+
+def _through_eos(ids: list[int], eos_ids: Collection[int]) -> list[int]:
+    """The tokens up to the first end of text."""
+    return ids[: next((n for n, id_ in enumerate(ids, 1) if id_ in eos_ids), len(ids))]
 
 
 def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -12,7 +13,9 @@ from playground.decoding import template
 from playground.errors import PlaygroundError
 from playground.lane import Request
 from playground.metrics.segments import MARKERS
+from playground.trace import DraftToken, Round, TargetToken
 
+T = TypeVar("T", DraftToken, TargetToken)
 REPLACEMENT = "\ufffd"  # what a tokenizer decodes an incomplete character to
 WINDOW = 12  # tokens decoded together: a token's text depends on its neighbours
 
@@ -144,3 +147,59 @@ class Detokenizer:
 
     def _decode(self, ids: Sequence[int]) -> str:
         return decode(self._tokenizer, ids)
+
+
+class StopStrings:
+    """Finds where the visible text of an answer first contains one of several strings.
+
+    The one that is completed first counts, of those completed by the same character the longest; so what is found
+    depends on the text alone, however it is cut into tokens. Special tokens are not text. The prompt does not count.
+
+    Attributes:
+        end: the length of the answer's visible text in characters, which ends where the stop string begins; None as
+            long as none was found.
+    """
+
+    def __init__(self, strings: Sequence[str], tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int]) -> None:
+        self.end: int | None = None
+        self._strings = strings
+        self._detokenizer = Detokenizer(tokenizer, prompt_ids)
+        self._before = 0  # characters of the text before `_tail`
+        self._tail = ""  # what a stop string may begin in
+
+    def cut(self, ids: Sequence[int]) -> list[int]:
+        """Appends tokens to the answer, and returns them up to the one that completes a stop string, which is the last
+        one to be appended."""
+        for n, id_ in enumerate(ids, 1):
+            (piece,) = self._detokenizer.commit([id_])
+            if id_ in self._detokenizer.special_ids:
+                continue
+            text = self._tail + piece
+            places = [(at + len(string), at) for string in self._strings if (at := text.find(string)) >= 0]
+            if places:
+                self.end = self._before + min(places)[1]
+                return list(ids[:n])
+            self._tail = text[max(0, len(text) + 1 - max(map(len, self._strings))) :]
+            self._before += len(text) - len(self._tail)
+        return list(ids)
+
+
+def shown_until(rounds: Iterable[Round], end: int) -> tuple[Round, ...]:
+    """The rounds of an answer of which only the first `end` characters of the visible text are shown."""
+
+    def cut(token: T) -> T:
+        nonlocal end
+        if token.special:
+            return token
+        text = token.text[:end]
+        end -= len(text)
+        return replace(token, text=text)
+
+    return tuple(
+        replace(
+            round_,
+            drafted=tuple(cut(token) if token.decision == "accepted" else token for token in round_.drafted),
+            target=round_.target and cut(round_.target),
+        )
+        for round_ in rounds
+    )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -45,6 +45,18 @@ class Verdict:
     draws: Sequence[float] = ()
     bounds: Sequence[float | None] = ()
     rule: str = ""
+
+    def ended(self, draft: Draft, n: int) -> Verdict:
+        """The verdict where the answer ends with the n-th accepted token: what follows it is not judged, and the
+        target's own token is not part of the output."""
+        path = self.path[:n]
+        judged = {-1, *path[:-1]}
+        decisions: list[Decision] = [
+            "accepted" if i in path else "rejected" if parent in judged else "unverified"
+            for i, parent in enumerate(draft.parents)
+        ]
+        kept = [bound if it != "unverified" else None for bound, it in zip(self.bounds, decisions, strict=False)]
+        return replace(self, path=path, decisions=decisions, bounds=kept)
 
     def draw(self, i: int) -> float | None:
         """The uniform number that decided draft token i; None if none did."""
@@ -151,7 +163,8 @@ def annotate(
     """
     # Only rows on the path are shown; a tree has many others.
     row_after = {-1: 0} | {i: row for row, i in enumerate(verdict.path, 1)}
-    judged = {i: row_after[parent] for i, parent in enumerate(draft.parents) if parent in row_after}
+    decided = [i for i, decision in enumerate(verdict.decisions) if decision != "unverified"]
+    judged = {i: row_after[draft.parents[i]] for i in decided}
     last = verdict.path[-1] if verdict.path else -1
     rejected = next((i for i, parent in enumerate(draft.parents) if parent == last), None)
     shown = [i + 1 for i in row_after]
@@ -185,8 +198,8 @@ def annotate(
         )
         for i, id_ in enumerate(draft.ids)
     )
-    if not with_own:
-        return drafted, None, otherwise
+    if not with_own:  # the other rule would have kept nothing after the end either
+        return drafted, None, otherwise if otherwise is None else min(otherwise, len(verdict.path))
     own = TargetToken(
         id=verdict.token,
         text=detokenizer.commit([verdict.token])[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from html import escape
 
@@ -35,6 +36,10 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         *([("Earlier messages", earlier(request))] if len(request.turns) > 1 else []),
         ("", request.asked),
         ("System prompt", request.system or "none"),
+        *(
+            [("Stop strings", ", ".join(json.dumps(each, ensure_ascii=False) for each in request.stops))]
+            * bool(request.stops)
+        ),
         *((SETTINGS[name].label, getattr(request, name)) for name in CONSTRAINTS if getattr(request, name)),
         *([("Tools", ", ".join(tool["function"]["name"] for tool in read_tools(request.tools)))] * bool(request.tools)),
         *([("Template arguments", request.template)] if request.template else []),

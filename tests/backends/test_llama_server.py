@@ -89,12 +89,13 @@ def test_what_a_grammar_allows_is_not_noted_and_a_broken_one_is_not_sent(server)
     assert not any({"json_schema", "grammar"} & set(body or ()) for _, body in server.asked[sent:])
 
 
-def test_an_end_of_text_inside_a_draft_leaves_the_rest_unverified(server):
+@pytest.mark.parametrize("stop_type", ["eos", "word"])
+def test_an_end_inside_a_draft_leaves_the_rest_unverified(server, stop_type):
     events = server.routes["/completion"].body
-    ended = [*events[:12], {**events[-1], "stop_type": "eos", "timings": events[11]["timings"]}]
+    ended = [*events[:12], {**events[-1], "stop_type": stop_type, "timings": events[11]["timings"]}]
     server.routes["/completion"].body = ended
     trace = traced(server.url)
-    assert trace.finish == "eos"
+    assert trace.finish == {"eos": "eos", "word": "stop string"}[stop_type]
     assert trace.rounds[-1].target is None
     assert [token.decision for token in trace.rounds[-1].drafted] == ["accepted"] * 2 + ["unverified"] * 4
 

@@ -99,6 +99,9 @@ def test_an_end_of_text_is_special(server):
     trace, _ = traced(server.url)
     assert trace.finish == "eos"
     assert trace.tokens[-1].special and trace.text == "🦀 waves and waves and waves."
+    end["choices"][0]["stop_reason"] = ".\n"  # the token of which is text, though not shown
+    trace, _ = traced(server.url)
+    assert trace.finish == "stop string" and not trace.tokens[-1].special
 
 
 def test_the_request_asks_for_its_distribution_and_for_no_cached_prefix(server):

@@ -75,7 +75,7 @@ test("the tooltip of the target's own token", () => {
     ["round", "1"],
     ["p (target)", "unknown"],
     ["token id", "unknown"],
-    ["text", "part of a character; a later token completes it"],
+    ["text", "none: part of a character that a later token completes, or of the stop string"],
   ]);
 });
 

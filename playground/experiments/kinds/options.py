@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Place = Literal["page", "terminal", "endpoint"]
 EVERYWHERE: tuple[Place, ...] = ("page", "terminal", "endpoint")
+ON_PAGE = ("max_new_tokens", "temperature")  # of an answer's settings
 NEW_TOKENS = 64  # fewer than for one prompt: there are many
 MANY = 10**9
 ANSWER = tuple(name for name in settings.ANSWER if name != "system")
@@ -112,12 +113,9 @@ class Options:
 
 
 def _answer(*names: str, **defaults: Any) -> Any:
-    """Options for settings of a `Request`. The page asks for the length and the temperature alone, the endpoint for
-    what belongs to a conversation too."""
+    """Options for settings of a `Request`. The page asks for the length and the temperature alone."""
     hints = get_type_hints(Request)
-    places: dict[str, tuple[Place, ...]] = {"max_new_tokens": EVERYWHERE, "temperature": EVERYWHERE}
-    places |= dict.fromkeys(("tools", "template", "prefix_cache"), ("terminal", "endpoint"))
-    how = {name: places.get(name, ("terminal",)) for name in names}
+    how = {name: EVERYWHERE if name in ON_PAGE else EVERYWHERE[1:] for name in names}
     return make_dataclass(
         "AnswerOptions",
         [

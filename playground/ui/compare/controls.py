@@ -18,7 +18,7 @@ from playground.hosting.access import Access
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
-from playground.settings import ANSWER, CONSTRAINTS, DRAFTING, PRESET, SETTINGS
+from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.fits import Fits
 from playground.ui.wiring import QUIET, picked
 
@@ -29,7 +29,6 @@ OWN = "own"
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
 OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
-CONVERSATION = ("messages", "tools", "template")
 AFTER = """(text) => {
   let count = "";
   try {
@@ -155,14 +154,14 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
     most = {"max_new_tokens": access.limits.new_tokens}
     with gr.Row(elem_classes="controls"):
         for name in (*ANSWER, *DRAFTING, "compiled"):
-            if SETTINGS[name].advanced and name not in ("system", "chat_template", *CONVERSATION, *CONSTRAINTS):
+            if SETTINGS[name].advanced and not SETTINGS[name].text and name != "chat_template":
                 value = getattr(default, name) if name in PRESET else None
                 made[name] = control(name, value, most.get(name, float("inf")))
     made["system"].render()
     made["chat_template"] = control("chat_template")
     with gr.Row(elem_classes="controls"):
         made["messages"].render()
-        for name in (*CONVERSATION[1:], *CONSTRAINTS):
+        for name in (name for name in ANSWER if SETTINGS[name].text and name != "system"):
             made[name] = control(name)
     with gr.Row(elem_classes="controls", visible=not access.public):
         address: dict[str, Any] = {"choices": [], "value": "", "allow_custom_value": True}
