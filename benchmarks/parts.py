@@ -23,6 +23,7 @@ from benchmarks import cpu, launches, page
 from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.decoding.clock import Clock
+from playground.decoding.contract import OBEYED, asked
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.watch import Watch
@@ -278,7 +279,9 @@ def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[
     model, ends = models.target.model, sorted(models.target.eos_ids)
     ids = torch.tensor([ours.prompt_ids], device=model.device)
     limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens
-    with _without_defaults(model, GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None)):
+    rules = asked(model.generation_config, OBEYED)
+    bare = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None, **rules)
+    with _without_defaults(model, bare):
         generate: Any = model.generate  # which PreTrainedModel does not declare
         out = generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False, **options)
     return out[0, ids.shape[1] :].tolist()
@@ -286,7 +289,8 @@ def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[
 
 @contextmanager
 def _without_defaults(model: PreTrainedModel, bare: GenerationConfig) -> Iterator[None]:
-    """Without the checkpoint's own settings, such as a repetition penalty, which greedy `generate()` applies too."""
+    """Without the checkpoint's own sampling settings, such as a repetition penalty, which greedy `generate()` applies
+    too."""
     theirs, model.generation_config = model.generation_config, bare
     try:
         yield

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from playground.errors import check
 from playground.lane import STANDARD, Lane, Request
@@ -154,7 +154,8 @@ class Environment:
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
     second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
-    nothing was compiled.
+    nothing was compiled. `obeyed`, `not_obeyed`: what the target's generation_config.json asks for beside the sampling
+    settings, with its values; None where a server decodes, which has rules of its own, and in older traces.
     """
 
     versions: dict[str, str]
@@ -170,6 +171,8 @@ class Environment:
     bandwidth: float | None = None
     runner: str | None = None
     compile_s: float | None = None
+    obeyed: dict[str, Any] | None = None
+    not_obeyed: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from playground import __version__
 from playground.conversation import Message
 from playground.decoding import estimate, kept, proof, scoring
 from playground.decoding.bandwidth import bandwidth
+from playground.decoding.contract import NOT_OBEYED, OBEYED, asked, contract_of
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.energy import EnergyMeter
@@ -76,7 +77,8 @@ class LocalBackend:
     def run(self, lane: Lane, request: Request) -> LocalRun:
         """Raises:
         PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
-            for this target, the target is not run right by transformers, the grammar is broken.
+            for this target, the target is not run right by transformers, the grammar or the target's
+            generation_config.json is broken.
         """
         models = self.models(lane)
         answer = self._answer(models, lane, request) if lane.drawn else ()
@@ -132,6 +134,8 @@ class LocalBackend:
             pass_times=models.target.pass_times.get(how, ()),
             bandwidth=bandwidth(device),
             runner=how,
+            obeyed=asked(models.target.model.generation_config, OBEYED),
+            not_obeyed=asked(models.target.model.generation_config, NOT_OBEYED),
             compile_s=runners.seconds(*(model for model in (models.target, drafting) if model)),
         )
 
@@ -164,7 +168,7 @@ class LocalBackend:
     ) -> list[Placed]:
         """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
         target = self.models(lane).target
-        runner, sampler = EagerRunner(target.model), Sampler(request, target.model.device, prompt_ids)
+        runner, sampler = EagerRunner(target.model), _sampler(request, target, prompt_ids)
         return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
 
     def near_tie(
@@ -173,7 +177,7 @@ class LocalBackend:
         """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
         target = self.models(lane).target
         model, grammar = target.model, grammar_for(request, target)
-        runners, sampler = (EagerRunner(model), EagerRunner(model)), Sampler(request, model.device, prompt_ids)
+        runners, sampler = (EagerRunner(model), EagerRunner(model)), _sampler(request, target, prompt_ids)
         return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
     def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
@@ -192,7 +196,7 @@ class LocalBackend:
             len(prompt_ids) + len(answer_ids) <= EagerRunner(models.target.model).context_limit,
             f"The conversation does not fit the context of {models.target.name}.",
         )
-        return estimate.counts(models, lane, prompt_ids, answer_ids)
+        return estimate.counts(models, lane, _sampler(request, models.target, prompt_ids), prompt_ids, answer_ids)
 
     def models(self, lane: Lane) -> LoadedPair:
         """The lane's models, from memory."""
@@ -225,7 +229,7 @@ class LocalRun:
         found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
-        sampler = Sampler(request, self._target.device, prompt_ids)
+        sampler = _sampler(request, models.target, prompt_ids)
         self._grammar = grammar_for(request, models.target)
         follows = lane.drafter == "grammar"  # this turn's, and has nothing else to keep
         self._unwrapped = (
@@ -330,6 +334,10 @@ class LocalRun:
         if self._request.prefix_cache:
             cached = kept.Kept(ids[: self._target.length], self._target, self._unwrapped, self._drafting)
             kept.keep(self._models.target, self._key, cached)
+
+
+def _sampler(request: Request, target: LoadedModel, prompt_ids: Sequence[int]) -> Sampler:
+    return Sampler(request, target.model.device, prompt_ids, contract_of(target))
 
 
 def _room(target: LoadedModel, runner: Runner, prompt_ids: Sequence[int]) -> int:

@@ -19,6 +19,7 @@ from playground.decoding import drafts_at
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.runners.eager import EagerRunner
+from playground.decoding.sampling import Sampler
 from playground.lane import Lane
 from playground.metrics.estimate import Counts
 from playground.models.networks.dflash import DFlash
@@ -51,15 +52,19 @@ def possible(models: LoadedPair, lane: Lane) -> bool:
 
 
 @torch.inference_mode()
-def counts(models: LoadedPair, lane: Lane, prompt_ids: Sequence[int], answer_ids: Sequence[int]) -> Counts:
-    """The drafts of a lane over a logged answer. The lane is one of those that are `possible`."""
+def counts(
+    models: LoadedPair, lane: Lane, sampler: Sampler, prompt_ids: Sequence[int], answer_ids: Sequence[int]
+) -> Counts:
+    """The drafts of a lane over a logged answer. The lane is one of those that are `possible`. `sampler`: of a greedy
+    request."""
     ids = [*prompt_ids, *answer_ids]
     target = EagerRunner(models.target.model)
     module = models.drafting.module if models.drafting else None
     if lane.drafter in METHODS:
         target.watch(module.layers if isinstance(module, (Eagle3Head, DFlash)) else (-1,))
-    chosen = target.forward(ids, keep=len(answer_ids) + 1).argmax(-1).tolist()
     first = len(prompt_ids)
+    logits = target.forward(ids, keep=len(answer_ids) + 1)
+    chosen = sampler.scores(logits, lambda row: ids[: first + row]).argmax(-1).tolist()
     choice = {first + i: id_ for i, id_ in enumerate(chosen)}  # the target's, of the token at each position
     starts = list(range(first + 1, len(ids)))
     starts = starts if len(starts) <= ROWS else [starts[i * len(starts) // ROWS] for i in range(ROWS)]

@@ -49,8 +49,10 @@ class Grammar(Protocol):
     def limited(self, draft: Draft) -> Draft:
         """The draft as far as the grammar allows it. `masked` is for its rows from then on."""
 
-    def masked(self, scores: torch.Tensor) -> torch.Tensor:
-        """(k + 1, vocabulary) scores after the text and each token of the draft, -inf where the grammar refuses."""
+    def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """(k + 1, vocabulary) scores after the text and each token of the draft, -inf where the grammar refuses. Where
+        that leaves nothing, since the scores refuse what the grammar allows, the `logits` that they were made from take
+        their place."""
 
     def commit(self, ids: Sequence[int]) -> None:
         """Adds tokens to the text."""
@@ -67,7 +69,7 @@ class Free(Grammar):
     def limited(self, draft: Draft) -> Draft:
         return draft
 
-    def masked(self, scores: torch.Tensor) -> torch.Tensor:
+    def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         return scores
 
     def commit(self, ids: Sequence[int]) -> None:
@@ -115,14 +117,18 @@ class Constraint(Grammar):
         self.seconds = time.perf_counter() - start
         return draft.only(kept)
 
-    def masked(self, scores: torch.Tensor) -> torch.Tensor:
+    def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         start = time.perf_counter()
         size = max(map(len, self._masks))
         packed = np.frombuffer(b"".join(mask or b"\xff" * size for mask in self._masks), np.uint8)
-        refused = np.unpackbits(~packed.reshape(-1, size), axis=1, count=scores.shape[1], bitorder="little")
-        scores = scores.masked_fill(to_device(torch.from_numpy(refused).view(torch.bool), scores.device), -torch.inf)
+        bits = np.unpackbits(~packed.reshape(-1, size), axis=1, count=scores.shape[1], bitorder="little")
+        refused = to_device(torch.from_numpy(bits).view(torch.bool), scores.device)
+        masked = scores.masked_fill(refused, -torch.inf)
+        if scores is not logits:
+            nothing = masked.isneginf().all(dim=-1, keepdim=True)
+            masked = torch.where(nothing, logits.masked_fill(refused, -torch.inf), masked)
         self.seconds += time.perf_counter() - start
-        return scores
+        return masked
 
     def commit(self, ids: Sequence[int]) -> None:
         self._read([id_ for id_ in ids if id_ not in self._eos_ids])

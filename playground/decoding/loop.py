@@ -78,7 +78,7 @@ def decode(
         # as the grammar allows it. What the grammar refuses has p = 0.
         draft = grammar.limited(draft)
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
-        scores = grammar.masked(sampler.scores(logits, partial(_context, ids, draft)))
+        scores = grammar.masked(sampler.scores(logits, partial(_context, ids, draft)), logits)
         try:
             verdict = rule(draft, scores, sampler, len(ids))
         except FloatingPointError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor
@@ -32,6 +32,16 @@ class Processor(NamedTuple):
     change: LogitsProcessor
     reads: Literal["nothing", "length", "tokens"] = "tokens"
     at: range = range(sys.maxsize)
+
+
+class Refused(LogitsProcessor):
+    """Refuses the same tokens everywhere. `ids`: (vocabulary,), whether a token is one of them."""
+
+    def __init__(self, ids: torch.Tensor) -> None:
+        self.ids = ids
+
+    def __call__(self, input_ids: torch.LongTensor | None, scores: torch.FloatTensor) -> torch.FloatTensor:
+        return cast(torch.FloatTensor, scores.masked_fill(self.ids, -torch.inf))
 
 
 def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor]:

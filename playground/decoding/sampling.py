@@ -18,8 +18,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from playground.decoding.contract import Contract
 from playground.decoding.noise import exponential
-from playground.decoding.processors import TextOf, processed, processors_of
+from playground.decoding.processors import Refused, TextOf, processed, processors_of
 from playground.decoding.transfer import to_device
 from playground.lane import Request
 
@@ -57,17 +58,29 @@ class Sampler:
 
     Args:
         prompt_ids: what the answer follows.
+        contract: the target's.
 
-    `greedy`: whether tokens are chosen by argmax.
+    Attributes:
+        greedy: whether tokens are chosen by argmax.
+        refused: (vocabulary,), whether a token may come nowhere; None if all may.
     """
 
-    def __init__(self, request: Request, device: torch.device, prompt_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        request: Request,
+        device: torch.device,
+        prompt_ids: Sequence[int] = (),
+        contract: Contract | None = None,
+    ) -> None:
         self.greedy = request.greedy
         self.generator = torch.Generator(device).manual_seed(request.seed)
         self._seed = request.seed
         self._drawn = 0  # samples without a position
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         self._processors = processors_of(request, prompt_ids)
+        if contract is not None:
+            self._processors = contract.around(self._processors, prompt_ids, request.max_new_tokens, device)
+        self.refused = next((it.change.ids for it in self._processors if isinstance(it.change, Refused)), None)
         # Plain lists: transformers' own list inspects each processor's signature at each call, for every draft token.
         self._heat: list[LogitsProcessor] = []
         self._limits: list[LogitsProcessor] = []
@@ -82,9 +95,9 @@ class Sampler:
                 self._limits.append(MinPLogitsWarper(request.min_p))
 
     @property
-    def unchanged(self) -> bool:
-        """Whether scores are logits."""
-        return not self._processors
+    def only_refuses(self) -> bool:
+        """Whether scores are logits, but for those of refused tokens."""
+        return all(isinstance(it.change, Refused) for it in self._processors)
 
     @property
     def reads_text(self) -> bool:

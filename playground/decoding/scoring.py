@@ -31,10 +31,10 @@ def placed(
     grammar = grammar or Free()
     found = []
     most = RANKS[-1]
-    for at, scores in _rows(target, sampler, prompt, answer):
+    for at, scores, logits in _rows(target, sampler, prompt, answer):
         ids = [*answer[at : at + len(scores)]]
         grammar.limited(Draft(ids[:-1], [1.0] * (len(ids) - 1)))  # which allows them all
-        p = sampler.probabilities(grammar.masked(scores))
+        p = sampler.probabilities(grammar.masked(scores, logits))
         grammar.commit(ids)
         best = p.topk(min(most, p.shape[1]), dim=-1)
         for row, (chances, likeliest) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
@@ -68,14 +68,15 @@ def near_tie(
         logits = one_by_one.forward(ids[one_by_one.length :], keep=1)
         one_by_one.commit(len(ids))
     wide = at_once.forward(ids, keep=1)
-    narrow, wide = (sampler.scores(each, lambda row: ids)[0].double() for each in (logits, wide))
-    apart = narrow - wide
+    scores = sampler.scores(logits, lambda row: ids)
+    narrow, wide = scores[0].double(), sampler.scores(wide, lambda row: ids)[0].double()
+    apart = (narrow - wide)[narrow.isfinite()]
     grammar.commit(answer[:-1])
     grammar.limited(NOTHING)
-    allowed = grammar.masked(narrow[None])[0]
-    ulp = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(float(narrow[answer[-1]])) or 1))
+    allowed = grammar.masked(scores, logits)[0].double()
+    ulp = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(float(allowed[answer[-1]])) or 1))
     return NearTie(
-        chosen=float(narrow[answer[-1]]),
+        chosen=float(allowed[answer[-1]]),
         other=float(narrow[other]),
         rank=int((allowed > narrow[other]).sum()) + 1,
         rounding=max(float((apart - apart.mean()).square().mean().sqrt()), ulp / 12**0.5),
@@ -84,15 +85,16 @@ def near_tie(
 
 def _rows(
     target: Runner, sampler: Sampler, prompt: Sequence[int], answer: Sequence[int]
-) -> Iterator[tuple[int, torch.Tensor]]:
-    """(tokens, vocabulary) scores of the next tokens of the answer, and the index of the first of them."""
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """The index of a token of the answer; (tokens, vocabulary) scores of that token and the next ones, and the logits
+    that they were made from."""
     text = [*prompt, *answer]
     for start in range(0, len(answer), CHUNK):
         first = len(prompt) + start  # the place of the first token that is scored
         end = min(first + CHUNK, len(text)) - 1
         logits = target.forward(text[target.length : end], keep=end + 1 - first)
         target.commit(end)
-        yield start, sampler.scores(logits, partial(_before, text, first))
+        yield start, sampler.scores(logits, partial(_before, text, first)), logits
 
 
 def _before(text: Sequence[int], first: int, row: int) -> Sequence[int]:

@@ -14,6 +14,7 @@ from playground.format import NO_DIFFERENCE, number, ratio
 from playground.lane import Request
 from playground.results import Interval, Result
 from playground.trace import Comparison, Environment
+from playground.views import facts
 from playground.views.table import Table
 
 Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
@@ -66,6 +67,7 @@ def asked(request: Request) -> dict[str, Any]:
 def where(environment: Environment, name: str = "") -> dict[str, Any]:
     """What an environment was chosen to be, software by its own name. `name`: what stands before each."""
     chosen = {each.name: getattr(environment, each.name) for each in fields(Environment) if each.name not in MEASURED}
+    chosen |= {name: facts.rules_line(chosen[name]) for name in ("obeyed", "not_obeyed")}
     return {f"{name}{key}": value for key, value in (chosen | chosen.pop("versions")).items()}
 
 

@@ -117,8 +117,9 @@ def findings(comparison: Comparison) -> list[str]:
         *map(facts.otherwise, others),
         headline.caveat(*lanes),
         *(note for trace in lanes for note in trace.environment.notes),
+        *facts.left_out(*lanes),
     ]
-    return [*filter(None, said)]
+    return [*dict.fromkeys(filter(None, said))]
 
 
 def _beside(comparison: Comparison, other: Trace) -> str:

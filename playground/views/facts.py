@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
-from playground.lane import verified_by
+from playground.lane import Request, verified_by
 from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
@@ -21,6 +24,13 @@ NEAR_TIE = {
     "int8 weights, bfloat16": 2.0,
     "int8 weights, float32": 0.5,
 }
+
+OF_SAMPLING = (
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "top_h",
+)  # of a model's rules, those without use to greedy decoding
 
 
 @dataclass(frozen=True)
@@ -141,9 +151,27 @@ def sentences(baseline: Trace, other: Trace) -> list[str]:
     return [*filter(None, (sameness(baseline, other), passes(baseline, other)))]
 
 
-def notes(other: Trace) -> list[str]:
-    """What else there is to say of a lane."""
-    return [*filter(None, (shortage(other), otherwise(other)))]
+def notes(baseline: Trace, other: Trace) -> list[str]:
+    """What else there is to say of a lane beside the baseline."""
+    return [*filter(None, (shortage(other), otherwise(other))), *left_out(baseline, other)]
+
+
+def left_out(*lanes: Trace) -> list[str]:
+    """What models ask for and these lanes do not do, each once."""
+    said = dict.fromkeys(not_obeyed(trace.environment, trace.request) for trace in lanes)
+    return [*filter(None, said)]
+
+
+def not_obeyed(environment: Environment, request: Request) -> str:
+    """What the target's generation_config.json asks for and no lane does; "" if that is nothing."""
+    rules = environment.not_obeyed or {}
+    left_out = rules_line({name: rules[name] for name in rules if not (request.greedy and name in OF_SAMPLING)})
+    return f"Not obeyed of the model's generation_config.json: {left_out}." if left_out else ""
+
+
+def rules_line(rules: Mapping[str, Any] | None) -> str:
+    """Entries of a generation_config.json, long ones cut, such as "num_beams 4; suppress_tokens [7, 8]"."""
+    return "; ".join(f"{name} {reprlib.repr(value)}" for name, value in (rules or {}).items())
 
 
 def memory(comparison: Comparison) -> Table | None:

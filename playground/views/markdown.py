@@ -94,6 +94,7 @@ def _sentences(comparison: Comparison) -> list[str]:
         name = f"{found.ours.lane.name}: " if len(lanes) > 1 else ""
         sentences = facts.sameness(found.base, found.ours), *headline.doubts(found)
         said += [name + sentence for sentence in sentences]
+    said += facts.left_out(*comparison.lanes)
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
     known = dict(run_details.details(metrics.shown(comparison)))
     return said + [f"{name}: {known[name]}" for name in wanted]

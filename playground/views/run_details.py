@@ -48,7 +48,8 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Weights", "; ".join(environment.weights)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items())),
         ("Run at", environment.created),
-        *(("Note", note) for note in environment.notes),
+        *([("The model's rules", facts.rules_line(environment.obeyed))] if environment.obeyed else []),
+        *(("Note", note) for note in (*environment.notes, *facts.left_out(first, second))),
     ]
 
 

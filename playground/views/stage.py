@@ -231,7 +231,7 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
         "trust": "doubtful" if doubts else "holds",
         "badges": doubts,
         "sentences": facts.sentences(found.base, found.ours),
-        "notes": facts.notes(found.ours),
+        "notes": facts.notes(found.base, found.ours),
     }
 
 

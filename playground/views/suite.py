@@ -94,10 +94,11 @@ def setting(result: SuiteResult, swept: str = "") -> str:
     runs = f"{counted} of {result.runs} runs; " if result.runs > 1 else ""
     threads = f", {where.threads} threads" if where.threads else ""
     temperature = "as swept" if swept == "temperature" else f"{asked.temperature:g}"
+    left_out = facts.not_obeyed(where, asked)
     return (
         f"{known}{threads}, {versions}; {asked.max_new_tokens} new tokens, "
         f"temperature {temperature}; {runs}median: over prompts (quartiles); macro: geometric mean over "
-        f"prompts; pooled: all tokens over all time{_intervals(result)}"
+        f"prompts; pooled: all tokens over all time{_intervals(result)}{f'. {left_out}' if left_out else ''}"
     )
 
 

@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 from torch import nn
 from transformers import PreTrainedModel
 
+from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.grammar import after_forced
@@ -177,9 +178,14 @@ def continuations(
                 longer[text] = chance
                 continue
             before = [*prompt, *text]
-            scores = sampler.scores(law(before)[None], lambda row, before=before: before).clone()
+            logits = law(before)[None]
+            scores = sampler.scores(logits, lambda row, before=before: before).clone()
             if language:
-                scores[0, [id_ for id_ in range(scores.shape[1]) if not language.allows((*text, id_))]] = -torch.inf
+                refused = [id_ for id_ in range(scores.shape[1]) if not language.allows((*text, id_))]
+                scores[0, refused] = -torch.inf
+                if scores.isneginf().all():  # then the language alone decides
+                    scores = logits.clone()
+                    scores[0, refused] = -torch.inf
             p = sampler.probabilities(scores)[0]
             longer |= {(*text, id_): chance * float(p[id_]) for id_ in p.nonzero()[:, 0].tolist()}
         chances = longer
@@ -196,16 +202,22 @@ def follows_the_law(
     stop_below: float = 0.0,
     language: Language | None = None,
     rule: Rule = decide,
+    contract: Contract | None = None,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
     chi-square test. `stop_below`: the threshold of their lookahead."""
-    cpu, detokenizer = torch.device("cpu"), NoText()
-    chances = continuations(law, Sampler(Request("x", **sampling), cpu), prompt, language)
+    detokenizer = NoText()
+
+    def new_sampler(**more: int) -> Sampler:
+        request = Request("x", **sampling, **more, max_new_tokens=LENGTH)
+        return Sampler(request, torch.device("cpu"), prompt, contract)
+
+    chances = continuations(law, new_sampler(), prompt, language)
     eos_ids = (language.eos,) if language else ()
     counts = dict.fromkeys(chances, 0)
     for run in range(draws):
-        target, sampler = FakeModel(law, vocab_size), Sampler(Request("x", seed=seed * draws + run, **sampling), cpu)
+        target, sampler = FakeModel(law, vocab_size), new_sampler(seed=seed * draws + run)
         grammar = language.start() if language else None
         drafter = new_drafter(target, sampler)
         if grammar:

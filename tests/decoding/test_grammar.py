@@ -148,11 +148,12 @@ def test_each_row_of_a_tree_is_masked_after_its_own_branch():
     """The branches are not in depth-first order, so the matcher has to go back and forth."""
     constraint = start("ab|bc|c")
     constraint.limited(Draft([A, B, B, C], [0.5] * 4, tree=[-1, -1, 0, 1]))
-    allowed = constraint.masked(torch.zeros(5, V)).isfinite()
+    scores = torch.zeros(5, V)
+    allowed = constraint.masked(scores, scores).isfinite()
     assert [row.nonzero()[:, 0].tolist() for row in allowed] == [[A, B, C], [B], [C], [END], [END]]
     constraint.commit([B, C])
     constraint.limited(Draft([], []))
-    assert constraint.masked(torch.zeros(1, V)).isfinite()[0].tolist() == [False, False, False, True]
+    assert constraint.masked(scores[:1], scores[:1]).isfinite()[0].tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -196,12 +196,12 @@ def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one(m
 DRAFTS = random_law(2, V)
 
 
-def drafter(way, law=DRAFTS):
-    """What makes the drafter of a law."""
+def drafter(way, law=DRAFTS, size=V):
+    """What makes the drafter of a law over `size` tokens."""
     return {
-        "chain": lambda target, sampler: AssistantDrafter(FakeModel(law, V), V, sampler, ()),
+        "chain": lambda target, sampler: AssistantDrafter(FakeModel(law, size), size, sampler, ()),
         "tree": lambda target, sampler: SampledTreeDrafter(
-            LawBranches(law, V), 5, (), 2, choose=DraftChoice(V, sampler)
+            LawBranches(law, size), 5, (), 2, choose=DraftChoice(size, sampler)
         ),
     }[way]
 

@@ -103,7 +103,8 @@ class DraftChoice:
         Returns:
             The token. Tokens outside the draft vocabulary have q = 0 in the distribution that it was sampled from.
         """
-        if self._sampler.greedy and self._sampler.unchanged:  # no need to spread it over the whole vocabulary
+        if self._sampler.greedy and self._sampler.only_refuses:  # no need to spread it over the whole vocabulary
+            logits = without(logits, self._sampler.refused, draft_ids)
             q, column = logits.float().softmax(dim=-1).max(dim=-1)
             return Chosen(draft_ids.index_select(0, column[None])[0], q, None, logits)
         scores = self._scores(ids, logits, draft_ids)
@@ -127,6 +128,17 @@ class DraftChoice:
 
     def _scores(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
         """(1, vocabulary)"""
-        whole = logits.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
-        whole.index_copy_(0, draft_ids, logits.float())
-        return self._sampler.scores(whole[None], lambda row: ids)
+        whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
+        whole.index_copy_(1, draft_ids, logits.float()[None])
+        scores = self._sampler.scores(whole, lambda row: ids)
+        if scores is whole:
+            return whole
+        return torch.where(scores.isneginf().all(), whole, scores)  # of a reduced vocabulary all may be refused
+
+
+def without(logits: torch.Tensor, refused: torch.Tensor | None, draft_ids: torch.Tensor) -> torch.Tensor:
+    """(…, draft vocabulary) logits with refused tokens last. They are not -inf: a reduced vocabulary may have no
+    others. `refused`: `Sampler.refused`."""
+    if refused is None:
+        return logits
+    return logits.masked_fill(refused.index_select(0, draft_ids), torch.finfo(logits.dtype).min)

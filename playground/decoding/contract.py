@@ -1,0 +1,174 @@
+"""The decoding contract of a model: what its generation_config.json asks for beside the sampling settings.
+
+It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets itself wins:
+temperature, top-k, top-p, min-p, repetition penalty and length are the request's (models/sampling_defaults.py has the
+file's), and where a grammar allows no token that the contract allows, the grammar alone decides. What cannot be had
+here is named with the run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from transformers import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    ExponentialDecayLengthPenalty,
+    ForcedBOSTokenLogitsProcessor,
+    ForcedEOSTokenLogitsProcessor,
+    GenerationConfig,
+    InfNanRemoveLogitsProcessor,
+    LogitsProcessor,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+
+from playground.decoding.processors import Processor, Refused, processed
+from playground.decoding.transfer import to_device
+from playground.errors import PlaygroundError
+from playground.models.load import LoadedModel
+
+# Each with the value that asks for nothing, beside none and an empty list. `renormalize_logits` changes no choice, and
+# the keys of beam search count for nothing without `num_beams`.
+OBEYED: dict[str, Any] = {
+    "sequence_bias": None,
+    "encoder_repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "remove_invalid_values": False,
+    "exponential_decay_length_penalty": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+NOT_OBEYED: dict[str, Any] = {
+    "num_beams": 1,
+    "guidance_scale": 1.0,
+    "watermarking_config": None,
+    "stop_strings": None,
+    "max_time": None,
+    "token_healing": False,
+    "penalty_alpha": 0.0,
+    "dola_layers": None,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "top_h": None,
+}
+
+
+def asked(config: GenerationConfig, names: dict[str, Any]) -> dict[str, Any]:
+    """Those of `names` (OBEYED or NOT_OBEYED) that the config asks for, with its values as plain data."""
+    values = json.loads(config.to_json_string(), parse_constant=str)  # an infinite bias is no JSON
+    return {name: values[name] for name, neutral in names.items() if values.get(name) not in (None, [], neutral)}
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The contract of a target.
+
+    Attributes:
+        eos_ids: the tokens that end a text.
+        vocab_size: columns of the logits.
+    """
+
+    config: GenerationConfig
+    eos_ids: Sequence[int]
+    vocab_size: int
+
+    def around(
+        self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
+    ) -> list[Processor]:
+        """The contract's processors with `own`, those of a request, in the order in which `generate()` applies them."""
+        config, has = self.config, asked(self.config, OBEYED)
+        if not has:
+            return list(own)
+        length, cpu = len(prompt_ids), torch.tensor(self.eos_ids)
+        prompt, eos = cast(Any, to_device([prompt_ids], device)), cpu.to(device)
+        before: list[Processor] = []
+        if "sequence_bias" in has:
+            bias = SequenceBiasLogitsProcessor(config.sequence_bias)
+            before.append(Processor(bias, "nothing" if _of_single_tokens(bias) else "tokens"))
+        if "encoder_repetition_penalty" in has:
+            penalty = EncoderRepetitionPenaltyLogitsProcessor(config.encoder_repetition_penalty, prompt)
+            before.append(Processor(penalty, "nothing"))
+
+        after: list[Processor] = []
+        refusing: list[LogitsProcessor] = []  # the same tokens everywhere
+        if "no_repeat_ngram_size" in has:
+            after.append(Processor(NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size)))
+        if "encoder_no_repeat_ngram_size" in has:
+            size = config.encoder_no_repeat_ngram_size
+            after.append(Processor(EncoderNoRepeatNGramLogitsProcessor(size, prompt)))
+        if "bad_words_ids" in has:
+            words = NoBadWordsLogitsProcessor(config.bad_words_ids, cpu)
+            if _of_single_tokens(words):
+                refusing.append(words)
+            else:
+                after.append(Processor(words))
+        if "min_length" in has and self.eos_ids:
+            shortest = MinLengthLogitsProcessor(config.min_length, eos)
+            after.append(Processor(shortest, "length", range(config.min_length)))
+        if "min_new_tokens" in has and self.eos_ids:
+            fewest = MinNewTokensLengthLogitsProcessor(length, config.min_new_tokens, eos)
+            after.append(Processor(fewest, "length", range(length + config.min_new_tokens)))
+        if "forced_bos_token_id" in has:
+            after.append(Processor(ForcedBOSTokenLogitsProcessor(config.forced_bos_token_id), "length", range(1, 2)))
+        if "forced_eos_token_id" in has:
+            end = length + max_new_tokens
+            last = ForcedEOSTokenLogitsProcessor(end, config.forced_eos_token_id)
+            after.append(Processor(last, "length", range(end - 1, end)))
+        if "remove_invalid_values" in has:
+            after.append(Processor(InfNanRemoveLogitsProcessor(), "nothing"))
+        if "exponential_decay_length_penalty" in has and self.eos_ids:
+            decay = ExponentialDecayLengthPenalty(config.exponential_decay_length_penalty, eos, length)
+            after.append(Processor(decay, "length", range(decay.regulation_start + 1, sys.maxsize)))
+        if "suppress_tokens" in has:
+            refusing.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
+        if refusing:
+            row: Any = torch.zeros(1, self.vocab_size)
+            for each in refusing:
+                row = each(prompt[:, :0].cpu(), row)
+            after.append(Processor(Refused(to_device(row[0].isneginf(), device)), "nothing"))
+        if "begin_suppress_tokens" in has:
+            start = length + (length <= 1 and "forced_bos_token_id" in has)
+            begin = SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, start)
+            after.append(Processor(begin, "length", range(start, start + 1)))
+        return [*before, *own, *after]
+
+
+def contract_of(target: LoadedModel) -> Contract:
+    """Raises:
+    PlaygroundError: transformers cannot follow it.
+    """
+    vocab_size = target.model.config.get_text_config(decoder=True).vocab_size
+    ends = [id_ for id_ in sorted(target.eos_ids) if id_ < vocab_size]
+    contract = Contract(target.model.generation_config, ends, vocab_size)
+    try:  # here, and not on a GPU, of which an id out of range ends all work
+        for it in contract.around([], [0], 1, torch.device("cpu")):
+            text = range(it.at.start or 1)
+            processed([it], torch.zeros(1, vocab_size), [text].__getitem__)
+    except Exception as error:  # what is in the file can be wrong in any way
+        raise PlaygroundError(
+            f"The generation_config.json of {target.name} cannot be followed ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}). Correct it, or delete the entry that is wrong."
+        ) from None
+    return contract
+
+
+def _of_single_tokens(bias: SequenceBiasLogitsProcessor) -> bool:
+    return all(len(ids) == 1 for ids in bias.sequence_bias)
