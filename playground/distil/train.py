@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TypedDict
 
 import torch
+from torch import nn
 from tqdm import tqdm
 
 from playground import metrics
 from playground.distil.answers import Answer
 from playground.distil.data import batches
-from playground.distil.optimizer import MuonAndAdamW
 from playground.distil.report import TrainingReport
 from playground.distil.students import Student
+from playground.errors import PlaygroundError
 from playground.models.device import has_bfloat16
 
 WARM_UP = 0.03  # share of the steps over which the learning rate rises
@@ -155,3 +156,46 @@ def _shape(done: float) -> float:
     if done < WARM_UP:
         return max(done / WARM_UP, 0.02)
     return 0.55 + 0.45 * float(torch.cos(torch.tensor((done - WARM_UP) / (1 - WARM_UP) * torch.pi)))
+
+
+# Muon for the matrices between hidden states, AdamW for norms and embeddings: both step together.
+# Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) moves a matrix equally far in each of its directions.
+# Scaled as in Liu et al. 2025 (arXiv 2502.16982) it takes AdamW's learning rate.
+
+
+class MuonAndAdamW:
+    """Raises:
+    PlaygroundError: a torch before 2.9, which has no Muon.
+    """
+
+    def __init__(self, module: nn.Module, learning_rate: float, weight_decay: float) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise PlaygroundError(f"Training takes torch 2.9 or newer, for its Muon; this is {torch.__version__}.")
+        embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
+        trained = [weight for weight in module.parameters() if weight.requires_grad]
+        matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in embeddings]
+        others = [weight for weight in trained if weight.ndim != 2 or id(weight) in embeddings]
+        self._both = [
+            torch.optim.Muon(matrices, learning_rate, weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, learning_rate, betas=(0.9, 0.95), weight_decay=weight_decay),
+        ]
+
+    def set_learning_rate(self, rate: float) -> None:
+        for optimizer in self._both:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+
+    def zero_grad(self) -> None:
+        for optimizer in self._both:
+            optimizer.zero_grad()
+
+    def step(self) -> None:
+        for optimizer in self._both:
+            optimizer.step()
+
+    def state_dict(self) -> list[dict]:
+        return [optimizer.state_dict() for optimizer in self._both]
+
+    def load_state_dict(self, states: list[dict]) -> None:
+        for optimizer, state in zip(self._both, states, strict=True):
+            optimizer.load_state_dict(state)

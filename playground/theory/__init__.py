@@ -7,10 +7,22 @@ batch sizes, more load, the limit of the memory's bandwidth. Everything is compu
 from __future__ import annotations
 
 from playground.theory.attribution import Against, Attribution, Decoding, attribute, decoding, published
-from playground.theory.batch import BatchPoint, batches_of, by_batch
-from playground.theory.cost import joules_per_token, price_of, price_per_million
-from playground.theory.formulas import best_lookahead, expected_tokens, expected_tokens_by_position, speedup
-from playground.theory.limits import Limit, bandwidth_limit, experts_read, limit_of
+from playground.theory.formulas import (
+    BatchPoint,
+    Limit,
+    bandwidth_limit,
+    batches_of,
+    best_lookahead,
+    by_batch,
+    expected_tokens,
+    expected_tokens_by_position,
+    experts_read,
+    joules_per_token,
+    limit_of,
+    price_of,
+    price_per_million,
+    speedup,
+)
 from playground.theory.lookahead import Prediction, WhatIf, what_if, what_if_of_runs
 from playground.theory.queueing import (
     Band,

@@ -18,8 +18,7 @@ from math import isclose
 import numpy as np
 
 from playground import metrics
-from playground.theory.batch import pass_seconds
-from playground.theory.formulas import expected_tokens_by_position, speedup
+from playground.theory.formulas import expected_tokens_by_position, pass_seconds, speedup
 from playground.trace import PassTime, Round, Trace
 
 ENOUGH = 5  # rounds that must have reached a position for its acceptance to count

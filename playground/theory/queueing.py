@@ -19,7 +19,7 @@ import numpy as np
 
 from playground import metrics
 from playground.theory.attribution import decoding
-from playground.theory.batch import pass_seconds
+from playground.theory.formulas import pass_seconds
 from playground.trace import Trace
 
 REQUESTS, WARM = 300, 100  # of a simulation; the first of them find an empty service and are not counted

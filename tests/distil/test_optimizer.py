@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from playground.distil.optimizer import MuonAndAdamW
+from playground.distil.train import MuonAndAdamW
 from playground.errors import PlaygroundError
 
 RATE = 0.01

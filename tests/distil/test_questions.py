@@ -6,8 +6,8 @@ import copy
 import random
 from dataclasses import replace
 
-from playground.distil import questions
-from playground.distil.questions import own_questions
+from playground.distil import collect
+from playground.distil.collect import own_questions
 
 
 def test_the_same_seed_asks_the_same_questions(target):
@@ -23,7 +23,7 @@ def test_the_same_seed_asks_the_same_questions(target):
 
 def test_a_question_begins_where_the_user_would_speak(target, monkeypatch):
     given = []
-    monkeypatch.setattr(questions, "write", lambda model, prompts, *_, **__: given.extend(prompts) or ())
+    monkeypatch.setattr(collect, "write", lambda model, prompts, *_, **__: given.extend(prompts) or ())
     assert own_questions(target, 3, random.Random(0)) == []
     assert [target.tokenizer.decode(ids) for ids in given] == ["<|user|>"] * 3
 

@@ -7,8 +7,8 @@ import torch
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.distil.answers import CHOICES, Answer
 from playground.distil.eagle3 import new_head
-from playground.distil.eagle3_start import start_from_mtp
 from playground.distil.recipe import layers_read
+from playground.distil.starts import start_head_from_mtp
 from playground.models.load import LoadedModel
 from playground.models.networks.mtp import MtpLayer
 from tests.tiny import small_llama
@@ -32,7 +32,7 @@ def test_an_eagle3_head_drafts_what_the_mtp_layer_does(tiny_tokenizer):
                 weight.normal_(std=0.15 if "self_attn" in name else 0.1)
     texts = [_text(target, seed) for seed in range(5)]
     head = new_head(target, every, layers_read(model.config))
-    start_from_mtp(head, {name: tensor.float() for name, tensor in layer.state_dict().items()}, texts[1:])
+    start_head_from_mtp(head, {name: tensor.float() for name, tensor in layer.state_dict().items()}, texts[1:])
     with torch.no_grad():
         ids, known = texts[0].ids[None, 1:].long(), texts[0].features[None, :-1]
         by_head = head.logits(head(ids, known[:, :, :-1].flatten(-2), head.new_cache()))

@@ -12,7 +12,7 @@ import pytest
 from playground import export, metrics, theory
 from playground.commands import main
 from playground.presets import SHIPPED
-from playground.theory.batch import pass_seconds
+from playground.theory.formulas import pass_seconds
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
 from playground.views import charts_predicted, headline, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
