@@ -26,11 +26,12 @@ from transformers import PreTrainedTokenizerFast
 from playground.constraint import brief, compiled, matcher_of
 from playground.decoding.drafters.base import Draft
 from playground.decoding.transfer import to_device
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.models.load import LoadedModel
 
-KEPT = 32  # grammars of a target, with its tokenizer
+KEPT = 5  # of a target: its tokenizer, and grammars, each of which can take what `constraint.try_out` allows
+PASS_S = 10.0  # for the masks of one pass, which can be many: a run can be stopped between two passes only
 EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
 
 
@@ -84,6 +85,7 @@ class Constraint(Grammar):
 
     def __init__(self, matcher: LLMatcher, eos_ids: Sequence[int]) -> None:
         self._matcher, self._eos_ids = matcher, list(eos_ids)
+        self._late = 0.0  # the end of the time for the masks of the next pass
         self._masks: list[bytes] = []  # of the rows of the next pass: a bit for each token
         self.seconds = 0.0
 
@@ -92,6 +94,7 @@ class Constraint(Grammar):
 
     def limited(self, draft: Draft) -> Draft:
         start = time.perf_counter()
+        self._late = start + PASS_S
         self._masks = [self._mask()]
         rows = {-1: 0}  # of the masks, by the token that they follow
         path: list[int] = []  # the tokens that the matcher has read
@@ -136,6 +139,10 @@ class Constraint(Grammar):
     def _mask(self) -> bytes:
         mask = self._matcher.compute_bitmask()
         self._check()
+        check(
+            time.perf_counter() < self._late,
+            f"The grammar could not be followed: its masks for one pass took more than {PASS_S:g} s. Make it simpler.",
+        )
         return mask
 
     def _move(self, draft: Draft, path: list[int], to: Sequence[int]) -> None:

@@ -12,7 +12,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from playground import child, constraint
 from playground.backends.local import LocalRun
+from playground.constraint import Effort
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
@@ -170,6 +172,62 @@ def test_each_row_of_a_tree_is_masked_after_its_own_branch():
 def test_a_grammar_that_is_broken_or_that_no_text_satisfies_is_a_sentence(request_, sentence):
     with pytest.raises(PlaygroundError, match=sentence):
         grammar_for(Request("x", **request_), letters())
+
+
+SMALL = Effort(1.0, 300_000_000)
+ENDLESS = '{"type": "integer", "multipleOf": 9999991}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "endless"),
+    [
+        (dict(json_schema=ENDLESS), True),
+        (dict(grammar=f"start: <|im_end|> a\na: %json {ENDLESS}"), True),  # also where it names a model's tokens
+        (dict(json_schema='{"type": "string", "pattern": "^((a{1,1000}){1,1000}){1,1000}$"}'), False),
+        (dict(json_schema='{"type": "array", "minItems": 1000000, "items": {"type": "null"}}'), False),
+        (dict(json_schema='{"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}'), False),
+        (dict(json_schema='{"anyOf": [' * 300 + "{}" + "]}" * 300), False),
+        (dict(json_schema=json.dumps({"enum": [f"value {i}" for i in range(20_000)]})), False),
+        (dict(regex="(a{1,1000}){1,1000}"), False),
+        (dict(grammar="start: a\na: a a | /.*[a-m].{40}[a-z]/"), False),
+    ],
+)
+def test_a_hostile_grammar_ends_within_its_limits(request_, endless):
+    """It is refused, or is one that can be followed."""
+    for _ in range(2):
+        try:
+            constraint.try_out(Request("x", **request_), SMALL)
+        except PlaygroundError as refusal:
+            assert "cannot be used" in str(refusal)
+            assert not endless or "Reading it takes more than 1 s, or too much memory" in str(refusal)
+        else:
+            assert not endless
+    constraint.try_out(Request("x", regex="ab+"), SMALL)
+
+
+def test_what_ended_at_a_limit_is_tried_again_with_a_larger_one_alone(monkeypatch):
+    asked = []
+    ask = child.Child.ask
+    monkeypatch.setattr(child.Child, "ask", lambda it, text, **limits: asked.append(text) or ask(it, text, **limits))
+    request = Request("x", json_schema='{"type": "integer", "multipleOf": 20011}')
+    for limits in (Effort(0.001, 2**30), Effort(0.001, 2**30)):
+        with pytest.raises(PlaygroundError, match=r"more than 0\.001 s"):
+            constraint.try_out(request, limits)
+    assert len(asked) == 1
+    constraint.try_out(request)
+    constraint.try_out(request, SMALL)
+    assert len(asked) == 2
+
+
+def test_memory_is_bounded_as_time_is():
+    with pytest.raises(PlaygroundError, match="too much memory"):
+        constraint.try_out(Request("x", json_schema=ENDLESS.replace("1}", "7}")), Effort(60, 80_000_000))
+
+
+def test_a_pass_whose_masks_take_too_long_ends_the_run(monkeypatch):
+    monkeypatch.setattr("playground.decoding.grammar.PASS_S", 0)
+    with pytest.raises(PlaygroundError, match="masks for one pass took more than 0 s"):
+        rounds_of("a{4}", ScriptedDrafter(lambda ids, k: []))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from playground import child
 from playground.conversation import Message, ToolCall, as_dict, read_tools
 from playground.decoding import template
 from playground.errors import PlaygroundError
@@ -133,7 +134,7 @@ def test_one_without_an_end_is_ended_and_the_next_renders(tokenizer, monkeypatch
 
 def test_it_finds_nothing_of_our_environment(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "secret")
-    process = template._started()
+    process = child.started(template.SCRIPT)
     with open(f"/proc/{process.pid}/environ", encoding="utf-8") as file:
         assert "secret" not in file.read()
     process.kill()
