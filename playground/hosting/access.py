@@ -9,13 +9,14 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
 from typing import Any
 
 from huggingface_hub import get_token
 
+from playground import constraint
 from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.presets import HUB
@@ -39,9 +40,11 @@ class Limits:
     """What a server takes and keeps."""
 
     new_tokens: float = _limit(inf, 1024)  # of each lane
-    prompt: float = _limit(inf, 20_000)  # characters of prompt, system prompt and earlier turns together
+    prompt: float = _limit(inf, 20_000)  # characters of all texts of a request together
+    grammar_s: float = _limit(constraint.ANY.seconds, 5)  # seconds that reading a grammar may take
+    grammar_bytes: int = _limit(constraint.ANY.bytes, 500_000_000)  # bytes of the process that reads it
     run_s: float = _limit(inf, 300)  # seconds that a run may hold the device; loading and downloads count
-    runs_each: float = _limit(inf, 4)  # runs of one visitor that wait or decode at a time
+    runs_each: float = _limit(inf, 4)  # runs of one visitor that wait or decode at a time, or were just refused
     runs: int = _limit(256, 200)  # runs of all visitors that wait or decode at a time
     hub_cache: float = _limit(inf, 100e9)  # bytes that the cache of hub models may grow to by downloads
     upload: int = _limit(64_000_000, 8_000_000)  # bytes of a request, and so of an uploaded trace
@@ -96,18 +99,33 @@ class Access:
         """A message for visitors: where they are strangers, without paths, host name and secrets of this machine."""
         return redacted(text) if self.public else text
 
+    def check_length(self, texts: Any) -> None:
+        """Checks all texts in a value together. Of what visitors typed it comes first: to read a text can take far
+        longer than to count it.
+
+        Raises:
+            PlaygroundError: they are longer than this server takes.
+        """
+        length, most = characters(texts), self.limits.prompt
+        check(
+            length <= most,
+            f"The prompt has {length:,} characters in all; this server takes {most:,}. Shorten it, or {OWN_MACHINE}.",
+        )
+
+    def check_grammar(self, request: Request) -> None:
+        """Reads the request's grammar, which takes as long as it may take here.
+
+        Raises:
+            PlaygroundError: as `constraint.try_out`.
+        """
+        constraint.try_out(request, constraint.Effort(self.limits.grammar_s, self.limits.grammar_bytes))
+
     def check_request(self, request: Request) -> None:
         """Raises:
         PlaygroundError: it asks for more than a run may take here.
         """
         limits = self.limits
-        grammar = getattr(request, request.constraint) if request.constraint else ""
-        length = sum(map(len, (request.system, request.tools, grammar, *(turn.text for turn in request.turns))))
-        check(
-            length <= limits.prompt,
-            f"The prompt has {length:,} characters in all; this server takes {limits.prompt:,}. "
-            f"Shorten it, or {OWN_MACHINE}.",
-        )
+        self.check_length(request)
         check(
             request.max_new_tokens <= limits.new_tokens,
             f"This server decodes up to {limits.new_tokens:,} new tokens, not {request.max_new_tokens:,}. "
@@ -136,8 +154,8 @@ class Access:
         limits = self.limits
         check(
             of_visitor < limits.runs_each,
-            f"{of_visitor} of your runs are waiting or running, the most on this server. Wait for one of them to end, "
-            "or stop it.",
+            f"{of_visitor} of your runs are waiting or running, or were just refused, the most on this server. Wait "
+            "for one of them to end, or stop it.",
         )
         check(of_all < limits.runs, f"{of_all} runs are waiting, the most on this server. Try again in some minutes.")
 
@@ -168,6 +186,18 @@ def addresses_of(host: str) -> list[str]:
     except OSError as error:
         raise PlaygroundError(f"There is no address {host!r} to listen on ({error}). Choose another --host.") from None
     return [str(address[0]).partition("%")[0] for *_, address in found]
+
+
+def characters(value: Any) -> int:
+    """Of all texts in a value: a text, or a list, a dictionary or a dataclass that holds some."""
+    match value:
+        case str():
+            return len(value)
+        case list() | tuple():
+            return sum(map(characters, value))
+        case Mapping():
+            return sum(map(characters, value.values()))
+    return characters(vars(value)) if is_dataclass(value) else 0
 
 
 def visitor(address: str, session: str) -> str:

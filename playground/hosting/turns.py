@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from playground.errors import check
+from playground.errors import PlaygroundError, check
 from playground.experiments.events import Event
 from playground.experiments.runner import Run, Runner
 from playground.experiments.watch import Watch
@@ -20,6 +21,7 @@ from playground.progress import Progress
 HZ = 3  # an update takes time of server and browser
 NEAR_HZ = 1.25  # where the browser shares the cores that decode
 FAR = 10  # places from which a run is shown only every tenth: each update takes the server a millisecond
+REFUSED_S = 5.0  # seconds that a refused request counts as a run of its visitor
 REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
 
 
@@ -35,6 +37,8 @@ class Turns:
     def __init__(self, access: Access, runner: Runner) -> None:
         self._access, self._runner = access, runner
         self._turns: list[Turn] = []
+        self._reading: list[str] = []  # visitors
+        self._refused: list[tuple[float, str]] = []  # visitors, and until when it counts
         self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
 
     def begin(self, session: str) -> None:
@@ -55,6 +59,24 @@ class Turns:
         self._begun.pop(session, None)
         self._end(session)
 
+    @contextmanager
+    def reading(self, session: str, address: str) -> Iterator[None]:
+        """What a visitor asks for is being read, and counts as one of its runs. Refusals count for some time more.
+
+        Raises:
+            PlaygroundError: the visitor's runs, or all runs, are too many.
+        """
+        who = visitor(address, session)
+        self._admit(who)
+        self._reading.append(who)
+        try:
+            yield
+        except PlaygroundError:
+            self._refused.append((time.monotonic() + REFUSED_S, who))
+            raise
+        finally:
+            self._reading.remove(who)
+
     async def run(
         self, session: str, address: str, work: Callable[[Watch], object], *, device: bool
     ) -> AsyncGenerator[list[Event], None]:
@@ -68,7 +90,7 @@ class Turns:
             PlaygroundError: the visitor's runs, or all runs, are too many; the run failed, or took too long.
         """
         who, reader, stopped = visitor(address, session), Reader(), self._begun.pop(session, False)
-        self._access.admit(sum(turn.visitor == who for turn in self._turns), len(self._turns))
+        self._admit(who)
         if stopped:
             return
         run = Run(work)
@@ -92,6 +114,11 @@ class Turns:
             run.stop()
             self._turns.remove(turn)
             end.cancel()  # its loop may be closed before the run ends
+
+    def _admit(self, who: str) -> None:
+        self._refused = [it for it in self._refused if it[0] > time.monotonic()]
+        runs = [*(turn.visitor for turn in self._turns), *self._reading]
+        self._access.admit(runs.count(who) + [name for _, name in self._refused].count(who), len(runs))
 
     def _end(self, session: str) -> None:
         for turn in self._turns:

@@ -12,13 +12,14 @@ from collections.abc import AsyncGenerator, Iterator
 import gradio as gr
 import pytest
 
-from playground import export
+from playground import constraint, export
 from playground.errors import PlaygroundError
+from playground.hosting import turns
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.trace import Comparison, Round
-from playground.ui.compare.controls import OWN
+from playground.ui.compare.controls import OWN, CompareOptions
 from playground.ui.compare.handlers import Handlers
 from playground.ui.compare.shown import Shown
 from tests.ui import fakes
@@ -256,6 +257,13 @@ def test_the_endpoint_returns_the_whole_comparison():
         asyncio.run(events.compare("mine", asked(prompt="")))
 
 
+def called(**of_call: str) -> list[dict]:
+    call = {"name": "f", "arguments": "{}", "id": "1"} | of_call
+    assistant = {"role": "assistant", "content": "", "tool_calls": [call]}
+    answer = {"role": "tool", "content": "1", "tool_call_id": call["id"]}
+    return [{"role": "user", "content": "x"}, assistant, answer, {"role": "assistant", "content": "It is 1."}]
+
+
 def public(backend=fakes.Backend, **limits) -> Handlers:
     access = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, **limits))
     return Handlers(PAIRS, backend, fakes.Store().fit, access=access)
@@ -268,13 +276,56 @@ def public(backend=fakes.Backend, **limits) -> Handlers:
         ({"pair": OWN, "target": "/no/such/folder", "assistant": "/etc"}, "models cannot be typed"),
         ({"max_new_tokens": 2**31 - 1}, "decodes up to 1,024 new tokens"),
         ({"prompt": "x" * 30_000}, "takes 20,000"),
+        ({"template": f"a={'x' * 30_000}"}, "takes 20,000"),
+        ({"messages": json.dumps(called(id="c" * 30_000))}, "takes 20,000"),
+        ({"messages": json.dumps(called(name="n" * 30_000))}, "takes 20,000"),
+        ({"json_schema": '{"type": "integer", "multipleOf": 9999991}'}, "Reading it takes more than 0.3 s"),
     ],
 )
 def test_what_strangers_may_not_ask_for_is_refused_on_the_page_and_by_the_endpoint(changes, sentence):
-    stage, _ = last(public().stream("mine", asked(**changes)))
+    stage, _ = last(public(grammar_s=0.3).stream("mine", asked(**changes)))
     assert sentence in stage["status"]["text"]
     with pytest.raises(gr.Error, match=sentence):
-        asyncio.run(public().compare("mine", asked(**changes)))
+        asyncio.run(public(grammar_s=0.3).compare("mine", asked(**changes)))
+
+
+@pytest.mark.parametrize("where", [(constraint, "try_out"), (CompareOptions, "resolve")])
+def test_another_visitor_runs_while_the_request_of_one_is_read(where, monkeypatch):
+    """To read it can take seconds: neither the event loop nor the device is held for it."""
+    usual, read = getattr(*where), threading.Event()
+
+    def slow(it, *arguments, **more):
+        assert "slow" not in str(it) or read.wait(60)
+        return usual(it, *arguments, **more)
+
+    async def visit() -> None:
+        events = public()
+        first = asyncio.ensure_future(anext(events.stream("a", asked(prompt="slow", regex="a+"))))
+        shown = await asyncio.wait_for(events.compare("b", asked(prompt="quick")), 60)
+        assert shown.comparison.standard.rounds and not first.done()
+        read.set()
+        await first
+
+    monkeypatch.setattr(*where, slow)
+    asyncio.run(visit())
+
+
+def test_long_texts_are_refused_before_they_are_read(monkeypatch):
+    monkeypatch.delattr(CompareOptions, "resolve")
+    for name in ("template", "tools", "target", "regex", "system"):
+        stage, _ = last(public().stream("mine", asked(**{name: "x" * 30_000})))
+        assert "takes 20,000" in stage["status"]["text"]
+
+
+def test_refused_requests_count_for_a_while(monkeypatch):
+    events = public()
+    said = [last(events.stream("mine", asked(prompt="")))[0]["status"]["text"] for _ in range(5)]
+    assert "prompt is empty" in said[3] and "4 of your runs are waiting or running, or were just refused" in said[4]
+    assert "Done" in last(events.stream("other", asked()))[0]["status"]["text"]
+    events.turns._refused.clear()
+    monkeypatch.setattr(turns, "REFUSED_S", 0)
+    said = [last(events.stream("mine", asked(prompt="")))[0]["status"]["text"] for _ in range(5)]
+    assert "prompt is empty" in said[4]
 
 
 def test_a_run_that_takes_too_long_ends_with_what_it_has_and_says_so():

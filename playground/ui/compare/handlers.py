@@ -7,13 +7,13 @@ limit, or when nobody reads it any more.
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import gradio as gr
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from playground import metrics
 from playground.backends.base import Backend
@@ -31,7 +31,7 @@ from playground.hosting.turns import Turns
 from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
-from playground.trace import Comparison
+from playground.trace import Comparison, Trace
 from playground.ui import panels
 from playground.ui.compare import prefill, rendered
 from playground.ui.compare.controls import CompareOptions
@@ -45,7 +45,9 @@ from playground.views.stage import Status
 BackendFor = Callable[[Pair], Backend]
 UNREAD = "Nobody reads what this session is sent. Reload the page."
 REPEATS = 3
+READERS = 4  # threads that read what was asked for
 
+Ready = tuple[Pair, Screen, Work]  # to be run
 Elsewhere = Callable[[Pair, Work, Watch], None]
 T = TypeVar("T")
 
@@ -79,6 +81,7 @@ class Handlers:
         self._backend_for = backend_for
         self._access = access
         self.turns = Turns(access, runner or Runner())
+        self._readers, self._grammars = CapacityLimiter(READERS), CapacityLimiter(1)  # the others wait without a thread
         self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), SideProcess()
 
     def begin(self, session: str) -> Named:
@@ -103,15 +106,16 @@ class Handlers:
         """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
         shown (None without a comparison). The lanes of `servers` run beside those of this process; two servers are
         compared with each other. `agreed`: the largest download, in bytes. `address`: the browser's."""
-        try:
-            pair, lanes, request = self._resolved(asked, every=every)
+
+        async def read() -> Ready:
+            pair, lanes, request = await self._resolved(session, address, asked, every=every)
             if servers.urls:
                 self._access.check_servers()
-        except PlaygroundError as problem:
-            return _refusal(problem)
-        local = lanes if len(servers.urls) < 2 else []
-        work = Compare(local, request, skip=every, servers=replace(servers, lookahead=lanes[-1].lookahead))
-        return self._stream(session, pair, _waiting(work), work, agreed, address)
+            local = lanes if len(servers.urls) < 2 else []
+            work = Compare(local, request, skip=every, servers=replace(servers, lookahead=lanes[-1].lookahead))
+            return pair, _waiting(work), work
+
+        return self._stream(session, read, agreed, address)
 
     def accept(
         self,
@@ -129,8 +133,12 @@ class Handlers:
         """Runs all lanes again, interleaved; as `stream`."""
         if shown is None or shown.pair is None:
             raise _nothing_shown()
-        work = Repeat(shown.comparison, REPEATS)
-        return self._stream(session, shown.pair, shown.screen(), work, address=address, name=shown.id)
+        ready = shown.pair, shown.screen(), Repeat(shown.comparison, REPEATS)
+
+        async def read() -> Ready:
+            return ready
+
+        return self._stream(session, read, address=address, name=shown.id)
 
     def turn(
         self, session: str, shown: Shown | None, message: str, *, address: str = ""
@@ -143,14 +151,21 @@ class Handlers:
         if pair is None:
             raise _nothing_shown()
         comparison = metrics.beside(shown.comparison, shown.chosen)
-        last = comparison.standard
-        try:
-            request = last.request.next_turn(metrics.answered(last), message)
-            self._access.check_request(request)
-        except PlaygroundError as problem:
-            return _refusal(problem, self._screen(shown), shown)
-        work = Compare([trace.lane for trace in comparison.lanes], request, baseline=comparison.baseline)
-        return self._stream(session, pair, _waiting(work), work, address=address, before=shown)
+
+        async def read() -> Ready:
+            with self.turns.reading(session, address):
+                self._access.check_length(message)
+                request = await to_thread.run_sync(self._next, comparison.standard, message, limiter=self._readers)
+                await self._read_grammar(request)
+            work = Compare([trace.lane for trace in comparison.lanes], request, baseline=comparison.baseline)
+            return pair, _waiting(work), work
+
+        return self._stream(session, read, address=address, before=shown)
+
+    def _next(self, last: Trace, message: str) -> Request:
+        request = last.request.next_turn(metrics.answered(last), message)
+        self._access.check_request(request)
+        return request
 
     async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> Named:
         """Another lane beside the baseline: the stage, what is shown, the results."""
@@ -177,10 +192,18 @@ class Handlers:
         return {"stage": self._screen(shown).packed(), "shown": shown, **self._outcome(shown)}
 
     async def _stream(
-        self, session: str, pair: Pair, screen: Screen, work: Work, agreed: float = float("inf"), address: str = "",
+        self, session: str, read: Callable[[], Awaitable[Ready]], agreed: float = float("inf"), address: str = "",
         name: str = "", before: Shown | None = None,
     ) -> AsyncGenerator[Named, None]:  # fmt: skip
-        """`name`: of the run, where it has one. `before`: what is shown again if nothing comes of it."""
+        """`read`: of what was asked for. `name`: of the run, where it has one. `before`: what is shown again if nothing
+        comes of it."""
+        try:
+            pair, screen, work = await read()
+        except PlaygroundError as problem:
+            screen = self._screen(before) if before else Screen()
+            screen.end(self._access.told(str(problem)))
+            yield {"stage": screen.packed(), "shown": before}
+            return
 
         def taken(batch: Sequence[Event]) -> Named:
             for event in batch:
@@ -258,7 +281,7 @@ class Handlers:
             gr.Error: it cannot be had, in words.
         """
         try:
-            pair, lanes, request = self._resolved(asked)
+            pair, lanes, request = await self._resolved(session, address, asked)
             act = self.prepared(pair, Compare(lanes, request))
             async with aclosing(self.turns.run(session, address, act, device=self._here)) as batches:
                 done = [event async for batch in batches for event in batch if isinstance(event, Finished)]
@@ -295,13 +318,30 @@ class Handlers:
 
         return act
 
-    def _resolved(self, asked: CompareOptions, *, every: bool = False) -> tuple[Pair, list[Lane], Request]:
-        """Raises:
-        PlaygroundError: it cannot be run, or is more than visitors may ask for.
+    async def _resolved(
+        self, session: str, address: str, asked: CompareOptions, *, every: bool = False
+    ) -> tuple[Pair, list[Lane], Request]:
+        """Reads what was typed in a thread: it can take long, and the event loop serves everybody.
+
+        Raises:
+            PlaygroundError: it cannot be run, or is more than visitors may ask for.
         """
-        pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
-        self._access.check_request(request)
-        return pair, lanes, self._access.alone(request)
+
+        def resolve() -> tuple[Pair, list[Lane], Request]:
+            pair, lanes, request = asked.resolve(self._pairs, every=every, typed=self._access.typed)
+            self._access.check_request(request)
+            return pair, lanes, self._access.alone(request)
+
+        with self.turns.reading(session, address):
+            # The texts of a conversation are counted once they are read: its JSON is longer.
+            self._access.check_length({name: value for name, value in asked.values.items() if name != "messages"})
+            pair, lanes, request = await to_thread.run_sync(resolve, limiter=self._readers)
+            await self._read_grammar(request)
+        return pair, lanes, request
+
+    async def _read_grammar(self, request: Request) -> None:
+        if request.constraint:
+            await to_thread.run_sync(self._access.check_grammar, request, limiter=self._grammars)
 
     def _outcome(self, shown: Shown) -> Named:
         return rendered.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
@@ -327,15 +367,6 @@ class Handlers:
 def _nothing_shown() -> gr.Error:
     """For a run that is no longer kept, and for programs that press what no page shows."""
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
-
-
-async def _refusal(
-    problem: PlaygroundError, screen: Screen | None = None, shown: Shown | None = None
-) -> AsyncGenerator[Named, None]:
-    """`screen`: of what is `shown` and stays; None for nothing."""
-    screen = screen or Screen()
-    screen.end(str(problem))
-    yield {"stage": screen.packed(), "shown": shown}
 
 
 def _waiting(work: Compare) -> Screen:
