@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import signal
 import sys
-import tempfile
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,12 +42,13 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    """Serves until Ctrl-C.
+    """Serves until Ctrl-C or SIGTERM.
 
     Raises:
         PlaygroundError: an unknown pair, no pairs, or no MCP package for --mcp.
     """
     from playground.backends.local import LocalBackend
+    from playground.experiments.alive import TemporaryFolder
     from playground.experiments.history import open_history
     from playground.hosting import zerogpu
     from playground.hosting.access import access_for, addresses_of, strangers_can_reach
@@ -56,6 +58,7 @@ def _serve(options: argparse.Namespace) -> None:
     from playground.presets import load_pairs, load_suites
     from playground.ui import page
 
+    signal.signal(signal.SIGTERM, lambda *_: _leave(0))
     pairs, problems = load_pairs()
     suites, more_problems = load_suites()
     problems += more_problems
@@ -69,8 +72,13 @@ def _serve(options: argparse.Namespace) -> None:
         strangers_can_reach(addresses, share) if options.public is None else options.public, options.allow_models
     )
     hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
-    # A folder of its own, from which old files may be deleted.
-    os.environ.setdefault("GRADIO_TEMP_DIR", os.path.join(tempfile.gettempdir(), "speculative-decoding-playground"))
+    try:
+        files = TemporaryFolder(os.environ.get("GRADIO_TEMP_DIR"))
+    except OSError as error:
+        raise PlaygroundError(
+            f"No folder can be made for uploads and saved files ({error}). Make room, or set TMPDIR to another folder."
+        ) from None
+    os.environ["GRADIO_TEMP_DIR"] = str(files.path)  # it goes with this process, and old files of it may go before
     store: Any = ModelStore()
     elsewhere = None
     if zerogpu.active():
@@ -101,4 +109,16 @@ def _serve(options: argparse.Namespace) -> None:
     except (OSError, OverflowError) as error:
         reason = " ".join(str(error).split())
         print(f"Cannot serve the page: {reason} Choose another --host or --port.", file=sys.stderr, flush=True)
-        os._exit(2)  # a model may be loading in another thread, which a plain exit aborts with a message of its own
+        _leave(2)
+    except KeyboardInterrupt:
+        _leave(130)
+    _leave(0)
+
+
+def _leave(status: int, server: int = os.getpid()) -> None:
+    """Ends the process: deletes what visitors left on the disk, and ends the servers that were started. A plain exit
+    would abort with a message of its own while another thread loads a model."""
+    if os.getpid() == server:  # not a process that was forked for a run
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        atexit._run_exitfuncs()
+    os._exit(status)

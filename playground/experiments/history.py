@@ -9,7 +9,6 @@ import math
 import os
 import secrets
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -21,29 +20,39 @@ import platformdirs
 
 from playground import validation
 from playground.errors import PlaygroundError, check
-from playground.experiments.alive import Alive
+from playground.experiments.alive import Alive, TemporaryFolder
 
 COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
 Status = Literal["running", "finished", "stopped", "failed"]
+LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
+# `gone`: when it was deleted. `shared`: the name in links to it. `bytes`: of the result. SQLite reads a row up to the
+# last column that is asked for, so the long ones are at the end.
 TABLE = """
 CREATE TABLE IF NOT EXISTS experiments (
     id TEXT PRIMARY KEY, owner TEXT, kind TEXT, title TEXT, status TEXT, created REAL, updated REAL, fraction REAL,
-    note TEXT, process TEXT, work TEXT, result TEXT
+    note TEXT, process TEXT, gone REAL, shared TEXT UNIQUE, bytes INTEGER NOT NULL DEFAULT 0, work TEXT, result TEXT
 )
 """
-COLUMNS = "id, owner, kind, title, status, created, updated, fraction, note, process, work, result"
-DELETED = f"CREATE TABLE IF NOT EXISTS deleted AS SELECT {COLUMNS}, 0.0 AS gone FROM experiments WHERE 0"
+VERSION = 1  # of the table; 0 had no `gone`, `shared` and `bytes`, and a second table of what was deleted
+UPGRADE = f"""
+INSERT OR IGNORE INTO experiments ({LISTED}, gone, bytes, work, result)
+SELECT {LISTED}, {{gone}}, length(coalesce(result, '')), work, result FROM {{old}}
+"""
 UNDO_S = 600  # seconds in which what was deleted can be brought back
+EXPIRED = "DELETE FROM experiments WHERE updated < ? OR gone < ? RETURNING id"
+# Shared runs are counted for themselves: the owner's next runs do not end a link.
 CROWDED = """
 DELETE FROM experiments WHERE id IN (
     SELECT id FROM (
-        SELECT id, updated, row_number() OVER (PARTITION BY owner ORDER BY created DESC) AS place,
-            sum(length(coalesce(result, ''))) OVER (ORDER BY created DESC) AS bytes
+        SELECT id,
+            row_number() OVER (PARTITION BY owner, shared IS NULL ORDER BY created DESC) AS place,
+            sum(bytes) OVER (PARTITION BY owner ORDER BY created DESC) AS own,
+            sum(bytes) OVER (ORDER BY created DESC) AS total
         FROM experiments
-    ) WHERE updated < ? OR place > ? OR bytes > ?
+    ) WHERE place > ? OR own > ? OR total > ?
 ) RETURNING id
 """
-LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
+DAMAGED = ("malformed", "not a database", "corrupt", "decode")  # in SQLite's messages
 
 
 @dataclass(frozen=True)
@@ -78,62 +87,68 @@ class History:
     Args:
         folder: None keeps everything for as long as this object lives, and then deletes it.
         max_age_s: how long an experiment is kept after its last change.
-        each: how many experiments of an owner are kept; the oldest go first.
+        each: how many experiments of an owner are kept, and how many that are shared; the oldest go first.
+        each_bytes: how many bytes the results of an owner may take; the oldest go first.
         room: how many bytes the results of all owners may take; the oldest go first.
 
     Raises:
-        PlaygroundError: the folder cannot be written.
+        PlaygroundError: by each method, too: the folder cannot be read or written, or the database is damaged.
     """
 
     def __init__(
-        self, folder: Path | None, max_age_s: float = math.inf, each: float = math.inf, room: float = math.inf
+        self,
+        folder: Path | None,
+        max_age_s: float = math.inf,
+        each: float = math.inf,
+        each_bytes: float = math.inf,
+        room: float = math.inf,
     ) -> None:
         self.kept = folder is not None
-        self._max_age_s, self._each, self._room = max_age_s, each, room
-        if folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="playground-", ignore_cleanup_errors=True)
-            folder = Path(self._temporary.name)
-        self._folder = folder
-        self._alive = Alive(folder / "running")
+        self._max_age_s, self._most = max_age_s, (each, each_bytes, room)
         try:
+            if folder is None:
+                self._temporary = TemporaryFolder()
+                folder = self._temporary.path
+            self._folder = folder
+            self._alive = Alive(folder / "running")
             for part in ("records", "running"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
-            with self._database() as database:
-                database.execute(TABLE)
-                database.execute(DELETED)
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise PlaygroundError(
-                f"The history cannot be kept in {folder} ({error}). Set PLAYGROUND_HISTORY to a folder that can be "
-                "written, or to off."
+                f"The history cannot be kept in {folder or 'a temporary folder'} ({error}). Set PLAYGROUND_HISTORY to "
+                "a folder that can be written, or to off."
             ) from error
+        with self._database() as database:
+            _upgrade(database)
 
     def add(self, kind: str, title: str, work: Any, owner: str = "", asked: Mapping[str, Any] | None = None) -> str:
         """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data, as is
         `asked`: the values of its controls."""
-        self._make_room()
         name, now = new_id(), time.time()
         title = self._distinct(title, owner)
-        self._asked(name).write_text(json.dumps(asked or {}), encoding="utf-8")
         with self._database() as database:
+            self._asked(name).write_text(json.dumps(asked or {}), encoding="utf-8")
             database.execute(
-                "INSERT INTO experiments VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?, NULL)",
+                f"INSERT INTO experiments ({LISTED}, work) VALUES (?, ?, ?, ?, 'running', ?, ?, 0, '', ?, ?)",
                 (name, owner, kind, title, now, now, self._alive.name, json.dumps(work)),
             )
+            self._make_room(database)
         return name
 
     def keep(self, kind: str, title: str, result: dict[str, Any], owner: str = "", name: str = "") -> str:
         """A result that is finished, as plain data, and its id. `name`: the id of the owner's result that it replaces,
         if there is one."""
-        name, now = name or new_id(), time.time()
+        name, now, data = name or new_id(), time.time(), json.dumps(result)
         title = self._distinct(title, owner, name)
         with self._database() as database:
             database.execute(
-                "INSERT INTO experiments VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, 'null', ?) ON CONFLICT (id) "
-                "DO UPDATE SET title = excluded.title, updated = excluded.updated, result = excluded.result "
-                "WHERE owner = excluded.owner",
-                (name, owner, kind, title, now, now, self._alive.name, json.dumps(result)),
+                f"INSERT INTO experiments ({LISTED}, bytes, work, result) "
+                "VALUES (?, ?, ?, ?, 'finished', ?, ?, 1, '', ?, ?, 'null', ?) ON CONFLICT (id) DO UPDATE SET "
+                "title = excluded.title, updated = excluded.updated, gone = NULL, bytes = excluded.bytes, "
+                "result = excluded.result WHERE owner = excluded.owner",
+                (name, owner, kind, title, now, now, self._alive.name, len(data), data),
             )
-        self._make_room()
+            self._make_room(database)
         return name
 
     def update(
@@ -147,16 +162,16 @@ class History:
     ) -> None:
         """What is None stays as it is."""
         data = None if result is None else json.dumps(result)
+        size = None if data is None else len(data)
         with self._database() as database:
             database.execute(
                 "UPDATE experiments SET status = ?, updated = ?, fraction = coalesce(?, fraction), note = ?, "
-                "process = ?, result = coalesce(?, result) WHERE id = ?",
-                (status, time.time(), fraction, note, self._alive.name, data, name),
+                "process = ?, bytes = coalesce(?, bytes), result = coalesce(?, result) WHERE id = ?",
+                (status, time.time(), fraction, note, self._alive.name, size, data, name),
             )
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
         """The owner's experiments, the newest first: those with all the words of `search`, if any."""
-        self._make_room()
         words = search.lower().split()
         found = self._select("owner = ?", owner)
         return [e for e in found if all(w in f"{e.id} {e.kind} {e.title} {e.status}".lower() for w in words)]
@@ -170,7 +185,7 @@ class History:
         """Raises:
         PlaygroundError: the owner has no such experiment.
         """
-        return next((e for e in self.entries(owner) if e.id == name), None) or self._missing(name)
+        return next(iter(self._select("owner = ? AND id = ?", owner, name)), None) or self._missing(name)
 
     def work(self, name: str, owner: str = "") -> Any:
         """What runs, as it was given to `add`; as `entry`."""
@@ -190,6 +205,28 @@ class History:
         """Where the experiment keeps its rows as they come."""
         return self._folder / "records" / f"{name}.jsonl"
 
+    def share(self, name: str, owner: str = "") -> str:
+        """The name by which whoever has it finds this experiment, of 128 bits; the same each time.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment.
+        """
+        with self._database() as database:
+            found = database.execute(
+                "UPDATE experiments SET shared = coalesce(shared, ?) WHERE id = ? AND owner = ? AND gone IS NULL "
+                "RETURNING shared",
+                (secrets.token_hex(16), name, owner),
+            ).fetchone()
+        return found[0] if found else self._missing(name)
+
+    def shared(self, name: str) -> Entry:
+        """What `share` gave this name to.
+
+        Raises:
+            PlaygroundError: nothing has it, or no longer.
+        """
+        return next(iter(self._select("shared = ?", name)), None) or self._missing(name)
+
     def delete(self, name: str, owner: str = "") -> None:
         """It can be brought back for UNDO_S, after which nothing of it is left.
 
@@ -198,9 +235,7 @@ class History:
         """
         check(self.entry(name, owner).status != "running", f"{name} runs. Stop it before you delete it.")
         with self._database() as database:
-            kept = f"INSERT INTO deleted SELECT {COLUMNS}, ? FROM experiments WHERE id = ?"
-            database.execute(kept, (time.time(), name))
-            database.execute("DELETE FROM experiments WHERE id = ?", (name,))
+            database.execute("UPDATE experiments SET gone = ? WHERE id = ?", (time.time(), name))
 
     def restore(self, name: str, owner: str = "") -> None:
         """Brings back what was deleted.
@@ -208,13 +243,14 @@ class History:
         Raises:
             PlaygroundError: the owner deleted no such experiment in the last UNDO_S.
         """
-        self._make_room()
-        where = "FROM deleted WHERE id = ? AND owner = ?"
         with self._database() as database:
-            database.execute(f"INSERT OR IGNORE INTO experiments SELECT {COLUMNS} {where}", (name, owner))
-            found = database.execute(f"DELETE {where} RETURNING id", (name, owner)).fetchall()
+            self._expire(database)
+            found = database.execute(
+                "UPDATE experiments SET gone = NULL WHERE id = ? AND owner = ? AND gone IS NOT NULL RETURNING id",
+                (name, owner),
+            ).fetchone()
         check(
-            bool(found),
+            found is not None,
             f"{name} cannot be brought back: it was deleted more than {UNDO_S // 60} minutes ago, or never.",
         )
 
@@ -227,16 +263,21 @@ class History:
 
     def _select(self, where: str, *values: str) -> list[Entry]:
         """The newest first."""
-        query = f"SELECT {LISTED} FROM experiments WHERE {where} ORDER BY created DESC"
+        query = f"SELECT {LISTED} FROM experiments WHERE gone IS NULL AND {where} ORDER BY created DESC"
         with self._database() as database:
+            self._expire(database)
             return list(map(self._entry, database.execute(query, values).fetchall()))
 
     def _json(self, column: str, name: str, owner: str) -> Any:
+        query = f"SELECT {column} FROM experiments WHERE gone IS NULL AND id = ? AND owner = ?"
         with self._database() as database:
-            row = database.execute(
-                f"SELECT {column} FROM experiments WHERE id = ? AND owner = ?", (name, owner)
-            ).fetchone()
-        return validation.mended(json.loads(row[0] or "null")) if row else self._missing(name)
+            row = database.execute(query, (name, owner)).fetchone()
+        if not row:
+            return self._missing(name)
+        try:
+            return validation.mended(json.loads(row[0] or "null"))
+        except ValueError:
+            raise PlaygroundError(f"What the history has of {name} is damaged. Delete it, and run it again.") from None
 
     def _missing(self, name: str) -> Any:
         raise PlaygroundError(f"The history has no experiment {name}. It may have been deleted: look at its list.")
@@ -248,14 +289,15 @@ class History:
             return replace(entry, status="stopped", note="the process exited before the run finished")
         return entry
 
-    def _make_room(self) -> None:
-        """Deletes what is too old or too much."""
-        with self._database() as database:
-            now = time.time()
-            gone = database.execute(CROWDED, (now - self._max_age_s, self._each, self._room)).fetchall()
-            gone += database.execute("DELETE FROM deleted WHERE gone < ? RETURNING id", (now - UNDO_S,)).fetchall()
-        for (name,) in gone:
-            self._unlink(name)
+    def _expire(self, database: sqlite3.Connection) -> None:
+        """Deletes what is too old."""
+        now = time.time()
+        self._unlink(database.execute(EXPIRED, (now - self._max_age_s, now - UNDO_S)).fetchall())
+
+    def _make_room(self, database: sqlite3.Connection) -> None:
+        """Deletes what is too old, and the oldest of what is too much."""
+        self._expire(database)
+        self._unlink(database.execute(CROWDED, self._most).fetchall())
 
     def _distinct(self, title: str, owner: str, but: str = "") -> str:
         """The title, with a number if another experiment of the owner has it. `but`: the id of one that may."""
@@ -266,17 +308,53 @@ class History:
     def _asked(self, name: str) -> Path:
         return self._folder / "records" / f"{name}.asked.json"
 
-    def _unlink(self, name: str) -> None:
-        """What is beside the database: its records, one or one for each stage, and the values of its controls."""
+    def _unlink(self, gone: list[tuple[str]]) -> None:
+        """What is beside the database: records, one or one for each stage, and the values of the controls."""
         with suppress(OSError):
-            for path in self.record(name).parent.glob(f"{name}.*"):
-                path.unlink(missing_ok=True)
+            for (name,) in gone:
+                for path in self.record(name).parent.glob(f"{name}.*"):
+                    path.unlink(missing_ok=True)
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each use: threads and processes share the file."""
-        with closing(sqlite3.connect(self._folder / "history.sqlite", timeout=30)) as database, database:
-            yield database
+        """A connection of its own for each use: threads and processes share the file.
+
+        Raises:
+            PlaygroundError: it cannot be read or written.
+        """
+        try:
+            with closing(sqlite3.connect(self._folder / "history.sqlite", timeout=30)) as database, database:
+                yield database
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.Error | OSError) -> PlaygroundError:
+        reason = getattr(error, "strerror", None) or error
+        if not self.kept:
+            return PlaygroundError(f"The history of this server cannot be used ({reason}). Save runs as files instead.")
+        damaged = any(word in str(error) for word in DAMAGED)
+        remedy = "Its file history.sqlite is damaged: move it away" if damaged else "Make room on its disk"
+        return PlaygroundError(
+            f"The history in {self._folder} cannot be used ({reason}). {remedy}, or set PLAYGROUND_HISTORY to another "
+            "folder, or to off."
+        )
+
+
+def _upgrade(database: sqlite3.Connection) -> None:
+    """Makes the table, or that of an earlier release into today's."""
+    database.execute("BEGIN IMMEDIATE")  # so that no other process does the same
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version >= VERSION:
+        return
+    earlier = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone()
+    if earlier:
+        database.execute("ALTER TABLE experiments RENAME TO earlier")
+    database.execute(TABLE)
+    if earlier:
+        for old, gone in (("earlier", "NULL"), ("deleted", "gone")):
+            database.execute(UPGRADE.format(old=old, gone=gone))
+            database.execute(f"DROP TABLE {old}")
+    database.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def new_id() -> str:

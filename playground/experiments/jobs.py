@@ -4,7 +4,6 @@ ids."""
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from functools import partial
@@ -130,7 +129,7 @@ class Jobs:
         """In the history. Where it cannot be written, the experiment goes on: its rows are in the record."""
         try:
             self._history.update(name, status, note=note, **more)
-        except sqlite3.Error as error:
+        except PlaygroundError as error:
             logger.warning("the history does not have that experiment %s is %s: %s", name, status, error)
 
 

@@ -55,7 +55,8 @@ class Limits:
     traces: int = _limit(2_000_000_000, 200_000_000)  # bytes of opened traces in memory
     sessions: int = _limit(10_000, 500)  # browser sessions whose last runs are kept
     history_s: float = _limit(inf, 86_400)  # seconds that the history keeps a run
-    history_each: float = _limit(inf, 20)  # runs of one visitor that the history keeps
+    history_each: float = _limit(inf, 20)  # runs of one visitor that the history keeps, and as many shared ones
+    history_each_bytes: float = _limit(inf, 50_000_000)  # bytes of one visitor that the history keeps
     history: float = _limit(inf, 500_000_000)  # bytes that the history may take
 
 

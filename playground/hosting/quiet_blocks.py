@@ -1,15 +1,17 @@
 """Gradio's page, whose log programs cannot fill: a value that no component takes leaves no traceback there, and a fault
-leaves one, however often it is met."""
+leaves one, however often it is met. Errors for people reach them as they are."""
 
 from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
+from html import escape
 from typing import Any
 
 import gradio as gr
 
-from playground.errors import INTERNAL
+from playground.errors import INTERNAL, PlaygroundError
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +19,10 @@ NOT_TAKEN = "A value of this request cannot be taken by the control that it is f
 
 
 class QuietBlocks(gr.Blocks):
+    """`told`: makes of a sentence for people the one that this page's visitors may read, as `Access.told`."""
+
+    told: Callable[[str], str] = staticmethod(str)
+
     async def preprocess_data(self, *arguments: Any, **more: Any) -> Any:
         """As Gradio's own.
 
@@ -33,12 +39,15 @@ class QuietBlocks(gr.Blocks):
         """As Gradio's own.
 
         Raises:
-            gr.Error: what a handler raised; another exception is a fault of ours, and is logged the first time.
+            gr.Error: what a handler raised, errors for people as their sentence. Another exception is a fault of ours,
+                and is logged the first time.
         """
         try:
             return await super().process_api(*arguments, **more)
         except gr.Error:
             raise
+        except PlaygroundError as problem:
+            raise gr.Error(escape(self.told(str(problem)), quote=False), print_exception=False) from None
         except Exception as problem:
             place = traceback.extract_tb(problem.__traceback__)[-1]
             if (fault := (place.filename, place.lineno, type(problem))) not in _logged:

@@ -73,7 +73,8 @@ def build(
     limits, runner = access.limits, Runner()
     backend_for = backend_for or (lambda pair: LocalBackend(store, pair))
     events = Handlers(pairs, backend_for, store.fit, elsewhere, access, runner)
-    history = history or History(None, limits.history_s, limits.history_each, limits.history)
+    bounds = limits.history_s, limits.history_each, limits.history_each_bytes, limits.history
+    history = history or History(None, *bounds)
     past = VisibleHistory(history, access)
     own = StartedServers()
     experiments = Experiments(Jobs(history, events.prepared, runner), history, access)
@@ -86,6 +87,7 @@ def build(
 
     preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
+        page.told = access.told
         rooms.lay_out(rooms.HOME)
         with gr.Row(elem_id="header"):
             gr.HTML(f"<p>{TAGLINE}</p>")

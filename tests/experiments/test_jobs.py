@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -171,15 +172,25 @@ def test_one_that_fails_says_why(history, work):
     assert jobs.result(name) is None
 
 
+def full_disk(monkeypatch):
+    """No statement that writes to a database succeeds any more."""
+
+    class Full(sqlite3.Connection):
+        def execute(self, statement, *values):
+            if statement.startswith(("INSERT", "UPDATE")):
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(statement, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *of, **more: connect(*of, factory=Full, **more))
+
+
 def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history, work, monkeypatch):
     def full(self, line):
         if "rows" in line:
-            monkeypatch.setattr(History, "update", unwritable)
+            full_disk(monkeypatch)
             raise self._unwritten(OSError(28, "No space left on device"))
         write(self, line)
-
-    def unwritable(self, *_, **__):
-        raise sqlite3.OperationalError("database or disk is full")
 
     write = Record._write
     monkeypatch.setattr(Record, "_write", full)
@@ -187,6 +198,21 @@ def test_a_full_disk_is_told_though_the_history_cannot_be_written_either(history
     name = jobs.start(work, "mine")
     ended(jobs, name)
     assert jobs.entry(name).status == "failed" and "No space left on device" in jobs.entry(name).note
+    with pytest.raises(PlaygroundError, match=r"disk is full.*Make room"):
+        history.keep("compare", "mine", {})
+
+
+def test_a_damaged_database_is_told_with_what_to_do(history, tmp_path):
+    name = history.keep("compare", "mine", {"a": "x" * 100_000})
+    file = tmp_path / "data" / "history.sqlite"
+    data = file.read_bytes()
+    file.write_bytes(data[:4096] + b"\xff" * 4096 + data[8192:])  # one page
+    for look in (history.entries, lambda: history.keep("compare", "more", {}), lambda: history.result(name)):
+        with pytest.raises(PlaygroundError, match=r"malformed.*move it away.*PLAYGROUND_HISTORY"):
+            look()
+    file.write_bytes(data.replace(b'{"a": "xx', b'{"a": xxx'))
+    with pytest.raises(PlaygroundError, match=f"has of {name} is damaged"):
+        history.result(name)
 
 
 RUNS = """
@@ -253,6 +279,49 @@ def test_titles_are_whole_and_no_two_are_equal(history):
     assert history.entry(history.keep("compare", "mine", {}, owner="you"), "you").title == "mine"
 
 
+EARLIER = """
+CREATE TABLE experiments (
+    id TEXT PRIMARY KEY, owner TEXT, kind TEXT, title TEXT, status TEXT, created REAL, updated REAL, fraction REAL,
+    note TEXT, process TEXT, work TEXT, result TEXT
+);
+CREATE TABLE deleted AS SELECT *, 0.0 AS gone FROM experiments WHERE 0;
+INSERT INTO experiments VALUES ('00000001', '', 'compare', 'mine', 'finished', 1, 1, 1, '', '', 'null', '{"a": 1}');
+INSERT INTO experiments VALUES ('00000002', '', 'suite', 'stopped', 'stopped', 2, 2, 0.5, '', '', '{"b": 2}', NULL);
+"""
+
+
+def test_a_database_of_an_earlier_release_is_taken_over_with_what_was_just_deleted(history, tmp_path):
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    with sqlite3.connect(folder / "history.sqlite") as database:
+        database.executescript(EARLIER)
+        gone = ("00000003", "", "compare", "gone", "finished", 3, 3, 1, "", "", "null", "{}", time.time())
+        database.execute(f"INSERT INTO deleted VALUES ({','.join('?' * 13)})", gone)
+    database.close()
+    for _ in range(2):  # and it is not done again
+        history = History(folder, each_bytes=10)
+        assert [entry.id for entry in history.entries()] == ["00000002", "00000001"]
+    assert history.result("00000001") == {"a": 1} and history.work("00000002") == {"b": 2}
+    history.restore("00000003")
+    assert history.entry("00000003").title == "gone"
+    history.keep("compare", "new", {"c": 3})
+    assert "00000001" not in {entry.id for entry in history.entries()}, "its bytes were counted"
+
+
+def test_a_look_at_the_history_reads_no_result(history, tmp_path):
+    """By the pages that are damaged: those of the result alone."""
+    name = history.keep("compare", "mine", {"a": "x" * 1_000_000})
+    file = tmp_path / "data" / "history.sqlite"
+    data = bytearray(file.read_bytes())
+    first = data.index(b"x" * 4000) // 4096 + 1
+    for page in range(first + 1, first + 200):
+        data[page * 4096 : page * 4096 + 4] = b"\xff" * 4  # which page comes next
+    file.write_bytes(data)
+    assert [entry.title for entry in history.entries(search="mine")] == ["mine"]
+    with pytest.raises(PlaygroundError, match="malformed"):
+        history.result(name)
+
+
 def test_entries_of_older_releases_open(history):
     """Neither file has the schema version of today."""
     suite = json.loads((ROOT / "assets" / "results" / "cpu-2-cores-epyc-suite-sampled.json").read_text())
@@ -288,6 +357,32 @@ def test_it_can_be_switched_off(monkeypatch):
     assert history.entries() and not history.kept and folder.is_dir()
     del history
     assert not folder.exists()
+
+
+WAITS = """
+import sys
+from playground.experiments.history import History
+
+history = History(None)
+history.keep("compare", "mine", {"prompt": "SECRET"})
+print(history.record("x").parent.parent, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_of_its_visitors_goes_when_the_next_one_begins(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    command = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as program:
+        left = Path(program.stdout.readline().strip())
+        one = History(None)
+        assert (left / "history.sqlite").exists() and left.stat().st_mode & 0o77 == 0
+        program.kill()
+    other = History(None)
+    assert not left.exists()
+    del one, other
+    assert not [*tmp_path.iterdir()], "a process that ends leaves nothing"
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import gradio as gr
 import httpx
 import pytest
 
+from playground.errors import check
 from playground.experiments.runner import Runner
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.quiet_blocks import QuietBlocks
@@ -143,11 +145,14 @@ def test_a_page_that_is_older_than_the_program_is_to_be_reloaded(client):
 def test_a_fault_in_a_handler_is_logged_once(capfd, caplog):
     with QuietBlocks() as blocks:
         gr.Button().click(lambda: 1 / 0, api_name="fault")
+        gr.Button().click(partial(check, False, "The disk is full. <b>Make room.</b>"), api_name="told")
     _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, _frontend=False)
     with httpx.Client(base_url=url) as client:
         for _ in range(3):
             answer = client.post("/gradio_api/run/fault", json={"data": []})
             assert answer.status_code == 500 and "Internal error" in answer.text
+        answer = client.post("/gradio_api/run/told", json={"data": []})
+        assert "The disk is full. &lt;b&gt;Make room." in answer.text
     blocks.close()
     assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [ZeroDivisionError]
     assert "Traceback" not in capfd.readouterr().err.replace(caplog.text, "")

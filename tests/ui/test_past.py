@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 
 import pytest
 
+from playground import export
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.hosting.access import FOR_VISITORS, Access
@@ -72,8 +75,28 @@ def test_the_history_of_visitors_is_bounded_in_number_bytes_and_age():
     assert len(newest) == 2 and len(kept(past, YOURS, 1)) == 1
     past = VisibleHistory(History(None, room=1), PUBLIC)
     assert kept(past, MINE, 1) == []
+    size = len(json.dumps(export.to_json(fakes.comparison(8))))
+    past = VisibleHistory(History(None, each_bytes=2.5 * size), PUBLIC)
+    assert len(kept(past, YOURS, 1)) == 1 and len(kept(past, MINE, 3)) == 2
+    assert len(past.history.entries(YOURS)) == 1, "another visitor's stay"
     past = VisibleHistory(History(None, max_age_s=0), PUBLIC)
     assert kept(past, MINE, 1) == []
+
+
+def test_a_shared_run_is_kept_once_and_found_by_a_name_of_128_bits_alone():
+    past, run = VisibleHistory(History(None, each=1), PUBLIC), shown()
+    link = past.share(MINE, run)
+    assert past.share(MINE, run) == link and re.fullmatch("shared=[0-9a-f]{32}", link)
+    with pytest.raises(PlaygroundError, match="no experiment"):
+        past.share(YOURS, run)  # as a browser that makes itself new keys, to fill the disk with one run
+    assert kept(past, MINE, 2) and past.linked(YOURS, {"shared": link[7:]}) == run.comparison
+    assert len(past.history.entries(MINE)) == 2, "the one that is shared, and the last"
+    past.history.delete(run.id, MINE)
+    with pytest.raises(PlaygroundError, match="no experiment"):
+        past.linked(MINE, {"shared": link[7:]})
+    owner = past.client("8.8.8.8")
+    names = {past.share(owner, shown()) for _ in range(2)}
+    assert len(names) == 2 and past.owner(owner) != owner, "no browser lists the runs of a program"
 
 
 def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, tmp_path):

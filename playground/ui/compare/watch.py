@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -12,6 +13,7 @@ import gradio as gr
 from anyio import to_thread
 
 from playground.errors import PlaygroundError, check
+from playground.hosting.access import visitor
 from playground.hosting.readers import address_of
 from playground.presets import Pair
 from playground.ui import rooms
@@ -42,14 +44,17 @@ def _watch(
     async def watch(request: gr.Request, options: CompareOptions) -> str:
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
         reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
-        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it was stopped).
-        On a public link that address is kept for a while, for whoever has it. It can take minutes; `compare` returns
-        every round.
+        Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it was stopped,
+        or cannot be kept). On a public link that address is kept for a while, for whoever has it. It can take minutes;
+        `compare` returns every round.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
-        shown = await events.compare(str(request.session_hash), options, address=address_of(request))
+        session, address = str(request.session_hash), address_of(request)
+        shown = await events.compare(session, options, address=address)
         summary = await to_thread.run_sync(markdown.table, shown.comparison, [*pairs.values()])
-        query = past.share("", shown) if shown.repeatable else ""  # not of a run that was stopped
+        query = ""
+        with suppress(PlaygroundError):  # it was stopped, or the history cannot be written
+            query = past.share(past.client(visitor(address, session)), shown)
         return json.dumps(
             {"summary": summary, "replay": f"{rooms.home() or request.base_url}?{query}" if query else ""}
         )

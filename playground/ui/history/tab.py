@@ -47,7 +47,10 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     owner, known = owner_of(page.load, past)
 
     def rows(owner: str, text: str) -> str:
-        return markup.history(past.history.entries(owner, text), searched=bool(text.strip()))
+        try:
+            return markup.history(past.history.entries(owner, text), searched=bool(text.strip()))
+        except PlaygroundError as problem:
+            return panels.status(str(problem), "error")
 
     def choose(pressed: gr.EventData) -> Filled:
         ids = (pressed._data or {}).get("ids")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import secrets
-import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,35 +42,36 @@ class VisibleHistory:
             return ""
         return key if isinstance(key, str) and KEY.fullmatch(key) else secrets.token_hex(32)
 
+    def client(self, visitor: str) -> str:
+        """Whose experiments a program's are. No browser has them in its list."""
+        return f"client {visitor}" if self._access.public else ""
+
     def keep(self, owner: str, shown: Shown | None) -> str | None:
         """A comparison that has just ended, and its id; not one that was stopped. A repeat replaces what it repeats."""
         if shown is None or not shown.repeatable or (self._access.public and not owner):
             return None
-        comparison = shown.comparison
         try:
-            return self.history.keep(
-                COMPARE, headline.title(comparison, shown.chosen), export.to_json(comparison), owner, shown.id
-            )
-        except sqlite3.Error as error:
+            return self._keep(owner, shown)
+        except PlaygroundError as error:
             logger.warning("the history does not have comparison %s: %s", shown.id, error)
             return None
 
+    def _keep(self, owner: str, shown: Shown) -> str:
+        title = headline.title(shown.comparison, shown.chosen)
+        return self.history.keep(COMPARE, title, export.to_json(shown.comparison), owner, shown.id)
+
     def share(self, owner: str, shown: Shown | None) -> str:
         """Keeps a run for whoever has its link, and gives what the link's address asks for. On one's own machine that
-        is the run's id in the history. Strangers' runs are kept under a name that nobody guesses, as long as their
-        history is and within its bounds; such a link opens this run alone.
+        is the run's id in the history. A stranger's run gets a name that nobody guesses; such a link opens this run
+        alone, for as long as the history has it.
 
         Raises:
             PlaygroundError: nothing was run here that could be kept.
         """
         check(shown is not None and shown.repeatable, "Only a finished run of this page can be shared by a link.")
         assert shown
-        if not self._access.public:
-            return f"id={self.keep(owner, shown)}"
-        name = hashlib.sha256(f"{owner} {shown.id}".encode()).hexdigest()[:32]
-        title = headline.title(shown.comparison, shown.chosen)
-        self.history.keep(COMPARE, title, export.to_json(shown.comparison), _shared(name), name)
-        return f"shared={name}"
+        kept = self._keep(owner, shown)
+        return f"shared={self.history.share(kept, owner)}" if self._access.public else f"id={kept}"
 
     def linked(self, owner: str, query: Mapping[str, str]) -> Comparison | None:
         """The comparison that the page's address names; None if it names none.
@@ -81,7 +80,8 @@ class VisibleHistory:
             PlaygroundError: it is no longer kept, or another visitor's.
         """
         if name := query.get("shared"):
-            return self.comparison(_shared(name), name)
+            entry = self.history.shared(name)
+            return self.comparison(entry.owner, entry.id)
         return self.comparison(owner, name) if (name := query.get("id")) else None
 
     def opened(self, owner: str, name: str) -> Result | Comparison:
@@ -109,11 +109,6 @@ class VisibleHistory:
         text = result_file.build(self.opened(owner, name), form, entry.title)
         make_room(self._access.limits.files)
         return panels.saved(f"{entry.kind}-{name}{form}", text.encode())
-
-
-def _shared(name: str) -> str:
-    """The owner of a shared run, which is its own."""
-    return f"shared {name}"
 
 
 def owner_of(after: Callable[..., Dependency], past: VisibleHistory) -> tuple[gr.State, Dependency]:
