@@ -131,7 +131,8 @@ def _read_lane(data: Any, where: str) -> Trace:
     numbers = [*times, *durations, *(time.seconds for time in trace.environment.pass_times)]
     check(max(numbers) < MOST_SECONDS, f"{where} has a time of over 1e15 seconds.")
     ids = [*(trace.prompt_ids or ()), *(t.id or 0 for r in trace.rounds for t in (*r.drafted, *r.tokens))]
-    check(all(abs(id_) < 2**63 for id_ in ids), f"{where} has a token id of over 63 bits.")
+    ids += [round_.past_context or 0 for round_ in trace.rounds]
+    check(all(abs(id_) < 2**63 for id_ in ids), f"{where} has a token id or a context of over 63 bits.")
     return trace
 
 

@@ -106,6 +106,9 @@ class Round:
     `kept_otherwise`: how many tokens of the same draft the other exact rule would have kept with the same random
     numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
     and recursive rejection. None where no draft was sampled.
+
+    `past_context`: the length of the drafter's context in tokens of its own, where the text had reached it, so that
+    nothing was drafted; else None.
     """
 
     lookahead: int | None
@@ -121,6 +124,7 @@ class Round:
     annotate_s: float | None = None
     mask_s: float | None = None
     kept_otherwise: int | None = None
+    past_context: int | None = None
 
     @property
     def is_tree(self) -> bool:

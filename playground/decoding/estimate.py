@@ -9,6 +9,7 @@ two differ is measured on a sample.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +23,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.lane import Lane
 from playground.metrics.estimate import Counts
+from playground.models.decoder import context_of
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.heads import ParallelHeads
@@ -68,7 +70,12 @@ def counts(
     choice = {first + i: id_ for i, id_ in enumerate(chosen)}  # the target's, of the token at each position
     starts = list(range(first + 1, len(ids)))
     starts = starts if len(starts) <= ROWS else [starts[i * len(starts) // ROWS] for i in range(ROWS)]
-    drafts = _drafts(lane, module, target, ids, starts) if starts else []
+    config = getattr(module, "config", None)  # heads have no positions
+    context = context_of(config) if config else sys.maxsize
+    within = [start for start in starts if start < context]
+    drafts = [*_drafts(lane, module, target, ids, within)] if within else []
+    drafts = [draft[: context - start] for draft, start in zip(drafts, within, strict=True)]
+    drafts += [[]] * (len(starts) - len(within))  # past its context a drafter drafts nothing
     agreed = sum(choice[at] == ids[at] for at in range(first, len(ids)))
     return _judged(drafts, starts, ids, choice, lane.lookahead, agreed, len(answer_ids))
 

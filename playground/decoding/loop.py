@@ -119,6 +119,7 @@ def decode(
             kept_otherwise=otherwise,
             annotate_s=clock.back_to(decoded_s),
             mask_s=grammar.seconds,
+            past_context=draft.past_context,
         )
 
 

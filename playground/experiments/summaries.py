@@ -51,6 +51,7 @@ def row(
         segments=tuple(metrics.by_segment(median)),
         reused=median.reused.tokens if median.reused else None,
         otherwise=metrics.otherwise(median.rounds),
+        past_context=next((it.past_context for it in median.rounds if it.past_context is not None), None),
         conversation=conversation,
     )
 

@@ -26,6 +26,7 @@ from playground.metrics.drafts import (
     add_otherwise,
     add_positions,
     otherwise,
+    out_of_context,
     positions,
     ranks,
 )
@@ -130,6 +131,7 @@ __all__ = [
     "measured",
     "noise",
     "otherwise",
+    "out_of_context",
     "plain_pass_s",
     "pooled",
     "positions",

@@ -48,6 +48,11 @@ def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[Posit
     return [PositionAcceptance(at, *sums[at]) for at in sorted(sums)]
 
 
+def out_of_context(rounds: Sequence[Round]) -> bool:
+    """Whether nothing was ever drafted, because the text was too long for the drafter's context."""
+    return any(round_.past_context is not None for round_ in rounds) and not any(round_.drafted for round_ in rounds)
+
+
 def positions(drafted: Sequence[DraftToken]) -> list[int]:
     """The position of each token in its draft, or its depth in a tree. 1 is the first."""
     found: list[int] = []

@@ -1,9 +1,11 @@
-"""Where the decoder of a model is: the module that runs its layers and ends with the final norm."""
+"""A model's decoder: the module that runs its layers and ends with the final norm, and how long a text it takes."""
 
 from __future__ import annotations
 
+import sys
+
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 
 def decoder_of(model: PreTrainedModel) -> nn.Module:
@@ -20,6 +22,22 @@ def decoder_of(model: PreTrainedModel) -> nn.Module:
 def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
     """The decoder's layers; None where the architecture does not call them `layers` (GPT-2 and others of its age)."""
     return _layers(decoder_of(model))
+
+
+def context_of(config: PretrainedConfig) -> int:
+    """The longest text, in tokens, that a model or a drafter's network with this config has positions for.
+
+    Scaled rotary positions reach as far as their scaling, also where `max_position_embeddings` is the length before it.
+    Unlimited (`sys.maxsize`) are a config that names no length (ALiBi, Mamba) and layers that all have a sliding
+    window: no token attends to another one far from it.
+    """
+    text = config.get_text_config(decoder=True)
+    if set(getattr(text, "layer_types", None) or ()) == {"sliding_attention"}:
+        return sys.maxsize
+    named = getattr(text, "max_position_embeddings", None) or sys.maxsize
+    rope = getattr(text, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    return max(named, int((rope.get("factor") or 1) * (rope.get("original_max_position_embeddings") or 0)))
 
 
 def _layers(module: nn.Module) -> nn.ModuleList | None:

@@ -36,8 +36,8 @@ class Row:
     they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report it.
     `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
     standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: what the
-    other exact rule would have kept. `conversation`: as in `Question`. Files of earlier releases lack what is None or
-    empty here.
+    other exact rule would have kept. `conversation`: as in `Question`. `past_context`: as in `Round`, where the
+    text was too long for the drafter in any round. Files of earlier releases lack what is None or empty here.
     """
 
     question: int
@@ -63,6 +63,7 @@ class Row:
     reused: int | None = None
     otherwise: Otherwise | None = None
     conversation: int | None = None
+    past_context: int | None = None
 
     @property
     def timed(self) -> Timed:

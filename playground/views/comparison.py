@@ -113,6 +113,7 @@ def findings(comparison: Comparison) -> list[str]:
     lanes, others = shown.lanes, shown.others
     said = [
         *(_beside(comparison, other) for other in others),
+        *map(facts.out_of_context, others),
         *map(facts.shortage, others),
         *map(facts.otherwise, others),
         headline.caveat(*lanes),

@@ -153,7 +153,7 @@ def sentences(baseline: Trace, other: Trace) -> list[str]:
 
 def notes(baseline: Trace, other: Trace) -> list[str]:
     """What else there is to say of a lane beside the baseline."""
-    return [*filter(None, (shortage(other), otherwise(other))), *left_out(baseline, other)]
+    return [*filter(None, (out_of_context(other), shortage(other), otherwise(other))), *left_out(baseline, other)]
 
 
 def left_out(*lanes: Trace) -> list[str]:
@@ -215,6 +215,18 @@ def from_cache(trace: Trace) -> Figure | None:
     meaning = f"tokens of the prompt that the cache of earlier turns held, so that TTFT leaves them out{weighs}"
     of = f"of {len(trace.prompt_ids):,}" if trace.prompt_ids else "tokens"
     return Figure("From cache", f"{trace.reused.tokens:,}", of, meaning)
+
+
+def out_of_context(lane: Trace) -> str:
+    """In how many rounds the text was too long for the drafter; "" if in none."""
+    past = [round_.past_context for round_ in lane.rounds if round_.past_context is not None]
+    if not past:
+        return ""
+    return (
+        f"The drafter's context holds {count(past[0], 'token')}, and the text is longer: nothing was drafted in "
+        f"{len(past):,} of {count(len(lane.rounds), 'round')}. Choose a drafter with a longer context, or a shorter "
+        "text."
+    )
 
 
 def shortage(lane: Trace) -> str:

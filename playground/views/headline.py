@@ -39,6 +39,8 @@ def meaning(found: Measured) -> str:
         return "speed-up: assisted ÷ standard"
     if other.lane.drafter == "none" and same_program(base, other):
         return "second ÷ first standard run: the noise of the measurement"
+    if metrics.out_of_context(other.rounds):
+        return "nothing was drafted: the text is too long for the drafter"
     if found.outcome == "unclear":
         return "no clear difference in speed"
     if noisy(found):

@@ -144,10 +144,18 @@ def findings(result: SuiteResult) -> list[str]:
 
 
 def outputs(result: SuiteResult) -> list[str]:
-    """Whether the lanes wrote the same, what the other exact rule would have kept, and what failed."""
+    """Whether the lanes wrote the same, whose drafter could not draft, what the other exact rule would have kept, and
+    what failed."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
     names, used = names_of(result.lanes), {label(lane): verified_by(lane) for lane in result.lanes}
     said = [same(overall) if result.request.greedy else SAMPLED]
+    for lane in dict.fromkeys(row.lane for row in result.rows):
+        rows = [row for row in result.rows if row.lane == lane]
+        if past := [row.past_context for row in rows if row.past_context is not None]:
+            said.append(
+                f"{names.get(lane, lane)}: the drafter's context holds {count(past[0], 'token')}. In {len(past):,} of "
+                f"{count(len(rows), 'text')} it ended before the text, and nothing more was drafted."
+            )
     for summary in overall:
         if other := facts.beside_other(used.get(summary.lane, "token"), summary.otherwise):
             said.append(f"{names.get(summary.lane, summary.lane)}: {other}")

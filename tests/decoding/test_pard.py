@@ -127,11 +127,13 @@ def test_a_folder_is_known_by_its_mask_token_and_grows_trees(models, tmp_path):
     )
 
 
-def test_beyond_the_models_context_nothing_is_drafted(models):
+def test_near_the_end_of_the_models_context_fewer_masks_are_fed(models):
     branches = branches_of(setup(models, EagerRunner(models.target.model)))
     limit = models.drafting.model.config.max_position_embeddings
-    assert branches.root([7] * (limit - DRAFTS + 2)) is None
-    assert branches.root([7] * (limit - DRAFTS + 1)) is not None
+    assert branches.context == limit
+    for room, drafts in ((DRAFTS + 1, DRAFTS), (DRAFTS, DRAFTS), (3, 3), (1, 1)):
+        assert len(branches.root([7] * (limit - room))) and len(branches.positions) == drafts
+        branches.end()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ EOS = V - 1
 class LawBranches:
     """Branches over a law. Remembers how many tokens it was asked to grow at each place."""
 
-    deepest, cache_bytes, confidence = 9, 0, None
+    deepest, context, cache_bytes, confidence = 9, 10_000, 0, None
 
     def __init__(self, law, vocab_size: int = V, ready: bool = True) -> None:
         self.law, self.ready = law, ready

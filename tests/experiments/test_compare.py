@@ -23,7 +23,7 @@ from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, stand
 from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.presets import Pair
-from playground.views import facts
+from playground.views import engines, facts, headline, markdown, report
 
 WEIGHTS = {"assistant": "tinier"}
 PAIR = Pair("tiny", "Tiny", "tiny", "assistant", lookahead=4, size_gb=0, weights=WEIGHTS, without=("suffix",))
@@ -246,6 +246,24 @@ def test_where_memory_is_short_drafts_shrink_and_the_report_says_so(store):
     assert assisted.token_ids == standard.token_ids
     assert not any(round_.drafted for round_ in assisted.rounds)
     assert facts.shortage(assisted) == ("Memory was short: drafts were cut in 12 of 12 rounds to keep 1e+09 GB free.")
+
+
+def test_an_assistant_whose_context_the_prompt_exceeds_is_named_and_not_deployed(store):
+    small = LlamaForCausalLM(LlamaConfig(**{**store.assistant.model.config.to_dict(), "max_position_embeddings": 12}))
+    short = TinyStore(store.target, LoadedModel(small.eval(), store.assistant.tokenizer, "small", "random"))
+    lanes = [assisted_lane(PAIR, "assistant", 3), assisted_lane(PAIR, "ngram", 2)]
+    comparison = compare(short, [standard_lane(PAIR), *lanes], Request("The lighthouse counts", max_new_tokens=6))
+    standard, assisted, lookup = comparison.lanes
+    assert assisted.token_ids == standard.token_ids
+    assert all(round_.past_context == 12 and not round_.drafted for round_ in assisted.rounds)
+    sentence = "The drafter's context holds 12 tokens, and the text is longer: nothing was drafted in 6 of 6 rounds."
+    found = metrics.measured(comparison, assisted.lane.name)
+    assert facts.notes(standard, assisted)[0].startswith(sentence) and not facts.out_of_context(lookup)
+    assert headline.meaning(found) == "nothing was drafted: the text is too long for the drafter"
+    assert sentence in markdown.table(comparison, [PAIR]) and sentence in " ".join(report.of(comparison).findings)
+    assert engines.of_comparison(comparison, assisted.lane) == []
+    assert not any(it.instead == assisted.lane.name for it in engines.of_comparison(comparison, lookup.lane))
+    assert load(json.dumps(to_json(comparison))) == comparison
 
 
 def test_any_number_of_lanes_run_and_the_baseline_is_named_wherever_it_stands(store):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import Draft, Drafter, NoDrafter, rewound
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
 
@@ -65,12 +65,14 @@ class AdaptiveDrafter(Drafter):
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
         self._start, self._length = self._clock(), len(ids)
+        found = NOTHING
         for arm in sorted(self._arms, key=lambda arm: (not self._is_due(arm), -arm.rate)):
             draft = arm.drafter.propose(ids, k, stop_below)
+            found = draft if draft.ids or draft.past_context else found
             if draft.ids or arm is self._plain:
                 break
         self._asked = arm
-        return draft
+        return found
 
     def _is_due(self, arm: Arm) -> bool:
         affordable = arm is self._plain or self._lost <= SHARE * self._elapsed

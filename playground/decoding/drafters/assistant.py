@@ -35,6 +35,7 @@ class AssistantBranches:
     def __init__(self, assistant: Runner, vocab_size: int) -> None:
         assistant.prepare()
         self.draft_ids = torch.arange(min(assistant.vocab_size, vocab_size), device=assistant.device)
+        self.context = assistant.context_limit
         self._assistant = assistant
 
     @property
@@ -71,9 +72,8 @@ class AssistantDrafter(ChainDrafter):
         self._assistant = assistant
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        k = min(k, self._assistant.context_limit - len(ids))
         # An id beyond the assistant's embedding can never be fed, so nothing is drafted after it for the whole run.
-        if k < 1 or max(ids[self._assistant.length :]) >= self._assistant.vocab_size:
+        if len(ids) < self._branches.context and max(ids[self._assistant.length :]) >= self._assistant.vocab_size:
             return NOTHING
         draft = super().propose(ids, k, stop_below)
         if any(q is not None and math.isnan(q) for q in draft.q):

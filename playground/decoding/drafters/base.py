@@ -27,6 +27,8 @@ class Draft:
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
         confidences: for each token what a head trained for it said of its chance to be accepted; None without one.
         forced: how many of its first tokens a grammar forces.
+        past_context: of a draft without tokens, the length of the drafter's context in tokens, where the text has
+            reached it; else None.
     """
 
     ids: list[int]
@@ -37,6 +39,7 @@ class Draft:
     draft_ids: torch.Tensor | None = None
     confidences: Sequence[float] | None = None
     forced: int = 0
+    past_context: int | None = None
 
     @property
     def parents(self) -> Sequence[int]:
@@ -90,6 +93,11 @@ class Draft:
 
 
 NOTHING = Draft([], [])
+
+
+def past(context: int) -> Draft:
+    """Nothing, since the text has reached the end of the drafter's context."""
+    return Draft([], [], past_context=context)
 
 
 def copied(ids: Sequence[int], start: int, k: int) -> Draft:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter
+from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.drafting_methods import METHODS
@@ -24,12 +24,14 @@ class Branches(Protocol):
         draft_ids: (draft vocabulary,), the token id of each column of its logits. The vocabulary may grow from one
             draft to the next.
         deepest: the most positions that it can draft.
+        context: the longest text, in tokens, that it has positions for, the draft included.
         confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,
             by a head trained for that; None without one.
     """
 
     draft_ids: torch.Tensor
     deepest: int
+    context: int
     confidence: torch.Tensor | None
 
     @property
@@ -47,7 +49,7 @@ class Branches(Protocol):
         """The draft is done."""
 
     def commit(self) -> None:
-        """Call once a round, after the target's own roll-back."""
+        """Call once a round while the text is shorter than `context`, after the target's own roll-back."""
 
     def rewind(self, length: int) -> int:
         """As `Drafter.rewind`."""
@@ -68,7 +70,10 @@ class BranchesDrafter(Drafter, ABC):
 
     @torch.inference_mode()
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        k = min(k, self._branches.deepest)
+        room = self._branches.context - len(ids)
+        if room < 1:
+            return past(self._branches.context)
+        k = min(k, room, self._branches.deepest)
         logits = self._branches.root(ids) if k > 0 else None
         if logits is None:
             return NOTHING
@@ -81,10 +86,11 @@ class BranchesDrafter(Drafter, ABC):
         """The draft, at most k deep. `logits`: those after the sequence."""
 
     def commit(self, length: int) -> None:
-        self._branches.commit()
+        if length < self._branches.context:  # else it never drafts again, and hidden states would pile up unread
+            self._branches.commit()
 
     def rewind(self, length: int) -> int:
-        return self._branches.rewind(length)
+        return self._branches.rewind(length) if length < self._branches.context else length
 
 
 class ChainDrafter(BranchesDrafter):

@@ -22,8 +22,13 @@ class CompositeDrafter(Drafter):
         return sum(drafter.cache_bytes for drafter in self._drafters)
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        drafts = (drafter.propose(ids, k, stop_below) for drafter in self._drafters)
-        return next((draft for draft in drafts if draft.ids), NOTHING)
+        found = NOTHING
+        for drafter in self._drafters:
+            draft = drafter.propose(ids, k, stop_below)
+            if draft.ids:
+                return draft
+            found = draft if draft.past_context else found
+        return found
 
     def commit(self, length: int) -> None:
         for drafter in self._drafters:

@@ -13,6 +13,7 @@ import torch
 
 from playground.decoding.drafters.parallel import HiddenParallelBranches
 from playground.decoding.runners.base import Runner
+from playground.models.decoder import context_of
 from playground.models.networks.dflash import DFlash
 
 
@@ -21,6 +22,7 @@ class DFlashBranches(HiddenParallelBranches):
 
     def __init__(self, network: DFlash, target: Runner) -> None:
         super().__init__(network.draft_ids, network.drafts, target, network.layers)
+        self.context = context_of(network.config)
         self._block = target.block(network)
 
     @property

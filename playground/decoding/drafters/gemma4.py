@@ -15,6 +15,7 @@ import torch
 
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
+from playground.models.decoder import context_of
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 
@@ -33,6 +34,7 @@ class Gemma4Branches:
         target.watch([-1])
         target.share_kv()
         self.draft_ids = torch.arange(assistant.vocab_size, device=target.device)
+        self.context = context_of(assistant.model.config)
         self._assistant = assistant
         self._target = target
         self._hidden: torch.Tensor  # (rows, width), output of the last step

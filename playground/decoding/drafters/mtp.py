@@ -14,6 +14,7 @@ import torch
 
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
+from playground.models.decoder import context_of
 from playground.models.networks.mtp import MtpLayer
 
 
@@ -29,7 +30,7 @@ class MtpBranches:
     confidence: torch.Tensor | None = None
 
     def __init__(self, layer: RecursiveLayer, target: Runner, layers: Sequence[int] = (-1,)) -> None:
-        self.draft_ids = layer.draft_ids
+        self.draft_ids, self.context = layer.draft_ids, context_of(layer.config)
         self._hidden = HiddenStates(target, layers)
         self._layer = target.layer(layer)
         self._entries = 0  # of the text in its cache

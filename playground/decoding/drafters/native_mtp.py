@@ -19,6 +19,7 @@ from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.drafters.mtp import MtpBranches, TrainedBranches
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
+from playground.models.decoder import context_of
 from playground.models.footprint import cache_bytes
 from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.native_mtp import NativeLayer, NativeLayers
@@ -35,7 +36,7 @@ class NativeBranches:
     confidence: torch.Tensor | None = None
 
     def __init__(self, layers: NativeLayers, target: Runner) -> None:
-        self.draft_ids = layers.draft_ids
+        self.draft_ids, self.context = layers.draft_ids, context_of(layers.config)
         self._layers = layers
         self._hidden = HiddenStates(target)
         self._cache = layers.new_cache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -12,11 +13,12 @@ from playground.decoding.runners.base import Runner
 
 
 class ParallelBranches(ABC):
-    """`Branches` as deep as the positions of the pass.
+    """`Branches` as deep as the positions of the pass, over a text of any length where nothing else is said.
 
     `positions`: (deepest, draft vocabulary), the logits of all positions of the draft.
     """
 
+    context = sys.maxsize
     confidence: torch.Tensor | None = None
     positions: torch.Tensor
 

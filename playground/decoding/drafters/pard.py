@@ -30,6 +30,7 @@ class PardBranches(ParallelBranches):
     def __init__(self, model: Runner, mask: int, vocab_size: int) -> None:
         model.prepare()
         super().__init__(torch.arange(min(model.vocab_size, vocab_size), device=model.device), DRAFTS)
+        self.context = model.context_limit
         self._model, self._mask = model, mask
         self._text = 0  # tokens
 
@@ -38,12 +39,14 @@ class PardBranches(ParallelBranches):
         return self._model.cache_bytes
 
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """None too where the text is too long for the model, or has a token that it lacks."""
+        """Near the end of the model's context, of fewer positions. None too where the text has a token that the model
+        lacks."""
         text = ids[self._model.length :]
-        if len(ids) + DRAFTS - 1 > self._model.context_limit or max(text) >= self._model.vocab_size:
+        if max(text) >= self._model.vocab_size:
             return None
         self._text = len(ids)
-        return self._model.forward([*text, *[self._mask] * (DRAFTS - 1)], keep=DRAFTS)[:, : len(self.draft_ids)]
+        drafts = min(DRAFTS, self.context - len(ids))
+        return self._model.forward([*text, *[self._mask] * (drafts - 1)], keep=drafts)[:, : len(self.draft_ids)]
 
     def end(self) -> None:
         self._model.commit(self._text)

@@ -13,6 +13,7 @@ import torch
 from playground.decoding.drafters.parallel import HiddenParallelBranches
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
+from playground.models.decoder import context_of
 from playground.models.footprint import cache_bytes
 from playground.models.networks.peagle import PEagleHead
 
@@ -22,6 +23,7 @@ class PEagleBranches(HiddenParallelBranches):
 
     def __init__(self, head: PEagleHead, target: Runner) -> None:
         super().__init__(head.draft_ids, head.drafts, target, head.layers)
+        self.context = context_of(head.config)
         self._head = head
         self._cache = head.new_cache()
         self._cache.activate_past_recording()

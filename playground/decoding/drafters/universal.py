@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.runners.factory import Runners
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, decode, special_ids
@@ -49,7 +49,9 @@ class UniversalDrafter(Drafter):
         end = TextEnd(self._target, ids)
         text = self._encode([id_ for id_ in end.whole if id_ not in self._hidden])
         most = min(MOST * k, self._model.context_limit - len(text))
-        if k < 1 or most < 1 or not text or max(text) >= self._model.vocab_size:  # ids that its embedding lacks
+        if len(text) >= self._model.context_limit:
+            return past(self._model.context_limit)
+        if k < 1 or not text or max(text) >= self._model.vocab_size:  # ids that its embedding lacks
             return NOTHING
         self._roll_back(text)
         return self._draft(text, end, k, most, stop_below)

@@ -13,6 +13,7 @@ import torch
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
+from playground.models.decoder import context_of
 from playground.models.networks.walked import Walked
 
 
@@ -22,7 +23,7 @@ class WalkedBranches:
 
     def __init__(self, network: Walked, target: Runner) -> None:
         self.draft_ids = network.draft_ids
-        self.deepest = network.drafts
+        self.deepest, self.context = network.drafts, context_of(network.config)
         self.confidence: torch.Tensor | None = None
         self._network = network
         self._hidden = HiddenStates(target, network.layers)

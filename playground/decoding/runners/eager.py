@@ -19,7 +19,7 @@ from playground.decoding.runners.eager_layer import EagerLayer
 from playground.decoding.runners.masks import additive, tree_masks
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
-from playground.models.decoder import layers_of
+from playground.models.decoder import context_of, layers_of
 from playground.models.footprint import cache_bytes
 
 
@@ -47,9 +47,7 @@ class EagerRunner:
 
     @property
     def context_limit(self) -> int:
-        """Unlimited where the config names no limit (ALiBi, Mamba)."""
-        config = self.model.config.get_text_config(decoder=True)
-        return getattr(config, "max_position_embeddings", None) or sys.maxsize
+        return context_of(self.model.config)
 
     @property
     def recurrent(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -18,6 +17,7 @@ from playground.decoding.runners.static_cache import has_growing_rope, why_growi
 from playground.decoding.runners.static_layer import StaticLayerRunner
 from playground.decoding.runners.static_model import StaticModel
 from playground.errors import PlaygroundError
+from playground.models.decoder import context_of
 from playground.models.footprint import cache_bytes
 
 
@@ -49,8 +49,7 @@ class StaticRunner:
 
     @property
     def context_limit(self) -> int:
-        config = self._static.model.config.get_text_config(decoder=True)
-        return getattr(config, "max_position_embeddings", None) or sys.maxsize
+        return context_of(self._static.model.config)
 
     @property
     def cache_bytes(self) -> int:

@@ -6,7 +6,6 @@ power of two: what is there, not what is reserved. A long prompt is read eagerly
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from playground.decoding.runners.static_block import StaticBlock
 from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.runners.static_layer import StaticLayer
 from playground.decoding.transfer import to_device
-from playground.models.decoder import layers_of
+from playground.models.decoder import context_of, layers_of
 from playground.models.experts import prepare_experts
 
 LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
@@ -64,7 +63,7 @@ class StaticModel:
         self._count = len(layers_of(model) or ()) if whole else config.num_hidden_layers
         self.cache: StaticCache = whole.cache.first_layers(self._count) if whole else StaticCache(self._count, LEAST)
         self._whole = whole or self
-        self._limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        self._limit = context_of(config)
         self._views: dict[int, StaticModel] = {}
         self._layers_beside: dict[RecursiveLayer, StaticLayer] = {}
         self._blocks_beside: dict[BlockNetwork, StaticBlock] = {}

@@ -7,6 +7,7 @@ speculators. They number the target's layers differently, and in some of them th
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -185,9 +186,10 @@ def _config(given: Mapping[str, Any]) -> MuseGlimmerAssistantConfig:
     """The class's config from any kind of config.json, in which `null` means the default."""
     layer_types = given.get("layer_types") or ["full_attention"] * given["num_hidden_layers"]
     known = {key: value for key, value in given.items() if value is not None and key != "model_type"}
-    # The class defaults to Muse Glimmer's special tokens, which other vocabularies may lack.
+    # The class defaults to Muse Glimmer's context and to its special tokens, which other vocabularies may lack.
     without = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    return MuseGlimmerAssistantConfig.from_dict(known | without | {"layer_types": layer_types})
+    unlimited = {"max_position_embeddings": sys.maxsize}
+    return MuseGlimmerAssistantConfig.from_dict(unlimited | known | without | {"layer_types": layer_types})
 
 
 def _causal(given: Mapping[str, Any], windows: bool) -> frozenset[str]:

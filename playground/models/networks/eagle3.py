@@ -17,6 +17,7 @@ from the whole vocabulary with the target's.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -233,7 +234,7 @@ def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
     mask = next((raw[key] for key in MASKS if raw.get(key) is not None), None)
     proposals = (raw.get("speculators_config") or {}).get("proposal_methods") or [{}]
     return Eagle3Config(
-        AutoConfig.for_model(**_with_one_window(_with_plain_rope(layer))),
+        AutoConfig.for_model(**{"max_position_embeddings": sys.maxsize, **_with_one_window(_with_plain_rope(layer))}),
         _outputs(ids) if ids else tuple(outputs) if outputs else None,
         norm_before_residual,
         raw.get("norm_output", False),

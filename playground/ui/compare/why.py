@@ -17,7 +17,7 @@ from playground.presets import Pair
 from playground.ui import deploy, panels
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE
-from playground.views import charts, charts_predicted, cost, engines, why
+from playground.views import charts, charts_predicted, cost, engines, facts, why
 
 NOTHING = "There is no comparison yet."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
@@ -143,9 +143,12 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    lane = metrics.measured(shown.comparison, shown.chosen).ours.lane
+    trace = metrics.measured(shown.comparison, shown.chosen).ours
+    lane = trace.lane
     if lane.drafter == "none":
         return "<p>Nothing drafts in this lane.</p>"
+    if metrics.out_of_context(trace.rounds):
+        return f"<p>{escape(facts.out_of_context(trace))}</p>"
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
     return deploy.blocks(engines.of_comparison(shown.comparison, lane, method) or engines.settings(lane, method))
