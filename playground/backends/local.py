@@ -229,7 +229,8 @@ class LocalRun:
         found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
-        sampler = _sampler(request, models.target, prompt_ids)
+        contract = contract_of(models.target)
+        sampler = Sampler(request, self._target.device, prompt_ids, contract)
         self._grammar = grammar_for(request, models.target)
         follows = lane.drafter == "grammar"  # this turn's, and has nothing else to keep
         self._unwrapped = (
@@ -244,7 +245,8 @@ class LocalRun:
             check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
             self._drafter = drawn = Forced(self._drafter, lane.drawn, len(prompt_ids), answer, request.seed)
             self._rule = drawn.decide
-        self._stops = StopStrings(request.stops, models.target.tokenizer, prompt_ids) if request.stops else None
+        stops = (*request.stops, *contract.stops)
+        self._stops = StopStrings(stops, models.target.tokenizer, prompt_ids) if stops else None
         self._rounds: list[Round] = []
         self.prompt_ids = tuple(prompt_ids)
         self.markers = markers(models.target.tokenizer)

@@ -1,9 +1,9 @@
 """The decoding contract of a model: what its generation_config.json asks for beside the sampling settings.
 
-It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets itself wins:
-temperature, top-k, top-p, min-p, repetition penalty and length are the request's (models/sampling_defaults.py has the
-file's), and where a grammar allows no token that the contract allows, the grammar alone decides. What cannot be had
-here is named with the run.
+It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets wins: the
+sampling settings and the length are the request's (models/sampling_defaults.py has the file's), and where a grammar
+allows no token that the contract allows, the grammar alone decides. The stop strings of both end an answer. What
+cannot be had here is named with the run.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ OBEYED: dict[str, Any] = {
     "exponential_decay_length_penalty": None,
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
+    "stop_strings": None,
 }
 NOT_OBEYED: dict[str, Any] = {
     "num_beams": 1,
     "guidance_scale": 1.0,
     "watermarking_config": None,
-    "stop_strings": None,
     "max_time": None,
     "token_healing": False,
     "penalty_alpha": 0.0,
@@ -89,6 +89,12 @@ class Contract:
     config: GenerationConfig
     eos_ids: Sequence[int]
     vocab_size: int
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts of which the first one ends an answer, beside those of the request."""
+        stops = self.config.stop_strings or ()
+        return (stops,) if isinstance(stops, str) else tuple(stops)
 
     def around(
         self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
@@ -159,6 +165,7 @@ def contract_of(target: LoadedModel) -> Contract:
     ends = [id_ for id_ in sorted(target.eos_ids) if id_ < vocab_size]
     contract = Contract(target.model.generation_config, ends, vocab_size)
     try:  # here, and not on a GPU, of which an id out of range ends all work
+        "".join(contract.stops)
         for it in contract.around([], [0], 1, torch.device("cpu")):
             text = range(it.at.start or 1)
             processed([it], torch.zeros(1, vocab_size), [text].__getitem__)

@@ -146,6 +146,22 @@ def test_a_conversation_keeps_to_it_and_its_trace_and_report_name_it(pair, tiny_
     assert facts.notes(*comparison.lanes[:2])[-1:] == [sentence] and report.of(comparison).findings.count(sentence) == 1
 
 
+def test_its_stop_strings_end_an_answer_as_those_of_the_request_do(pair, tiny_folder):
+    request = Request("The waves count", max_new_tokens=12)
+    backends = [LocalBackend(ModelStore(), pair, "float32", "cpu")]
+    plain = run_lane(backends[0], standard_lane(pair), request, Watch())
+    at = next(i for i in range(4, len(plain.tokens)) if plain.tokens[i].text.strip())
+    stop = plain.tokens[at].text
+    asking(tiny_folder, stop_strings=[stop])
+    backends.append(LocalBackend(ModelStore(), pair, "float32", "cpu"))
+    for lane in (standard_lane(pair), assisted_lane(pair, "assistant", 3)):
+        wanted, found = (
+            run_lane(backend, lane, asked, Watch())
+            for backend, asked in zip(backends, (replace(request, stop_strings=stop), request), strict=True)
+        )
+        assert (found.text, found.token_ids, found.finish) == (wanted.text, wanted.token_ids, "stop string")
+
+
 def test_one_that_cannot_be_followed_is_a_sentence(pair, tiny_folder):
     asking(tiny_folder, bad_words_ids=[[10**6]])
     backend = LocalBackend(ModelStore(), pair, "float32", "cpu")

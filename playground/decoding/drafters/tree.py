@@ -21,7 +21,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
-from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.drafters.hidden import DraftChoice, without
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
 from playground.errors import PlaygroundError
@@ -52,6 +52,7 @@ class TreeDrafter(BranchesDrafter):
     lookahead: the depth of a tree with that many tokens, limited to what the branches can draft. A shallower tree has
         proportionally fewer.
     cost: of a target pass over a number of tokens, in passes over one token.
+    refused: the sampler's, of tokens that are not worth drafting.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class TreeDrafter(BranchesDrafter):
         eos_ids: Collection[int],
         lookahead: int = 1,
         cost: Callable[[int], float] = lambda tokens: 1.0,
+        refused: torch.Tensor | None = None,
     ) -> None:
         super().__init__(branches, eos_ids)
+        self._refused = refused
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
@@ -92,6 +95,7 @@ class TreeDrafter(BranchesDrafter):
 
     def _likeliest(self, logits: torch.Tensor) -> list[list[tuple[float, float]]]:
         """The ids that are likeliest in each row, with their q."""
+        logits = without(logits, self._refused, self._branches.draft_ids)
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
         return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
@@ -156,4 +160,4 @@ def build(setup: Setup) -> TreeDrafter:
         from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 
         return SampledTreeDrafter(*shape, cost, choose=DraftChoice(setup.target.vocab_size, setup.sampler))
-    return TreeDrafter(*shape, cost)
+    return TreeDrafter(*shape, cost, setup.sampler.refused)
