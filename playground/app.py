@@ -6,9 +6,11 @@ import argparse
 import atexit
 import os
 import signal
+import socket
 import sys
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from playground.commands.arguments import preset
 from playground.errors import PlaygroundError, extra
@@ -39,6 +41,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help="the models that strangers may type, or any for every id on the hub (default: none)",
     )
+    parser.add_argument(
+        "--allow-hosts",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="names of this server, for example a proxy's; others are refused (default: any for strangers, else the "
+        "machine's own)",
+    )
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -68,9 +78,12 @@ def _serve(options: argparse.Namespace) -> None:
         raise PlaygroundError(f"--mcp needs the package mcp. {extra('mcp')}")
     addresses = addresses_of(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
     share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
-    access = access_for(
-        strangers_can_reach(addresses, share) if options.public is None else options.public, options.allow_models
-    )
+    public = strangers_can_reach(addresses, share) if options.public is None else options.public
+    hosts = [*options.allow_hosts]
+    if not public:  # else any name is taken, unless some are given
+        hosts += [options.host or "", socket.gethostname(), f"{socket.gethostname()}.local"]
+        hosts.append(urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).netloc)
+    access = access_for(public, options.allow_models, hosts)
     hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
     try:
         files = TemporaryFolder(os.environ.get("GRADIO_TEMP_DIR"))

@@ -33,6 +33,48 @@ def test_strangers_reach_whatever_is_not_loopback_alone(monkeypatch, host, share
     assert strangers_can_reach(addresses_of(host), share) == reached
 
 
+@pytest.mark.parametrize(
+    ("host", "taken"),
+    [
+        *(
+            (it, True)
+            for it in ("localhost:7860", "LOCALHOST", "localhost.:80", "127.0.0.1:7860", "[::1]:7860", "[::1]")
+        ),
+        *((it, True) for it in ("a.localhost:7860", "0.0.0.0:7860", "10.1.2.3", "My-Box.lan:7860", "my-box.lan.")),
+        *(
+            (it, False)
+            for it in ("evil.com", "evil.com:7860", "localhost.evil.com", "127.0.0.1.evil.com", "xlocalhost")
+        ),
+        *(
+            (it, False)
+            for it in ("", "localhost@evil.com", "evil.com/localhost", "[::1].evil.com", "my-box.lan.evil.com")
+        ),
+    ],
+)
+def test_a_name_that_another_site_can_make_lead_here_is_not_taken(host, taken, monkeypatch):
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    named = ["my-box.lan:7860", "", "127.0.0.1"]
+    assert access_for(False, hosts=named).takes_host(host) == access_for(True, hosts=named).takes_host(host) == taken
+    assert PUBLIC.takes_host(host), "a proxy of any name may be before it"
+    monkeypatch.setenv("SPACE_ID", "owner/space")
+    assert access_for(False).takes_host(host)
+
+
+@pytest.mark.parametrize(
+    ("access", "host", "forwarded", "taken"),
+    [
+        (Access(), "localhost:7860", "evil.com", False),
+        (Access(), "localhost:7860", "localhost:80", True),
+        (Access(hosts=("my.org",)), "127.0.0.1:7860", "my.org", True),
+        (PUBLIC, "127.0.0.1:7860", "my.org", True),  # a proxy that passes no name on
+        (PUBLIC, "my.org", "evil.com", False),  # a client's, through a proxy that does
+        (access_for(True, hosts=["my.org"]), "127.0.0.1:7860", "evil.com", False),
+    ],
+)
+def test_links_name_no_host_that_a_client_made_up(access, host, forwarded, taken):
+    assert access.takes_forwarded_host(forwarded, host) == taken
+
+
 def test_a_host_that_does_not_exist_is_named():
     with pytest.raises(PlaygroundError, match=r"no address 'no\.such"):
         addresses_of("no.such.host.invalid")

@@ -24,6 +24,7 @@ from playground.presets import HUB
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*", re.ASCII)
 PATH = re.compile(r"(?<![\w/:.])(?:~|[A-Za-z]:)?(?:[\\/][\w.+@-]+)+")
 SLASH = re.compile(r"[\\/]")
+HOST = re.compile(r"(\[[\da-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII | re.IGNORECASE)  # of a header, or an address
 SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 HIDDEN = "…"
 OWN_MACHINE = "run the playground on your own machine"
@@ -65,11 +66,30 @@ FOR_VISITORS = Limits(**{it.name: it.metadata["for_visitors"] for it in fields(L
 
 @dataclass(frozen=True)
 class Access:
-    """`public`: strangers can reach the page. `models`: the names that visitors may type; None for any name."""
+    """`public`: strangers can reach the page. `models`: the names that visitors may type; None for any name. `hosts`:
+    the names of this server that the operator gave; None where a platform has its own proxy in front."""
 
     public: bool = False
     models: tuple[str, ...] | None = None
     limits: Limits = Limits()
+    hosts: tuple[str, ...] | None = ()
+
+    def takes_host(self, host: str) -> bool:
+        """Whether a request with this `Host` is taken. Another site can make a name of its own lead here, and its page
+        then reads and starts whatever the reader can (DNS rebinding). So a name has to be known, unless everybody may
+        come anyway; an IP address cannot be made to lead elsewhere."""
+        if self.hosts is None or (self.public and not self.hosts):
+            return True
+        name = host_name(host)
+        return name in self.hosts or name == "localhost" or name.endswith(".localhost") or _is_address(name)
+
+    def takes_forwarded_host(self, forwarded: str, host: str) -> bool:
+        """Whether links may name the host that a proxy forwards, in place of `Host`: one that the operator named; or on
+        a public page any, if the proxy has put the server's address in place of the name that it was reached by."""
+        name = host_name(forwarded)
+        if self.hosts is None or name in (host_name(host), *self.hosts):
+            return True
+        return self.public and not self.hosts and bool(name) and not _is_name(host_name(host))
 
     def typed(self, name: str) -> str:
         """The model that a visitor named, as the loaders take it. Never looks for a folder of that name.
@@ -166,11 +186,30 @@ class Access:
         return f"The run was ended after {self.limits.run_s:,.0f} s, the most on this server. Ask for fewer tokens."
 
 
-def access_for(public: bool, models: Sequence[str] = ()) -> Access:
-    """`models`: what strangers may type; "any" is every id on the hub."""
+def access_for(public: bool, models: Sequence[str] = (), hosts: Sequence[str] = ()) -> Access:
+    """`models`: what strangers may type; "any" is every id on the hub. `hosts`: the server's names."""
+    names = None if "SPACE_ID" in os.environ else tuple(filter(None, map(host_name, hosts)))
     if not public:
-        return Access()
-    return Access(public, None if "any" in models else tuple(models), FOR_VISITORS)
+        return Access(hosts=names)
+    return Access(public, None if "any" in models else tuple(models), FOR_VISITORS, names)
+
+
+def host_name(host: str) -> str:
+    """The name or address in a `Host` header, without port, brackets, case and the dot of the root; "" for neither."""
+    found = HOST.fullmatch(host.strip())
+    return found[1].strip("[]").lower().rstrip(".") if found else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+def _is_name(name: str) -> bool:
+    """Whether it is one that other machines may have for this one."""
+    return name != "localhost" and not _is_address(name)
 
 
 def strangers_can_reach(addresses: Sequence[str], share: bool) -> bool:

@@ -7,13 +7,15 @@ import logging
 import re
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from playground.hosting.access import Limits
+from playground.hosting.access import Access, host_name
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +33,19 @@ ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # of a session, or of an event
 NOT_AN_ID = "The id of a session or an event has 1 to 64 letters, digits, - or _. Reload the page."
 NOT_JSON = "This server takes JSON objects of finite numbers and valid Unicode, without unpaired surrogates."
 CLOSED_HERE = "The playground has no such address."
+NOT_OURS = (
+    "This server does not know that it is {name}. Open it as localhost or by its IP address; or start it with "
+    "--allow-hosts {name}, if that is its name."
+)
+ELSEWHERE = (b"x-forwarded-host", b"x-gradio-server")  # the latter is for Gradio's own proxy, which is off
 NOT_TAKEN = "This server cannot take this request. Reload the page and try again."
 
 
 class RequestFilter:
-    """Middleware. `limits.body`: the bytes of a request that is no upload."""
+    """Middleware. `access`: by which names the server is reached, and the bytes of a request that is no upload."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app, self._limits = app, limits
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access, self._limits = app, access, access.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,9 +58,9 @@ class RequestFilter:
             begun = True
             await send(message)
 
-        request = Request(scope, receive)
+        request = Request(scope := self._named(scope), receive)
         try:
-            answer = _refusal(request)
+            answer = self._wrong_host(request) or _refusal(request)
             if answer is None and request.method == "POST" and _route(request) not in ("", "upload", "mcp"):
                 answer, receive = await self._body(request, receive)
             await (answer or self._app)(scope, receive, noticed)
@@ -61,6 +68,23 @@ class RequestFilter:
             logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
             if not begun:
                 await _refused(NOT_TAKEN)(scope, receive, send)
+
+    def _wrong_host(self, request: Request) -> Response | None:
+        """The answer to a request for a name that may be another site's."""
+        host = request.headers.get("host", "")
+        shared = urlsplit(request.app.get_blocks().share_url or "").hostname
+        if self._access.takes_host(host) or (shared and host_name(host) == shared):
+            return None
+        name = host_name(host) or "the empty name"
+        return PlainTextResponse(NOT_OURS.format(name=name), 421)
+
+    def _named(self, scope: Scope) -> Scope:
+        """The request without headers that would have Gradio, and links to the page, name another server."""
+        headers = Headers(scope=scope)
+        forwarded = headers.get("x-forwarded-host", "").partition(",")[0]
+        kept = self._access.takes_forwarded_host(forwarded, headers.get("host", ""))
+        dropped = ELSEWHERE[1:] if kept else ELSEWHERE
+        return {**scope, "headers": [each for each in scope["headers"] if each[0] not in dropped]}
 
     async def _body(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
         """What is wrong with a body of JSON, and what gives it to Gradio."""

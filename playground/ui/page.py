@@ -158,7 +158,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "app_kwargs": {
             "middleware": [
                 Middleware(SizeLimits, limits=access.limits),
-                Middleware(RequestFilter, limits=access.limits),
+                Middleware(RequestFilter, access=access),
                 Middleware(PageHead, title=TITLE, description=TAGLINE),
             ]
         },

@@ -87,6 +87,19 @@ def test_no_address_that_a_visitor_names_is_connected_to(client):
     assert listener.calls == 1, "it counts"
 
 
+def test_another_site_s_name_for_this_machine_is_refused_and_in_no_link(serve):
+    url = serve(fakes.Backend, Access())
+    rebound = {"Host": "evil.example:7860"}
+    for path in ("/", "/history", "/config", "/screenshot.png", "/gradio_api/info"):
+        answer = httpx.get(url + path, headers=rebound)
+        assert answer.status_code == 421 and "does not know that it is evil.example." in answer.text
+    assert httpx.post(f"{url}/gradio_api/queue/join", json={}, headers=rebound).status_code == 421
+    for header in ("X-Forwarded-Host", "X-Gradio-Server"):
+        for path in ("/", "/history", "/config"):
+            answer = httpx.get(url + path, headers={header: "http://evil.example"})
+            assert answer.status_code == 200 and "evil.example" not in answer.text
+
+
 def test_ids_of_other_sessions_are_nowhere_to_be_read(client):
     mine = "".join(f"{byte:02x}" for byte in range(30, 46))
     body = {"data": list(ASKED.values.values()), "session_hash": mine}
