@@ -136,7 +136,7 @@ class Contract:
             after.append(Processor(ForcedBOSTokenLogitsProcessor(config.forced_bos_token_id), "length", range(1, 2)))
         if "forced_eos_token_id" in has:
             end = length + max_new_tokens
-            last = ForcedEOSTokenLogitsProcessor(end, config.forced_eos_token_id)
+            last = ForcedEOSTokenLogitsProcessor(end, config.forced_eos_token_id, str(device))
             after.append(Processor(last, "length", range(end - 1, end)))
         if "remove_invalid_values" in has:
             after.append(Processor(InfNanRemoveLogitsProcessor(), "nothing"))
@@ -152,7 +152,7 @@ class Contract:
             after.append(Processor(Refused(to_device(row[0].isneginf(), device)), "nothing"))
         if "begin_suppress_tokens" in has:
             start = length + (length <= 1 and "forced_bos_token_id" in has)
-            begin = SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, start)
+            begin = SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, start, str(device))
             after.append(Processor(begin, "length", range(start, start + 1)))
         return [*before, *own, *after]
 

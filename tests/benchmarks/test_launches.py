@@ -5,8 +5,10 @@ from __future__ import annotations
 from statistics import mean
 
 import pytest
+from transformers import GenerationConfig
 
 from benchmarks.launches import Counter, of_rounds
+from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
@@ -21,7 +23,7 @@ from playground.decoding.text import Detokenizer
 from playground.lane import Request
 from playground.models.networks.mtp import MtpLayer
 from tests.decoding.fakes import NumberTokenizer
-from tests.decoding.real import llama
+from tests.decoding.real import V, llama
 from tests.decoding.test_device import drafter, models
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 9, 3]
@@ -57,6 +59,16 @@ def test_a_chain_waits_for_the_device_three_times_a_round(kind, sampling, tmp_pa
 
 
 @pytest.mark.parametrize("sampling", [SAMPLINGS[0], SAMPLINGS[-1]])
+@pytest.mark.parametrize("kind", ["ngram", "assistant", "mtp"])
+def test_the_target_s_rules_add_no_wait_unless_they_read_the_text(kind, sampling, tmp_path):
+    target, new_drafter = drafting(kind, tmp_path)
+    asks = dict(suppress_tokens=[3], bad_words_ids=[[4], [5]], begin_suppress_tokens=[6, 7], min_new_tokens=8)
+    contract = Contract(GenerationConfig(**asks), [V - 1], V)
+    rounds = counted(target, new_drafter, contract=contract, **sampling)
+    assert 1 <= max(each.waits for each in rounds) <= (2 if kind in LOOKUPS else 3)
+
+
+@pytest.mark.parametrize("sampling", [SAMPLINGS[0], SAMPLINGS[-1]])
 @pytest.mark.parametrize("kind", STATIC)
 def test_a_compiled_chain_does_too(kind, sampling, tmp_path):
     target, new_drafter = drafting(kind, tmp_path)
@@ -79,13 +91,13 @@ def test_a_layer_beside_a_static_target_drafts_through_graphs(kind, way, tmp_pat
     assert launches(compiled) < launches(eager) / 5  # of a target with 7 layers; deeper ones save more
 
 
-def counted(target, new_drafter, graphs=False, tokens=10, **sampling):
+def counted(target, new_drafter, graphs=False, tokens=10, contract=None, **sampling):
     counter = Counter()
     make = EagerRunner
     if graphs:
         static = StaticModel(target, Graphs("counted", counter.capture))
         make = lambda model: StaticRunner(static, 64)  # noqa: E731
-    runner, sampler = make(target), Sampler(Request("x", **sampling), target.device)
+    runner, sampler = make(target), Sampler(Request("x", **sampling), target.device, PROMPT, contract)
     made, detokenizer = new_drafter(runner, sampler), Detokenizer(NumberTokenizer(), PROMPT)
     return of_rounds(counter, decode(runner, made, Constant(DEEP), sampler, detokenizer, PROMPT, tokens, ()))
 
