@@ -34,7 +34,12 @@ def counters(text: str, names: CounterNames) -> Counts:
     by_position: dict[int, int] = {}
     for sample in found:
         if sample.name == "spec_decode_num_accepted_tokens_per_pos_total":
-            position = int(sample.labels.get("position", 0))
+            label = sample.labels.get("position", "0")
+            check(
+                label.isdecimal() and len(label) < 7,
+                f"The server's /metrics counts accepted tokens at {label[:20]!r}, not at a position.",
+            )
+            position = int(label)
             by_position[position] = by_position.get(position, 0) + int(sample.value)
     return Counts(
         drafts=_total(found, "spec_decode_num_drafts_total"),
@@ -50,4 +55,4 @@ def counters(text: str, names: CounterNames) -> Counts:
 def _total(found: Sequence[Sample], name: str) -> int | None:
     """The sum over labels; None if there is no such sample."""
     values = [sample.value for sample in found if sample.name == name]
-    return int(sum(values)) if values else None
+    return sum(map(int, values)) if values else None

@@ -1,6 +1,7 @@
 """HTTP to a model server: JSON, server-sent events, and each failure as a sentence.
 
-Redirects are not followed, because the key would travel with them. The key appears in no message.
+Redirects are not followed, because the key would travel with them. The key appears in no message. Whatever a server
+sends, an answer takes a bounded number of bytes and seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from playground.errors import PlaygroundError, check
 KEY = "PLAYGROUND_SERVER_KEY"  # the environment variable that holds the key
 CONNECT_S = 5.0
 IDLE_S = 120.0  # without a byte, after which a server counts as hung: the prefill of a long prompt takes a while
+MOST_BYTES = (
+    16_000_000  # of an answer, or of one event of a stream; 32,000 tokens with their alternatives have some 10 MB
+)
+MOST_S = 300.0  # for an answer, however slowly it comes
+STREAM_BYTES, STREAM_S = 1_000_000_000, 3 * 3600.0  # for all events of one
 QUOTED = 300  # characters of a server's own message
 
 
@@ -53,7 +59,7 @@ class Http:
         self._key, self._idle_s = key, idle_s
         self._client = httpx.Client(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=httpx.Timeout(idle_s, connect=min(CONNECT_S, idle_s), pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             trust_env=not is_loopback(self.url),  # a proxy has a loopback of its own
@@ -66,14 +72,14 @@ class Http:
 
     def get(self, path: str) -> Any:
         """The JSON at a path."""
-        return self._json(self._send("GET", path))
+        return self._parsed(self._send("GET", path))
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON that answers a JSON body."""
-        return self._json(self._send("POST", path, body))
+        return self._parsed(self._send("POST", path, body))
 
     def text(self, path: str) -> str:
-        return self._send("GET", path).text
+        return self._send("GET", path)
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[Event, None, None]:
         """Sends a request and yields the events of its answer as they arrive, up to "[DONE]": server-sent events, or a
@@ -81,9 +87,8 @@ class Http:
         start = time.monotonic()
         with self._explained(), self._client.stream("POST", path, json=body) as response:
             if response.status_code != 200:
-                response.read()
-                self._check(response)
-            for line in response.iter_lines():
+                self._check(response, self._whole(response))
+            for line in self._lines(response):
                 field, _, value = ("data", "", line) if line.startswith("{") else line.partition(":")
                 value = value.strip()
                 if field not in ("data", "error") or value == "[DONE]":
@@ -97,17 +102,47 @@ class Http:
     def close(self) -> None:
         self._client.close()
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        with self._explained():
-            response = self._client.request(method, path, json=body)
-        self._check(response)
-        return response
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        with self._explained(), self._client.stream(method, path, json=body) as response:
+            text = self._whole(response)
+        self._check(response, text)
+        return text
 
-    def _json(self, response: httpx.Response) -> Any:
-        return self._parsed(response.text)
+    def _whole(self, response: httpx.Response) -> str:
+        return b"".join(self._bounded(response, MOST_BYTES, MOST_S)).decode(errors="replace")
+
+    def _lines(self, response: httpx.Response) -> Iterator[str]:
+        begun: list[bytes] = []  # of a line that has not ended
+        size = 0
+        for chunk in self._bounded(response, STREAM_BYTES, STREAM_S):
+            *ended, rest = chunk.split(b"\n")
+            for line in ended:
+                yield b"".join([*begun, line]).decode(errors="replace").strip("\r")
+                begun, size = [], 0
+            begun.append(rest)
+            size += len(rest)
+            if size > MOST_BYTES:
+                raise self._too_much(f"an event of more than {MOST_BYTES:,} bytes")
+        yield b"".join(begun).decode(errors="replace")
+
+    def _bounded(self, response: httpx.Response, most_bytes: int, most_s: float) -> Iterator[bytes]:
+        """The answer as it comes; not unpacked, since a small one can be packed of much."""
+        end, size = time.monotonic() + most_s, 0
+        for chunk in response.iter_raw():
+            size += len(chunk)
+            if size > most_bytes:
+                raise self._too_much(f"more than {most_bytes:,} bytes")
+            if time.monotonic() > end:
+                raise self._too_much(f"an answer that was not whole after {most_s:,.0f} seconds")
+            yield chunk
+
+    def _too_much(self, what: str) -> PlaygroundError:
+        return PlaygroundError(
+            f"The server at {self.url} sent {what}, which no model server does. Check address and port."
+        )
 
     def _parsed(self, text: str) -> Any:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, (dict, list)):
                 return data
@@ -134,7 +169,7 @@ class Http:
                 "crashed: its log says more. Start it again."
             ) from None
 
-    def _check(self, response: httpx.Response) -> None:
+    def _check(self, response: httpx.Response, text: str) -> None:
         status = response.status_code
         if response.is_success:
             return
@@ -148,7 +183,7 @@ class Http:
             raise PlaygroundError(
                 f"The server at {self.url} refuses access ({status}). {hint} in the environment variable {KEY}."
             )
-        said = _said(_decoded(response.text))
+        said = _said(_decoded(text))
         if self._key:
             said = said.replace(self._key, "…")
         kind = NotFound if status == 404 else PlaygroundError
@@ -189,7 +224,7 @@ def _reason(error: Exception) -> str:
 
 
 def _decoded(text: str) -> Any:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
     return text
 

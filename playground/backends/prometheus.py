@@ -6,10 +6,11 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import NamedTuple
 
 LINE = re.compile(r"(?P<name>[^\s{#]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Sample(NamedTuple):
@@ -19,7 +20,7 @@ class Sample(NamedTuple):
 
 
 def samples(text: str) -> list[Sample]:
-    """All samples; comments and what is no sample are left out."""
+    """All finite samples; comments and what is no sample are left out."""
     found = []
     for line in text.splitlines():
         if match := LINE.match(line):
@@ -27,5 +28,6 @@ def samples(text: str) -> list[Sample]:
                 value = float(match["value"])
             except ValueError:
                 continue
-            found.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
+            if isfinite(value):
+                found.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
     return found

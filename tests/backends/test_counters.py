@@ -46,4 +46,11 @@ def test_labels_may_hold_anything():
     text = 'a{x="with \\"quotes\\" and } brace",y=""} 1.5e3 1795462182000\nbroken{ 3\nb NaN\n\n# c 3\nd +Inf'
     found = {sample.name: sample for sample in samples(text)}
     assert found["a"].labels == {"x": 'with \\"quotes\\" and } brace', "y": ""} and found["a"].value == 1500
-    assert "c" not in found
+    assert "c" not in found and "d" not in found
+    assert samples("a{" + "x" * 1_000_000 + "} 1")[0].labels == {}  # at once, not in minutes
+
+
+def test_counters_that_count_nothing_are_told():
+    per_position = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="%s"} 1'
+    with pytest.raises(PlaygroundError, match="not at a position"):
+        counts_of(per_position % "first")

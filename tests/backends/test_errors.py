@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from playground.backends import http
 from playground.backends.connect import connect
 from playground.backends.http import KEY, Http, server_url
 from playground.commands import main
@@ -114,6 +115,31 @@ def test_a_server_that_hangs(server):
     stream = Http(server.url, idle_s=0.2).stream("/completion", {})
     with pytest.raises(PlaygroundError, match=r"sent nothing for 0\.2 seconds"):
         next(stream)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "path"),
+    [
+        ("MOST_BYTES", 100_000, "/metrics"),
+        ("MOST_BYTES", 100_000, "/completion"),  # of one event
+        ("STREAM_BYTES", 400_000, "/completion"),
+        ("MOST_S", 0.1, "/slow"),
+        ("STREAM_S", 0.1, "/completion"),
+    ],
+)
+def test_an_answer_takes_bounded_bytes_and_seconds(server, limit, value, path, monkeypatch):
+    monkeypatch.setattr(http, limit, value)
+    event = {"content": "x" * 300_000}
+    server.routes["/metrics"] = Answer("x" * 300_000)
+    server.routes["/completion"], server.routes["/slow"] = Answer([event] * 3, delay=0.1), Answer([{}] * 3, delay=0.1)
+    asking = Http(server.url)
+    with pytest.raises(PlaygroundError, match="which no model server does"):
+        _ = [*asking.stream(path, {})] if path == "/completion" else asking.post(path, {})
+
+
+def test_events_are_read_however_the_connection_cuts_them(server):
+    server.routes["/completion"] = Answer([{"content": "🦀" * 50_000}, {"content": "\u2028"}, "[DONE]"])
+    assert [len(event.data["content"]) for event in Http(server.url).stream("/completion", {})] == [50_000, 1]
 
 
 def test_an_error_in_the_middle_of_a_stream(server):
