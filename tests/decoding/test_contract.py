@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -108,7 +109,10 @@ def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(
 
 @pytest.fixture
 def pair(tiny_folder):
-    return custom_pair(str(tiny_folder), str(tiny_folder), "assistant")
+    """Its drafter's file has rules that count for nothing."""
+    drafts = shutil.copytree(tiny_folder, tiny_folder.with_name("drafts"))
+    asking(drafts, suppress_tokens=list(range(20, 200)), num_beams=7)
+    return custom_pair(str(tiny_folder), str(drafts), "assistant")
 
 
 def asking(folder, **asks) -> None:
@@ -117,7 +121,7 @@ def asking(folder, **asks) -> None:
 
 
 def test_a_conversation_keeps_to_it_and_its_trace_and_report_name_it(pair, tiny_folder):
-    """With the caches that its first turn has left, and with the rules of a target that is its own drafter."""
+    """With the caches that its first turn has left."""
     request = Request("The waves count", max_new_tokens=12, temperature=0.0)
     plain = run_lane(LocalBackend(ModelStore(), pair, "float32", "cpu"), standard_lane(pair), request, Watch())
     first, again = plain.token_ids[0], plain.token_ids[4]
@@ -132,6 +136,7 @@ def test_a_conversation_keeps_to_it_and_its_trace_and_report_name_it(pair, tiny_
         later = replace(request, prompt="And then?", history=(*request.turns, Message("assistant", opened.text)))
         turns.append([opened, run_lane(backend, lane, later, Watch())])
         assert turns[-1][1].reused.tokens > 0
+        assert lane.drafter != "assistant" or any(round_.accepted for trace in turns[-1] for round_ in trace.rounds)
     for traces in zip(*turns, strict=True):
         prompt = torch.tensor([traces[0].prompt_ids])
         wanted = model.generate(prompt, do_sample=False, num_beams=1, max_new_tokens=12)[0, prompt.shape[1] :].tolist()
