@@ -52,10 +52,16 @@ def read_messages(text: str) -> tuple[tuple[Message, ...], str]:
     Raises:
         PlaygroundError: it is no such conversation.
     """
-    data = _json(text, "conversation")
+    data = unwrapped(_json(text, "conversation"))
     tools = data.get("tools") if isinstance(data, dict) else None
     messages = data.get("messages") if isinstance(data, dict) else data
     return messages_of(messages), json.dumps(tools) if tools else ""
+
+
+def unwrapped(entry: Any) -> Any:
+    """What a chat endpoint was sent: OpenAI's Batch API has it under `body`, logs of requests under `request`."""
+    inner = (entry.get(name) for name in ("body", "request")) if isinstance(entry, dict) else ()
+    return next((sent for sent in inner if isinstance(sent, dict)), entry)
 
 
 def messages_of(data: Any) -> tuple[Message, ...]:

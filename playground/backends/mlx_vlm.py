@@ -5,16 +5,20 @@ Read in mlx-vlm 0.7.10: server/schemas.py (GenerationTimings), speculative/commo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from playground.backends.http import Http
 from playground.backends.openai import OpenAiServer
-from playground.trace import Totals
+from playground.backends.server import ServerRun
+from playground.format import count
+from playground.trace import Round, Totals
 
 
 class MlxVlm(OpenAiServer):
-    """It counts the rounds that drafted, all requests of a batch together: right where it answers one at a time."""
+    """It counts the rounds that drafted, all requests of a batch together: right where it answers one at a time. A
+    round is counted before the end of the answer cuts it, so that tokens which nobody got count as accepted."""
 
     kind = "mlx-vlm"
     how_to_speculate = "Start mlx_vlm.server with --draft-model."
@@ -30,6 +34,20 @@ class MlxVlm(OpenAiServer):
     def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
         """It lists what it could load, too."""
         return super().models([it for it in listing if it["loaded"]] or listing)
+
+    def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        yield from super().answer(run)
+        said = run.totals
+        if not said or said.tokens is None or said.accepted is None or said.drafted is None:
+            return
+        cut = said.accepted - max(0, said.tokens - 1)  # the first token is the prefill's
+        if cut > 0:
+            run.totals = replace(said, drafted=said.drafted - cut, accepted=said.accepted - cut)
+            run.notes.append(
+                f"The server counted {count(said.accepted, 'accepted draft token')} in an answer of "
+                f"{count(said.tokens, 'token')}: the end of the answer cut off the last draft. The {cut:,} tokens beyond "
+                "it are left out of what was drafted and accepted."
+            )
 
     def totals(self, end: dict[str, Any]) -> Totals:
         timings = end.get("timings", {})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from playground.conversation import Message, check_turns, messages_of
+from playground.conversation import Message, check_turns, messages_of, unwrapped
 from playground.errors import PlaygroundError, check
 from playground.lane import Request, check_text
 from playground.presets import Prompt, Suite, load_suite, suites
@@ -21,9 +21,10 @@ BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 # What SPEED-Bench has in place of a text that it may not ship.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 FORMS = (
-    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench, MT-Bench), `messages` (SPEED-Bench, as its "
-    "prepare.py writes it, or a conversation), `question` and `function` (BFCL) or `prompt`, and perhaps `category`; a "
-    ".csv file has a column `prompt`; a .txt file has a prompt a line; a .yaml file is a suite as in presets/prompts."
+    "A .jsonl file has a JSON object a line with `turns` (Spec-Bench, MT-Bench, AIPerf), `messages` (SPEED-Bench, as "
+    "its prepare.py writes it, a conversation, or under `body` as in OpenAI's Batch API), `question` and `function` "
+    "(BFCL), `text` (AIPerf) or `prompt`, and perhaps `category`; a .csv file has a column `prompt`; a .txt file has a "
+    "prompt a line; a .yaml file is a suite as in presets/prompts."
 )
 OnError = Literal["stop", "skip"]
 
@@ -155,6 +156,8 @@ def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
         PlaygroundError: the entry is not of a form that is known.
     """
     check(isinstance(entry, dict), "this is not a JSON object.")
+    if (sent := unwrapped(entry)) is not entry:
+        entry = {"category": entry.get("category", name), **sent}
     if isinstance(entry.get("question"), list):
         entry = _bfcl(entry)
     history, system, turns = _turns(entry)
@@ -185,11 +188,13 @@ def _turns(entry: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, list[str
         return tuple(messages), system, [prompt]
     system = entry.get("system", "")
     check(isinstance(system, str), "`system` should be a text.")
-    prompts = entry.get("prompt")
+    prompts = entry.get("prompt", entry.get("text"))
     turns = entry.get("turns", prompts if isinstance(prompts, list) else None if prompts is None else [prompts])
+    if isinstance(turns, list):
+        turns = [turn.get("text") if isinstance(turn, dict) else turn for turn in turns]
     check(
         isinstance(turns, list) and bool(turns) and all(isinstance(turn, str) for turn in turns),
-        "it has no prompts: neither `turns` (a list of texts) nor `messages` nor `prompt` (a text).",
+        "it has no prompts: neither `turns` (a list of texts) nor `messages` nor `prompt` or `text` (a text).",
     )
     return (), system, turns
 

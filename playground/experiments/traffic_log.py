@@ -1,7 +1,8 @@
 """Logs of conversations: each assistant's turn becomes a question with its real history.
 
 A log is JSON or JSON lines. An entry has `messages` (OpenAI's chat completions, perhaps with `tools`, and with the
-answer in `choices`, under `response` or beside them), or `conversations` (ShareGPT).
+answer in `choices`, under `response` or beside them), or `conversations` (ShareGPT). The messages may be under
+`request` or, as in files of OpenAI's Batch API, under `body`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playground.conversation import Message, messages_of, read_tools
+from playground.conversation import Message, messages_of, read_tools, unwrapped
 from playground.errors import PlaygroundError, check
 from playground.experiments.questions import OnError, Question
 from playground.lane import Request
@@ -109,7 +110,7 @@ def _parsed(text: str) -> Any:
 def _turns(entry: Any, settings: Mapping[str, Any], conversation: int) -> list[Turn]:
     entry = {"messages": entry} if isinstance(entry, list) else entry
     check(isinstance(entry, dict), "this is neither an object nor a list of messages.")
-    request = entry.get("request") if isinstance(entry.get("request"), dict) else entry
+    request = unwrapped(entry)
     messages = messages_of(_sharegpt(entry["conversations"]) if "conversations" in entry else _openai(request, entry))
     tools = json.dumps(request["tools"]) if request.get("tools") else ""
     read_tools(tools)
@@ -130,7 +131,7 @@ def _openai(request: Mapping[str, Any], entry: Mapping[str, Any]) -> list[Any]:
     assert isinstance(messages, list)
     response = entry.get("response") if isinstance(entry.get("response"), dict) else entry
     assert response is not None
-    choices = response.get("choices")
+    choices = (response["body"] if isinstance(response.get("body"), dict) else response).get("choices")
     answers = [it["message"] for it in choices[:1] if isinstance(it, dict) and "message" in it] if choices else []
     return [*messages, *answers]
 

@@ -116,8 +116,9 @@ def lm_studio() -> StandIn:
     return StandIn({"/v1/models": listed(owned_by="organization_owner")}, {"/api/v0/chat/completions": events})
 
 
-def mlx_vlm() -> StandIn:
-    timings = {"predicted_n": len(TEXTS), "draft_kind": "mtp", "draft_rounds": 3, "draft_n": 9, "draft_n_accepted": 5}
+def mlx_vlm(drafted: int = 9, accepted: int = 5) -> StandIn:
+    counts = {"draft_rounds": 3, "draft_n": drafted, "draft_n_accepted": accepted}
+    timings = {"predicted_n": len(TEXTS), "draft_kind": "mtp", **counts}
     events = chat_events(usage={"completion_tokens": len(TEXTS)}, timings=timings)
     return StandIn(
         {"/v1/models": listed(created=1, loaded=True), "/health": {"status": "healthy"}},

@@ -59,6 +59,17 @@ def test_speeds_and_counts_come_out_as_the_server_has_them(server, kind, name, c
     assert gaps == [0.125, 0.375, 0.25]
 
 
+def test_accepted_tokens_that_the_end_of_the_answer_cut_off_are_left_out_and_noted(monkeypatch):
+    """An answer of 9 tokens, of which the prefill gave one, holds at most 8 that were drafted."""
+    whole, cut = (traced(stand_in.mlx_vlm(15, accepted), monkeypatch) for accepted in (8, 12))
+    counted = [(m.tokens, m.drafted, m.accepted) for m in map(metrics.measure, (whole, cut))]
+    assert counted == [(9, 15, 8), (9, 11, 8)]
+    (note,) = set(cut.environment.notes) - set(whole.environment.notes)
+    assert note.startswith(
+        "The server counted 12 accepted draft tokens in an answer of 9 tokens: the end of the answer"
+    )
+
+
 def test_acceptance_by_position_is_known_where_the_steps_are(monkeypatch):
     for server in (stand_in.llama_server, stand_in.vllm, stand_in.sglang):
         found = metrics.acceptance_by_position(traced(server(), monkeypatch).rounds)

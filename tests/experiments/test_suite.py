@@ -385,6 +385,18 @@ def test_the_order_of_the_lanes_is_shuffled_with_a_seed_that_is_kept(tiny_folder
             [("coding", "One")],
         ),
         ("mine.yaml", "title: T\nprompts:\n- {name: a, title: A, kind: qa, text: One}\n", [("qa", "One")]),
+        (
+            "batch.jsonl",
+            '{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": '
+            '[{"role": "system", "content": "S"}, {"role": "user", "content": "One"}]}}\n'
+            '{"custom_id": "2", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "Two"}}',
+            [("batch", "One"), ("batch", "Two")],
+        ),
+        (
+            "aiperf.jsonl",
+            '{"text": "One"}\n{"session_id": "a", "turns": [{"text": "Two", "delay": 0}, {"text": "Three"}]}',
+            [("aiperf", "One"), ("aiperf", "Two")],
+        ),
     ],
 )
 def test_a_users_own_file_is_read_in_many_forms(tmp_path, name, content, expected):

@@ -40,6 +40,8 @@ CHAT = {
 SHARED = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello."}]}
 ANSWERED = {"request": {"messages": [{"role": "user", "content": "Hi"}]},
             "response": {"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}}  # fmt: skip
+BATCH = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": ANSWERED["request"],
+         "response": {"status_code": 200, "body": ANSWERED["response"]}}  # fmt: skip
 
 
 def lines(*entries: object) -> str:
@@ -57,7 +59,15 @@ def test_every_assistant_s_turn_is_asked_again_under_its_own_history():
 
 
 @pytest.mark.parametrize(
-    "text", [lines(SHARED), json.dumps([SHARED]), json.dumps(SHARED), lines(ANSWERED), json.dumps(CHAT["messages"])]
+    "text",
+    [
+        lines(SHARED),
+        json.dumps([SHARED]),
+        json.dumps(SHARED),
+        lines(ANSWERED),
+        lines(BATCH),
+        json.dumps(CHAT["messages"]),
+    ],
 )
 def test_the_forms_of_a_log(text, tmp_path):
     path = tmp_path / "log.json"
@@ -72,6 +82,7 @@ def test_the_forms_of_a_log(text, tmp_path):
         ({"text": "x"}, "line 2: it has neither `messages` nor `conversations`"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "line 2: Message 1 holds something"),
         ({"messages": [{"role": "user", "content": "x"}]}, "line 2: it has no answer of the assistant"),
+        ({"body": {"messages": [{"role": "user", "content": "x"}]}}, "line 2: it has no answer of the assistant"),
         ({"conversations": [{"from": "martian", "value": "x"}]}, "line 2: turn 1 of `conversations`"),
         ({**CHAT, "tools": [{"name": "f", "parameters": 3}]}, "line 2: Tool 1, f, has parameters"),
     ],
