@@ -45,8 +45,8 @@ class MlxVlm(OpenAiServer):
             run.totals = replace(said, drafted=said.drafted - cut, accepted=said.accepted - cut)
             run.notes.append(
                 f"The server counted {count(said.accepted, 'accepted draft token')} in an answer of "
-                f"{count(said.tokens, 'token')}: the end of the answer cut off the last draft. The {cut:,} tokens beyond "
-                "it are left out of what was drafted and accepted."
+                f"{count(said.tokens, 'token')}: the end of the answer cut off the last draft. What lies beyond it, "
+                f"{count(cut, 'token')}, is left out of what was drafted and accepted."
             )
 
     def totals(self, end: dict[str, Any]) -> Totals:
