@@ -17,7 +17,16 @@ from playground.conversation import Message
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.presets import BESIDE, Pair
-from playground.settings import CONSTRAINTS, PRESET, SETTINGS, SWEPT, AnswerSettings, DraftSettings, check_fields
+from playground.settings import (
+    CONSTRAINTS,
+    PRESET,
+    SAMPLING,
+    SETTINGS,
+    SWEPT,
+    AnswerSettings,
+    DraftSettings,
+    check_fields,
+)
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
@@ -119,6 +128,11 @@ class Request(AnswerSettings):
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether tokens that came before have other logits than the model's, in greedy decoding too."""
+        return any(getattr(self, name) != SETTINGS[name].neutral for name in SAMPLING if SETTINGS[name].greedy)
 
     def next_turn(self, answer: Message, prompt: str) -> Request:
         """The same conversation after this answer, with what the user says then."""

@@ -223,6 +223,14 @@ class AnswerSettings:
         "Repetition penalty", "1 = none; applies to greedy decoding too", 1.0, 0.01, 10,
         slider=Slider(1, 2, 0.01), neutral=1.0, off="", greedy=True,
     )  # fmt: skip
+    presence_penalty: float = setting(
+        "Presence penalty", "subtracted from the logits of tokens that the answer already has; applies to greedy "
+        "decoding too", 0.0, -2, 2, slider=Slider(-2, 2, 0.05), neutral=0.0, off="", greedy=True,
+    )  # fmt: skip
+    frequency_penalty: float = setting(
+        "Frequency penalty", "subtracted once for each time that the answer has the token; applies to greedy decoding "
+        "too", 0.0, -2, 2, slider=Slider(-2, 2, 0.05), neutral=0.0, off="", greedy=True,
+    )  # fmt: skip
     seed: int = setting(
         "Seed",
         "the same seed draws the same samples, unless a drafter that samples has a cost-based lookahead or reserved "

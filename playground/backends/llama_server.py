@@ -51,9 +51,12 @@ NAMES = {  # the server's, by the setting's
     "top_p": "top_p",
     "min_p": "min_p",
     "repetition_penalty": "repeat_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
 }
 SEEDS = 2**32 - 1  # which itself means a random seed
-CONTEXT = 2**20  # tokens that the repetition penalty looks back: all of them
+CONTEXT = 2**20  # tokens that the penalties look back: all of them
+WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too, the playground's the answer's alone."
 
 
 def start_llama(
@@ -156,6 +159,8 @@ class LlamaServer(ServerBackend):
         return ids
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        if run.request.presence_penalty or run.request.frequency_penalty:
+            run.notes.append(f"{self.kind}: {WITH_PROMPT}")
         lookahead = run.lane.lookahead if self.obeys_lookahead else None
         body = _body(run.request, list(run.prompt_ids or ()))
         if lookahead:

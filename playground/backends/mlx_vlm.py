@@ -15,6 +15,8 @@ from playground.backends.server import ServerRun
 from playground.format import count
 from playground.trace import Round, Totals
 
+LOOK_BACK = 2**20  # tokens: all of them
+
 
 class MlxVlm(OpenAiServer):
     """It counts the rounds that drafted, all requests of a batch together: right where it answers one at a time. A
@@ -48,6 +50,12 @@ class MlxVlm(OpenAiServer):
                 f"{count(said.tokens, 'token')}: the end of the answer cut off the last draft. What lies beyond it, "
                 f"{count(cut, 'token')}, is left out of what was drafted and accepted."
             )
+
+    def body(self, run: ServerRun) -> dict[str, Any]:
+        """Its penalties look back 20 tokens unless they are told how many."""
+        body = super().body(run)
+        windows = [name.replace("penalty", "context_size") for name in body if name.endswith("_penalty")]
+        return body | dict.fromkeys(windows, LOOK_BACK)
 
     def totals(self, end: dict[str, Any]) -> Totals:
         timings = end.get("timings", {})

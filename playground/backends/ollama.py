@@ -25,6 +25,8 @@ NAMES = {  # the server's, by the setting's
     "top_p": "top_p",
     "min_p": "min_p",
     "repetition_penalty": "repeat_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
     "seed": "seed",
 }
 

@@ -22,6 +22,7 @@ BEYOND = (
     "Top-k, min-p and the repetition penalty are not part of OpenAI's API: whether the server follows them is unknown."
 )
 
+PENALTIES = ("presence_penalty", "frequency_penalty")  # by OpenAI's names
 EITHER = "This server does not say whether an end of text or a stop string ended the answer: it is taken for the first."
 
 
@@ -83,6 +84,7 @@ class OpenAiServer(ServerBackend):
             "seed": request.seed,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **{name: value for name in PENALTIES if (value := getattr(request, name))},
             **(stop_of(request) if self.takes_stops else {}),
             **self.beyond(request),
             **_structured(request),

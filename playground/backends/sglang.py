@@ -8,7 +8,7 @@ Read in SGLang 0.5.23: entrypoints/openai/protocol.py, managers/tokenizer_manage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from playground.backends.counters import CounterNames
@@ -19,10 +19,15 @@ from playground.backends.vllm_rounds import PLAIN, Chunk, Step, estimated
 from playground.errors import check
 from playground.lane import Request
 from playground.metrics.serving import Counts
+from playground.trace import Round
 
 MERGED = (
     "Chunks held several verify steps: the counts are SGLang's, and which step accepted how many is an assumption. "
     "Start it with --stream-interval 1."
+)
+RELAXED = (
+    "While it drafts, SGLang counts the answer up to the last verify step alone for presence, frequency and repetition "
+    "penalty: other tokens may come out than without drafts."
 )
 UNCOUNTED = "SGLang did not count the drafts of this request: rejected tokens are missing in its rounds."
 
@@ -46,6 +51,11 @@ class SglangServer(VllmServer):
     def encode(self, request: Request) -> list[int]:
         check(request.constraint != "grammar", "SGLang takes JSON schemas and expressions, and no Lark grammar.")
         return super().encode(request)
+
+    def answer(self, run: ServerRun) -> Generator[Round, None, None]:
+        if run.request.penalised and self.drafter != "none":
+            run.notes.append(RELAXED)
+        yield from super().answer(run)
 
     def _steps(self, run: ServerRun, chunks: list[Chunk], end: dict[str, Any], before: Counts | None) -> list[Step]:
         if self.drafter == "none":

@@ -37,7 +37,7 @@ from playground.errors import PlaygroundError
 from playground.lane import Lane, Request
 from playground.metrics.serving import Counts
 from playground.progress import Progress
-from playground.settings import default
+from playground.settings import SAMPLING, default
 from playground.trace import DraftToken, Finish, Round, TargetToken
 
 ESTIMATED = (
@@ -50,7 +50,7 @@ MIN_P_FIRST = "vLLM applies min-p before top-p, the playground after it: other t
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
 # The settings that it has by the same name.
-NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed")
+NAMES = (*SAMPLING, "seed")
 STRUCTURED = {"json_schema": "json", "regex": "regex", "grammar": "grammar"}  # its names, since 0.12
 
 
@@ -206,7 +206,7 @@ class VllmServer(ServerBackend):
             choice = self.http.post("/v1/completions", body | {"prompt_logprobs": 2})["choices"][0]
             known = choice["prompt_logprobs"][len(prompt) :]
         request = run.request
-        plain = request.greedy and request.repetition_penalty == 1 and not request.constraint
+        plain = request.greedy and not request.penalised and not request.constraint
         return annotated(rounds, known, plain=plain)
 
     def software(self) -> tuple[dict[str, str], str | None]:
@@ -223,8 +223,6 @@ class VllmServer(ServerBackend):
             "prompt": list(prompt_ids),
             "max_tokens": min(request.max_new_tokens, self._context - len(prompt_ids)),
             **{name: getattr(request, name) for name in NAMES},
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
             "cache_salt": conversation_of(request) or uuid.uuid4().hex,
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -1,4 +1,4 @@
-"""The logits processors of a request, which are transformers' own, over the rows of one pass.
+"""The logits processors of a request over the rows of one pass: transformers' own, where it has them.
 
 Each row follows a text of its own: the tokens so far, then the branch of the draft that leads to the row. A processor
 is given a row together with that text. So what it makes of a row is the same whatever else was drafted, and
@@ -44,8 +44,28 @@ class Refused(LogitsProcessor):
         return cast(torch.FloatTensor, scores.masked_fill(self.ids, -torch.inf))
 
 
+class AnswerPenalties(LogitsProcessor):
+    """Presence and frequency penalty as OpenAI defines them and vLLM applies them (`apply_penalties`), after the
+    repetition penalty: `presence` is subtracted from the logits of the tokens that the answer has, and `frequency` once
+    for each time that it has the token. The prompt does not count.
+
+    https://platform.openai.com/docs/api-reference/chat/create
+
+    Args:
+        prompt: its length in tokens.
+    """
+
+    def __init__(self, prompt: int, presence: float, frequency: float) -> None:
+        self._prompt, self._presence, self._frequency = prompt, presence, frequency
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        answer = input_ids[:, self._prompt :]
+        counts = torch.zeros_like(scores).scatter_add_(1, answer, torch.ones_like(answer, dtype=scores.dtype))
+        return scores - self._frequency * counts - self._presence * (counts > 0)
+
+
 def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor]:
-    """Those of a request, in the order in which `generate()` applies them.
+    """Those of a request, in the order in which `generate()` and vLLM apply them.
 
     Args:
         prompt_ids: what the answer follows, for processors that tell the answer from the prompt.
@@ -53,6 +73,9 @@ def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor
     processors: list[Processor] = []
     if request.repetition_penalty != 1:
         processors.append(Processor(RepetitionPenaltyLogitsProcessor(request.repetition_penalty)))
+    if request.presence_penalty or request.frequency_penalty:
+        change = AnswerPenalties(len(prompt_ids), request.presence_penalty, request.frequency_penalty)
+        processors.append(Processor(change, at=range(len(prompt_ids) + 1, sys.maxsize)))
     return processors
 
 

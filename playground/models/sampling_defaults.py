@@ -19,7 +19,7 @@ def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
     sampled: dict[str, Any] = {
         name: SETTINGS[name].neutral for name in SAMPLING if config.do_sample and not SETTINGS[name].greedy
     }
-    given = {name: getattr(config, name) for name in SAMPLING if name in sampled or SETTINGS[name].greedy}
+    given = {name: getattr(config, name, None) for name in SAMPLING if name in sampled or SETTINGS[name].greedy}
     own = sampled | {name: value for name, value in given.items() if value is not None}
     return {name: SETTINGS[name].clip(value) for name, value in own.items()}
 

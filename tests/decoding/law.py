@@ -33,7 +33,7 @@ PROMPT, LENGTH = [0, 1, 0, 2, 0, 1], 3
 QUICK, LONG = 1_000, 2_000  # runs; test_law.py shows that even the quick number catches wrong rules
 SETTINGS = (
     dict(temperature=0.7, top_p=0.9),
-    dict(temperature=1.5, top_k=3, repetition_penalty=1.3),
+    dict(temperature=1.5, top_k=3, repetition_penalty=1.3, presence_penalty=0.6, frequency_penalty=-0.4),
     dict(temperature=1.0, top_k=3, top_p=0.8),
     dict(temperature=1.0, top_p=0.95, min_p=0.4),
 )

@@ -28,7 +28,7 @@ V = 10
 
 def rounds_of(target, drafter, prompt=(1,), *, lookahead=None, max_new_tokens=20, eos=(), request=None) -> list[Round]:
     request = request or Request("x")
-    sampler = Sampler(request, torch.device("cpu"))
+    sampler = Sampler(request, torch.device("cpu"), prompt)
     if drafter == "assistant":
         drafter = AssistantDrafter(FakeModel(random_law(2, V), V), V, sampler, set(eos))
     detokenizer = Detokenizer(NumberTokenizer(), prompt)
@@ -82,12 +82,12 @@ def test_a_drafter_that_never_agrees_costs_passes_but_no_correctness():
     prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=12),
     k=st.integers(1, 16),
     drafter=st.sampled_from(["ngram", "assistant"]),
-    penalty=st.sampled_from([1.0, 1.3]),
+    penalties=st.sampled_from([{}, {"repetition_penalty": 1.3}, {"presence_penalty": 1.0, "frequency_penalty": 0.7}]),
     max_new_tokens=st.integers(1, 40),
     eos=st.sets(st.integers(0, V - 1), max_size=2),
 )
-def test_greedy_output_equals_plain_greedy_output(seed, prompt, k, drafter, penalty, max_new_tokens, eos):
-    request = Request("x", repetition_penalty=penalty)
+def test_greedy_output_equals_plain_greedy_output(seed, prompt, k, drafter, penalties, max_new_tokens, eos):
+    request = Request("x", **penalties)
     arguments = dict(prompt=prompt, max_new_tokens=max_new_tokens, eos=eos, request=request)
     plain = rounds_of(FakeModel(random_law(seed, V), V), NoDrafter(), **arguments)
     drafter = NgramDrafter() if drafter == "ngram" else drafter

@@ -213,7 +213,11 @@ WAYS = [("chain", "block"), ("tree", "recursive"), ("tree", "traversal")]
 @pytest.mark.parametrize(
     ("sampling", "draws"),
     cases(
-        [dict(temperature=1), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=2, repetition_penalty=1.5)]
+        [
+            dict(temperature=1),
+            dict(temperature=0.7, top_p=0.8),
+            dict(temperature=1.5, top_k=2, repetition_penalty=1.5, presence_penalty=0.6),
+        ]
     ),
 )
 def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):

@@ -170,3 +170,12 @@ def test_the_noise_is_exponential_and_its_parts_are_independent(seed):
     ]:
         correlation = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
         assert abs(correlation) < 4 / one.numel() ** 0.5
+
+
+def test_presence_and_frequency_penalty_count_the_answer_and_the_branch_before_each_row():
+    """By OpenAI's definition, after the repetition penalty, which counts the prompt too."""
+    request = Request("x", repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=-0.25)
+    logits, prompt = torch.tensor([[4.0, -4.0, 1.0, 1.0]]).repeat(3, 1), [0, 0, 3]
+    texts = [prompt, [*prompt, 1], [*prompt, 1, 2, 1]]  # of a row, and of two that follow draft tokens
+    scores = Sampler(request, CPU, prompt).scores(logits, texts.__getitem__)
+    assert scores.tolist() == [[2, -4, 1, 0.5], [2, -8 - 0.25, 1, 0.5], [2, -8, 0.5 - 0.25, 0.5]]

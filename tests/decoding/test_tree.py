@@ -136,7 +136,11 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
 @pytest.mark.parametrize(
     ("sampling", "draws"),
     cases(
-        [dict(temperature=1), dict(temperature=0.7, top_p=0.8), dict(temperature=1.5, top_k=2, repetition_penalty=1.5)]
+        [
+            dict(temperature=1),
+            dict(temperature=0.7, top_p=0.8),
+            dict(temperature=1.5, top_k=2, repetition_penalty=1.5, presence_penalty=0.6),
+        ]
     ),
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling, draws):
