@@ -99,7 +99,7 @@ export interface Verdict {
   notes: string[];
 }
 
-/** Speed-up = tokens per pass ÷ cost of a round; the cost and its parts are in plain passes. */
+/** Speed-up = tokens per pass ÷ cost of a round × prefill; the cost and its parts are in plain passes. */
 export interface Terms {
   speedup: number;
   tokens_per_pass: number;
@@ -107,6 +107,7 @@ export interface Terms {
   verify: number | null;
   draft: number | null;
   other: number | null;
+  prefill: number;
 }
 
 /** `text`: to paste, in the engine's form; `note`: what it gives, or why it is another drafter. `drafter`: that one, where

@@ -134,9 +134,30 @@ def test_a_speedup_is_tokens_per_pass_over_the_cost_of_a_round_and_its_parts_add
     standard = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(8)])
     equation = metrics.equation(standard.rounds, ROUNDS)
     assert equation.tokens_per_pass == pytest.approx(8 / 4)
-    assert equation.cost == pytest.approx((2.0 / 4) / 0.1)
+    assert equation.cost == pytest.approx((1.9 / 4) / 0.1), "its first pass took 0.1 s more than the others"
+    assert equation.tokens_per_pass / equation.cost * equation.prefill == pytest.approx(equation.speedup)
     assert equation.speedup == pytest.approx(metrics.compare(standard, trace(ROUNDS)).speedup)
     assert equation.verify + equation.draft + equation.other == pytest.approx(equation.cost)
     untimed = replace(ROUNDS[0], draft_s=None)
-    assert metrics.equation(standard.rounds, [untimed]).verify is None
-    assert metrics.equation(standard.rounds, []) is None
+    assert metrics.equation(standard.rounds, [untimed, *ROUNDS[1:]]).verify is None
+    assert metrics.equation(standard.rounds, []) is metrics.equation(standard.rounds, ROUNDS[:1]) is None
+
+
+def test_a_short_answer_after_a_long_prompt_has_the_prefill_as_a_term_of_its_own():
+    """Ten seconds of prefill in both lanes; then passes of 0.1 s, of which the drafter saves half."""
+    standard = [plain_round(0, verify_s=10.0), *(plain_round(i, start_s=9.9 + i / 10) for i in range(1, 10))]
+    quick = [replace(drafted_round([0], accepted=1, own=1, draft_s=0.0), verify_s=10.0, end_s=10.0)]
+    quick += [drafted_round([0], accepted=1, own=1, start_s=10 + i / 10, draft_s=0.0) for i in range(4)]
+    found = metrics.equation(standard, quick)
+    assert (found.tokens_per_pass, found.cost, found.verify) == pytest.approx((2, 1, 1))
+    assert found.speedup == pytest.approx(10.9 / 10.4)
+    assert found.speedup == pytest.approx(found.tokens_per_pass / found.cost * found.prefill)
+    assert found.other == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("margin", "dtype", "tie"), [
+    (0.02, "bfloat16", True), (1.2, "int8 weights, bfloat16", True), (1.2, "int4 weights, bfloat16", False),
+    (0.02, "float32", False), (0.0, "float64", True),
+])  # fmt: skip
+def test_what_rounding_can_turn_depends_on_the_number_format(margin, dtype, tie):
+    assert metrics.near_tie(margin, dtype) == tie

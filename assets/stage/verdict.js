@@ -1,6 +1,6 @@
-// The headline: speed-up = tokens per pass ÷ cost of a round, with a bar for each side, and whether to trust it. A press
-// on a term lights what it counts in the timeline and the text. Buttons lead on: measure again, why, is it the same?
-// Another part is the line that runs it in an engine.
+// The headline: speed-up = tokens per pass ÷ cost of a round × prefill, with a bar for the first two, and whether to trust
+// it. A press on a term lights what it counts in the timeline and the text. Buttons lead on: measure again, why, is it
+// the same? Another part is the line that runs it in an engine.
 
 import { copyText, REFUSED } from "../clipboard.js";
 import { kept } from "../rooms.js";
@@ -79,6 +79,7 @@ export function equation(told) {
       term(name, `${WORDS[name]} ${number(size)}`),
     ]),
     ...(known.length ? [make("span", "", ")")] : []),
+    ...(number(told.prefill) === "1.00" ? [] : [make("span", "", " × "), term("first", `prefill ${number(told.prefill)}`)]),
   ];
 }
 

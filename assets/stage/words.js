@@ -171,5 +171,5 @@ export function factsOf(round) {
  */
 export function partsOf({ verify, draft, other, cost }) {
   if (verify === null) return [["verify", cost]];
-  return [["verify", verify], ["draft", draft ?? 0], ["other", Math.max(0, other ?? 0)]];
+  return [["verify", verify], ["draft", draft ?? 0], ["other", other ?? 0]];
 }

@@ -15,6 +15,8 @@ from playground.metrics.comparison import (
     differences,
     equation,
     first_difference,
+    near_tie,
+    prefill_s,
     speedup,
 )
 from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
@@ -129,12 +131,14 @@ __all__ = [
     "measure",
     "measure_rounds",
     "measured",
+    "near_tie",
     "noise",
     "otherwise",
     "out_of_context",
     "plain_pass_s",
     "pooled",
     "positions",
+    "prefill_s",
     "ranked",
     "ranks",
     "segment_speedups",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,23 @@ class FirstDifference:
     index: int
     token_ids: tuple[int | None, int | None]
     margin: float | None
+
+
+# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
+# 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
+NEAR_TIE = {
+    "bfloat16": 0.5,
+    "float16": 0.1,
+    "float32": 0.001,
+    "int8 weights, bfloat16": 2.0,
+    "int8 weights, float32": 0.5,
+}
+
+
+def near_tie(margin: float, dtype: str) -> bool:
+    """Whether rounding can turn a choice between two logits that are so far apart. `dtype`: as in `Environment`; of
+    weights in other formats the one in which passes are computed decides."""
+    return margin <= NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
 
 
 @dataclass(frozen=True)
@@ -65,12 +83,13 @@ def speedup(baseline: Trace, other: Trace) -> float | None:
 
 @dataclass(frozen=True)
 class Equation:
-    """A speed-up taken apart: speedup = tokens_per_pass / cost.
+    """A speed-up taken apart: speedup = tokens_per_pass ÷ cost × prefill.
 
     `tokens_per_pass`: tokens per round of the lane, over those of the baseline (1 for standard decoding). `cost`: the
-    mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline. `verify`, `draft`
-    and `other` (commit, the loop itself) add up to the cost; None if a round does not report its times. The
-    prefill is part of both lanes' first round.
+    mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline; both leave out
+    what the first round takes beyond the others, which is the prefill. `verify`, `draft` and `other` (commit, the loop
+    itself) add up to the cost; None if a round does not report its times. `prefill`: the factor by which the prefill
+    changes the speed-up. It takes both lanes as long, so that the longer it is, the nearer it brings them.
     """
 
     speedup: float
@@ -79,31 +98,44 @@ class Equation:
     verify: float | None
     draft: float | None
     other: float | None
+    prefill: float
 
 
 def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | None:
-    """None if one of them has no tokens."""
+    """None if one of them has fewer than two rounds, whose first one cannot be told from its prefill."""
     theirs, ours = measure_rounds(baseline), measure_rounds(other)
-    if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
+    if min(len(baseline), len(other)) < 2 or not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
         return None
-    plain_s = theirs.total_s / len(baseline)
+    plain_s = (theirs.total_s - prefill_s(baseline)) / len(baseline)
     tokens_per_pass = (ours.tokens / len(other)) / (theirs.tokens / len(baseline))
-    cost = ours.total_s / len(other) / plain_s
+    cost = (ours.total_s - prefill_s(other)) / len(other) / plain_s
+    speedup = (ours.tokens / ours.total_s) / (theirs.tokens / theirs.total_s)
     verify: float | None = None
     draft: float | None = None
     rest: float | None = None
     if ours.verify_s is not None and ours.draft_s is not None:
-        verify = ours.verify_s / len(other) / plain_s
+        verify = (ours.verify_s - prefill_s(other)) / len(other) / plain_s
         draft = ours.draft_s / len(other) / plain_s
         rest = cost - verify - draft
     return Equation(
-        speedup=tokens_per_pass / cost,
+        speedup=speedup,
         tokens_per_pass=tokens_per_pass,
         cost=cost,
         verify=verify,
         draft=draft,
         other=rest,
+        prefill=speedup * cost / tokens_per_pass,
     )
+
+
+def prefill_s(rounds: Sequence[Round]) -> float:
+    """What the first of two or more rounds takes beyond a mean later one; its verify pass alone, where every round
+    reports that."""
+    first, *later = (round_.verify_s for round_ in rounds)
+    known = [seconds for seconds in later if seconds is not None]
+    if first is None or len(known) < len(later):
+        return rounds[0].end_s - (rounds[-1].end_s - rounds[0].end_s) / len(later)
+    return first - math.fsum(known) / len(later)
 
 
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:

@@ -1,4 +1,4 @@
-"""Why this speed-up: from the tokens per pass of the drafting rounds down to what was measured.
+"""Why this speed-up: from the tokens per pass down to what was measured.
 
 Each step takes one cost into account and keeps the steps before, so the last one is the measured speed-up to the digit.
 Terms are those of `metrics.equation`, which the page shows beside the speed-up.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from playground import metrics
+from playground.metrics import Equation
 from playground.trace import Round, Trace
 
 LEAST_PASSES = 5  # of each lane, whose times are compared
@@ -18,69 +19,43 @@ LEAST_PASSES = 5  # of each lane, whose times are compared
 
 @dataclass(frozen=True)
 class Attribution:
-    """The speed-up after each step:
+    """A speed-up with what explains its terms.
 
-    `ideal`: every round drafts, and a round costs one plain pass: tokens per drafting round. `all_rounds`: rounds
-    without a draft count, too: the equation's tokens per pass. `verified`: verify passes cost what they do. `drafted`:
-    so does drafting. `decoding`: so does everything else in a round (commit, the loop itself). `measured`: so does the
-    prefill, which a lane of fewer rounds spreads over fewer.
-
-    `verify`, `draft`, `other`, `prefill`: what the steps cost, in plain passes a round beyond the first plain pass; a
-    plain pass is the mean round of the baseline, prefill included. `wider`: the 95 % interval of `verify`, by Welch's
-    test of the lanes' passes; None for few passes. `idle`: the share of rounds without a draft. Where a server does not
-    report the split of a round, `verify` is the whole cost, and `split` is False.
+    `idle`: the share of rounds without a draft. `drafting`: the tokens per pass of the others, over those of the
+    baseline. `wider`: how much longer a verify pass takes than a plain one, in plain passes, as the 95 % interval of
+    Welch's test of the lanes' passes; None for few passes, or where a server does not report their times.
     """
 
-    ideal: float
-    all_rounds: float
-    verified: float
-    drafted: float
-    decoding: float
-    measured: float
-    verify: float
-    draft: float
-    other: float
-    prefill: float
-    wider: tuple[float, float] | None
+    equation: Equation
     idle: float
-    split: bool
+    drafting: float
+    wider: tuple[float, float] | None
 
     @property
-    def cost(self) -> float:
-        """Plain passes that a round takes."""
-        return 1 + self.verify + self.draft + self.other + self.prefill
+    def steps(self) -> list[tuple[str, float]]:
+        """What each step takes into account, and the speed-up after it."""
+        it = self.equation
+        found = [("tokens per pass", it.tokens_per_pass)]
+        if it.verify is not None and it.draft is not None:
+            found.append(("checking", it.tokens_per_pass / it.verify))
+            found.append(("guessing", it.tokens_per_pass / (it.verify + it.draft)))
+        last = "cost of a round" if it.verify is None else "rest"
+        return [*found, (last, it.tokens_per_pass / it.cost), ("prefill", it.speedup)]
 
 
 def attribute(baseline: Trace, other: Trace) -> Attribution | None:
     """None if a lane has fewer than two rounds, or nothing was drafted after the first."""
     base, ours = metrics.compared_rounds(baseline, other)
-    whole, plain = metrics.equation(base, ours), metrics.equation(base, base)
-    if whole is None or plain is None or min(len(base), len(ours)) < 2 or not any(it.drafted for it in ours[1:]):
+    whole = metrics.equation(base, ours)
+    if whole is None or not any(it.drafted for it in ours[1:]):
         return None
     drafting = [round_ for round_ in ours if round_.drafted]
-    ideal = _tokens(drafting) / len(drafting) / (_tokens(base) / len(base))
-    plain_s = metrics.measure_rounds(base).total_s / len(base)
-    prefill = (_prefill_s(ours) / len(ours) - _prefill_s(base) / len(base)) / plain_s
-    verify, draft, other_, split = whole.cost - 1 - prefill, 0.0, 0.0, False
-    if None not in (whole.verify, whole.draft, plain.verify, plain.draft):
-        split = True
-        verify = (whole.verify or 0.0) - (plain.verify or 0.0) - prefill
-        draft = (whole.draft or 0.0) - (plain.draft or 0.0)
-        other_ = whole.cost - 1 - prefill - verify - draft
+    plain_s = (base[-1].end_s - metrics.prefill_s(base)) / len(base)
     return Attribution(
-        ideal=ideal,
-        all_rounds=whole.tokens_per_pass,
-        verified=whole.tokens_per_pass / (1 + verify),
-        drafted=whole.tokens_per_pass / (1 + verify + draft),
-        decoding=whole.tokens_per_pass / (1 + verify + draft + other_),
-        measured=whole.speedup,
-        verify=verify,
-        draft=draft,
-        other=other_,
-        prefill=prefill,
-        wider=_wider(base, ours, plain_s) if split else None,
+        equation=whole,
         idle=1 - len(drafting) / len(ours),
-        split=split,
+        drafting=_tokens(drafting) / len(drafting) / (_tokens(base) / len(base)),
+        wider=None if whole.verify is None else _wider(base, ours, plain_s),
     )
 
 
@@ -109,7 +84,7 @@ class Decoding:
 
 
 def decoding(baseline: Trace, other: Trace) -> Decoding | None:
-    """None as `attribute`."""
+    """None where `attribute` is None."""
     base, ours = metrics.compared_rounds(baseline, other)
     if min(len(base), len(ours)) < 2 or not any(round_.drafted for round_ in ours[1:]):
         return None
@@ -150,7 +125,7 @@ def published(found: Decoding, speedup: float, tokens_per_pass: float | None = N
 
 
 def _wider(base: Sequence[Round], ours: Sequence[Round], plain_s: float) -> tuple[float, float] | None:
-    """How much longer a verify pass takes than a plain one, in plain passes, the prefill left out."""
+    """The interval of `Attribution.wider`, the prefill left out."""
     from scipy import stats  # takes seconds
 
     plain, wide = ([round_.verify_s or 0.0 for round_ in rounds[1:]] for rounds in (base, ours))
@@ -158,14 +133,6 @@ def _wider(base: Sequence[Round], ours: Sequence[Round], plain_s: float) -> tupl
         return None
     found = stats.ttest_ind(wide, plain, equal_var=False).confidence_interval()
     return float(found.low / plain_s), float(found.high / plain_s)
-
-
-def _prefill_s(rounds: Sequence[Round]) -> float:
-    """What the first round takes beyond a mean later one; its verify pass alone, where that is reported."""
-    later = _mean(rounds, "verify_s")
-    if later is None or rounds[0].verify_s is None:
-        return rounds[0].end_s - _decoding_s(rounds) / (len(rounds) - 1)
-    return rounds[0].verify_s - later
 
 
 def _decoding_s(rounds: Sequence[Round]) -> float:

@@ -76,7 +76,7 @@ def _still(found: Measured, address: str) -> Image.Image:
     equation = metrics.equation(*metrics.compared_rounds(base, other))
     if equation:
         said = f"{number(equation.tokens_per_pass)} tokens a pass at {number(equation.cost)} passes a round"
-        pen.text((MARGIN, 62), f"{said}; {len(other.rounds)} passes instead of {len(base.rounds)}", INK, _font(14))
+        pen.text((MARGIN, 62), f"{said}. {facts.passes(base, other)}", INK, _font(14))
     pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
     where = f"{other.lane.target} · {facts.environment_line(other.environment)}"
     pen.line((MARGIN, SIZE[1] - 32, SIZE[0] - MARGIN, SIZE[1] - 32), RULE)

@@ -15,16 +15,6 @@ from playground.metrics import FirstDifference, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
 
-# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
-# 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
-NEAR_TIE = {
-    "bfloat16": 0.5,
-    "float16": 0.1,
-    "float32": 0.001,
-    "int8 weights, bfloat16": 2.0,
-    "int8 weights, float32": 0.5,
-}
-
 OF_SAMPLING = (
     "typical_p",
     "epsilon_cutoff",
@@ -129,21 +119,20 @@ def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended:
     margin = f"The target's two best logits are {difference.margin:.3f} apart there"
     if dtype is None:
         return f"{at}. {margin}."
-    tie = NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
     rounding = f"{dtype.replace(' weights, ', ' and ')} rounding"
-    if difference.margin <= tie:
+    if metrics.near_tie(difference.margin, dtype):
         return f"{at}. {margin}: a near-tie, which {rounding} can flip."
     return f"{at}. {margin}: more than {rounding} explains."
 
 
 def passes(baseline: Trace, other: Trace) -> str:
-    """How many target passes the lane took for its tokens; "" if one of the two took none, or a server
-    does not report it."""
+    """How many target passes the lane took for its tokens; "" if one of the two took none, or a server does not report
+    it."""
     rounds = metrics.compared_rounds(baseline, other)[1]
     if not (baseline.rounds and rounds):
         return ""
     passes, tokens = sum(round_.passes for round_ in rounds), sum(len(round_.tokens) for round_ in rounds)
-    return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}."
+    return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}." if passes < tokens else "No passes saved."
 
 
 def sentences(baseline: Trace, other: Trace) -> list[str]:
@@ -265,14 +254,13 @@ def beside_other(used: str, found: metrics.Otherwise | None) -> str:
     )
 
 
-def done(comparison: Comparison) -> str:
-    """The status line of a finished comparison."""
+def done(comparison: Comparison, waited_s: float | None = None) -> str:
+    """The status line of a finished comparison. `waited_s`: by whoever started it; None for one that was opened."""
     stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
-    runs = (comparison.lanes, *comparison.repeats)
-    measured = [metrics.measure(trace) for traces in runs for trace in traces]
-    seconds = sum(m.total_s + (m.annotate_s or 0.0) for m in measured)  # as long as it took, showing it included
     where = comparison.others[0].environment.device_name or "an unknown device"
-    return f"{'Stopped after' if stopped else 'Done in'} {seconds:.1f} s on {where}."
+    if waited_s is None:
+        return f"{'Stopped. ' if stopped else ''}Ran on {where}."
+    return f"{'Stopped after' if stopped else 'Done in'} {waited_s:.1f} s on {where}."
 
 
 def environment_line(environment: Environment) -> str:

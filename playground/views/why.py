@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from playground import metrics, theory
 from playground.format import number
-from playground.metrics import Measured
+from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
 from playground.trace import Trace
@@ -23,7 +23,7 @@ def waterfall(measured: Measured) -> go.Figure | None:
     found, other = theory.attribute(measured.base, measured.ours), measured.ours
     if found is None:
         return None
-    labels, values = zip(*steps(found), strict=True)
+    labels, values = zip(*found.steps, strict=True)
     changes = [values[0], *(now - before for before, now in itertools.pairwise(values)), values[-1]]
     figure = charts.blank(
         "Why this speed-up?",
@@ -49,23 +49,12 @@ def waterfall(measured: Measured) -> go.Figure | None:
     return figure.update_yaxes(range=[0, 1.15 * max(*values, 1)])
 
 
-def steps(found: Attribution) -> list[tuple[str, float]]:
-    """What each step takes into account, and the speed-up after it."""
-    cost = [("wider verify passes", found.verified), ("drafting", found.drafted), ("overhead", found.decoding)]
-    return [
-        ("tokens per pass", found.ideal),
-        ("rounds without a draft", found.all_rounds),
-        *(cost if found.split else [("cost of a round", found.decoding)]),
-        ("prefill", found.measured),
-    ]
-
-
 LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
     "tokens per pass": "gain",
     "rounds without a draft": "idle",
-    "wider verify passes": "verify",
-    "drafting": "draft",
-    "overhead": "other",
+    "checking": "verify",
+    "guessing": "draft",
+    "rest": "other",
     "cost of a round": "cost",
     "prefill": "first",
     "measured": "all",
@@ -73,9 +62,14 @@ LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
 
 
 def lights(measured: Measured) -> list[tuple[str, str]]:
-    """The labels of the waterfall's steps, each with the name of what it counts."""
+    """What can be shown in timeline and text: the steps of the waterfall and rounds without a draft, each with the name
+    of what it counts."""
     found = theory.attribute(measured.base, measured.ours)
-    return [(label, LIGHTS[label]) for label, _ in (*(steps(found) if found else ()), ("measured", 0.0))]
+    if found is None:
+        return []
+    gain, *costs = (label for label, _ in found.steps)
+    labels = [gain, *["rounds without a draft"] * bool(found.idle), *costs, "measured"]
+    return [(label, LIGHTS[label]) for label in labels]
 
 
 def paragraph(measured: Measured) -> str:
@@ -83,16 +77,11 @@ def paragraph(measured: Measured) -> str:
     found = theory.attribute(measured.base, measured.ours)
     if found is None:
         return ""
-    idle = (
-        f"{found.ideal:.2f} tokens where something was drafted, {found.all_rounds:.2f} with the {found.idle:.0%} of "
-        "rounds that drafted nothing"
-    )
-    gave = idle if found.idle else f"{found.all_rounds:.2f} tokens"
-    sentences = [
-        f"A pass gave {gave}: the speed-up if a round cost one plain pass.",
-        _cost(found),
-        f"{found.all_rounds:.2f} ÷ {found.cost:.2f} is the speed-up of {found.measured:.2f}x.",
-    ]
+    it = found.equation
+    sentences = [f"A pass gave {it.tokens_per_pass:.2f} tokens: the speed-up if a round cost one plain pass."]
+    if found.idle:
+        sentences.append(f"Where it drafted it gave {found.drafting:.2f}; {found.idle:.0%} of rounds drafted nothing.")
+    sentences += [_cost(found), _whole(it)]
     if largest := _largest(found):
         sentences.append(f"What costs most is {largest}.")
     if measured.interval:
@@ -104,22 +93,32 @@ def paragraph(measured: Measured) -> str:
 
 
 def _cost(found: Attribution) -> str:
-    if not found.split:
-        return f"A round cost {found.cost:.2f} plain passes; the server does not report how it is split."
+    it = found.equation
+    if it.verify is None or it.draft is None or it.other is None:
+        return f"A round cost {it.cost:.2f} plain passes; the server does not report how it is split."
     return (
-        f"A round cost {found.cost:.2f} plain passes: 1, {_signed(found.verify)} {_wider(found)}, "
-        f"{_signed(found.draft)} for drafting, {_signed(found.other)} for the rest of the loop and "
-        f"{_signed(found.prefill)} for the prefill, shared by fewer rounds."
+        f"A round cost {it.cost:.2f} plain passes: checking {it.verify:.2f}{_wider(found)}, guessing {it.draft:.2f}, "
+        f"the rest of the loop {it.other:.2f}."
+    )
+
+
+def _whole(it: Equation) -> str:
+    """The equation with its numbers."""
+    if f"{it.prefill:.2f}" == "1.00":
+        return f"{it.tokens_per_pass:.2f} ÷ {it.cost:.2f} is the speed-up of {it.speedup:.2f}x."
+    return (
+        f"{it.tokens_per_pass:.2f} ÷ {it.cost:.2f} × {it.prefill:.2f} is the speed-up of {it.speedup:.2f}x: the last "
+        "factor is the prefill, which drafting does not shorten."
     )
 
 
 def _wider(found: Attribution) -> str:
-    """What verifying several tokens cost, where it is more than noise. A wider pass does not take less."""
+    """Why checking took what it took, where it is more than noise. A wider pass does not take less."""
     if _seen(found):
-        return "because a verify pass is wider"
+        return " because a verify pass is wider"
     if found.wider and found.wider[1] < 0:
-        return "because the machine was faster in this lane (a wider pass does not take less)"
-    return "for verify passes, within the noise of the timing"
+        return " because the machine was faster in this lane (a wider pass does not take less)"
+    return " (within the noise of the timing)"
 
 
 def _signed(value: float) -> str:
@@ -133,16 +132,25 @@ def _seen(found: Attribution) -> bool:
 
 def _largest(found: Attribution) -> str:
     """The step that takes most, of those that are more than noise; "" where there is none, or it is not reported."""
-    drops = {
-        "rounds without a draft": found.ideal - found.all_rounds,
-        "drafting": found.verified - found.drafted,
-        "the work between passes": found.drafted - found.decoding,
-        "the prefill": found.decoding - found.measured,
-    }
-    if _seen(found):
-        drops["verifying several tokens in one pass"] = found.all_rounds - found.verified
+    if found.equation.verify is None:
+        return ""
+    (_, first), *later = found.steps
+    before, drops = first, {"rounds without a draft": found.drafting - first}
+    for name, after in later:
+        drops[COSTS[name]] = before - after
+        before = after
+    if not _seen(found):
+        del drops[COSTS["checking"]]
     largest = max(drops, key=drops.__getitem__)
-    return largest if found.split and drops[largest] > 0 else ""
+    return largest if drops[largest] > 0 else ""
+
+
+COSTS = {
+    "checking": "verifying several tokens in one pass",
+    "guessing": "drafting",
+    "rest": "the work between passes",
+    "prefill": "the prefill",
+}
 
 
 def against(found: Decoding, other: Against) -> str:

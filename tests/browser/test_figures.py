@@ -88,55 +88,62 @@ def check_lanes(page, comparison: Comparison) -> None:
 
 
 def median_run(comparison: Comparison) -> Comparison:
-    """The pass with the median speed-up, which the page shows."""
-    passes = sorted((comparison.lanes, *comparison.repeats), key=ratio)
-    return Comparison(passes[(len(passes) - 1) // 2])
+    """The run of each lane with the median speed, which the page shows; of two in the middle the later one."""
+    lanes = []
+    for runs in zip(comparison.lanes, *comparison.repeats, strict=True):
+        order = sorted(range(len(runs)), key=lambda i: speed(runs[i].rounds))
+        lanes.append(runs[max(order[(len(order) - 1) // 2], order[len(order) // 2])])
+    return Comparison(tuple(lanes))
+
+
+def terms(comparison: Comparison) -> tuple[float, float, float, float, float, float]:
+    """Tokens per pass, cost of a round, checking, guessing, the rest, and the factor of the prefill."""
+    (base, base_prefill), (ours, prefill) = (
+        (lane.rounds, lane.rounds[0].verify_s - part(lane.rounds[1:], "verify_s"))
+        for lane in median_run(comparison).lanes
+    )
+    plain_s = (base[-1].end_s - base_prefill) / len(base)
+    cost = (ours[-1].end_s - prefill) / len(ours) / plain_s
+    verify, draft = part(ours[1:], "verify_s", plain_s), part(ours, "draft_s", plain_s)
+    per_pass = tokens(ours) / len(ours)
+    factor = (1 + base_prefill / plain_s / len(base)) / (1 + prefill / plain_s / len(ours) / cost)
+    return per_pass, cost, verify, draft, cost - verify - draft, factor
 
 
 def check_verdict(page, comparison: Comparison) -> None:
-    """The headline, its range and its equation."""
-    runs = [ratio(lanes) for lanes in (comparison.lanes, *comparison.repeats)]
-    assert page.locator("#verdict .figure").inner_text().removeprefix("≈ ") == f"{statistics.median(runs):.2f}×"
+    """The headline, its interval and its equation."""
+    over, runs = ratio(median_run(comparison).lanes), 1 + len(comparison.repeats)
+    assert page.locator("#verdict .figure").inner_text().removeprefix("≈ ") == f"{over:.2f}×"
     spread = numbers(page.locator("#verdict .range").inner_text())
-    assert spread == pytest.approx([min(runs), max(runs), len(runs)] if comparison.repeats else [], abs=0.00501)
-    base, ours = (lane.rounds for lane in median_run(comparison).lanes)
-    plain_s = base[-1].end_s / len(base)
-    cost = ours[-1].end_s / len(ours) / plain_s
-    verify, draft = (part(ours, name, plain_s) for name in ("verify_s", "draft_s"))
-    expected = [statistics.median(runs), tokens(ours) / len(ours), cost, verify, draft]
-    if cost - verify - draft >= 0.005:
-        expected.append(cost - verify - draft)
+    assert bool(spread) == bool(comparison.repeats)
+    if spread:
+        assert spread[0] < over < spread[1] and spread[2] == runs
+    per_pass, cost, verify, draft, rest, prefill = terms(comparison)
+    expected = [over, per_pass, cost, verify, draft, *[rest] * (rest >= 0.005)]
+    expected += [prefill] * (f"{prefill:.2f}" != "1.00")
     assert numbers(page.locator("#verdict .terms").inner_text()) == pytest.approx(expected, abs=0.00501)
     shown = page.locator("#verdict .bars .value").all_inner_texts()
-    assert list(map(float, shown)) == pytest.approx([tokens(ours) / len(ours), cost], abs=0.00501)
+    assert list(map(float, shown)) == pytest.approx([per_pass, cost], abs=0.00501)
 
 
 def check_why(page, comparison: Comparison) -> None:
-    """The breakdown ends at the headline, with the headline's own terms."""
-    median = median_run(comparison)
-    base, ours = (lane.rounds for lane in median.lanes)
-    plain_s = base[-1].end_s / len(base)
-    cost = ours[-1].end_s / len(ours) / plain_s
-    wider = (part(ours[1:], "verify_s") - part(base[1:], "verify_s")) / plain_s
-    draft = part(ours, "draft_s", plain_s) - part(base, "draft_s", plain_s)
-    all_verify = part(ours, "verify_s", plain_s) - part(base, "verify_s", plain_s)
-    rest = cost - 1 - all_verify - draft
-    per_pass = tokens(ours) / len(ours)
-    runs = [ratio(lanes) for lanes in (comparison.lanes, *comparison.repeats)]
-    spread = f"the range is {min(runs):.2f} to {max(runs):.2f}, {len(runs)} runs."
+    """The breakdown begins and ends at the headline, with the headline's own terms."""
+    ours, over = median_run(comparison).lanes[1].rounds, ratio(median_run(comparison).lanes)
+    per_pass, cost, verify, draft, rest, prefill = terms(comparison)
+    spread = page.locator("#verdict .range").inner_text().strip("()")
     words = unfolded(page, "#why", spread if comparison.repeats else "")
     drafting = tuple(it for it in ours if it.drafted)
-    ideal = tokens(drafting) / len(drafting)
-    idle = [ideal, per_pass, round(100 * (1 - len(drafting) / len(ours)))] if len(drafting) < len(ours) else [per_pass]
-    expected = [*idle, cost, 1, wider, draft, rest, all_verify - wider, per_pass, cost, ratio(median.lanes)]
+    idle = [tokens(drafting) / len(drafting), round(100 * (1 - len(drafting) / len(ours)))]
+    expected = [per_pass, *idle * (len(drafting) < len(ours)), cost, verify, draft, rest, per_pass, cost]
+    expected += [*[prefill] * (f"{prefill:.2f}" != "1.00"), over]
     assert numbers(words.split("A pass gave ")[1])[: len(expected)] == pytest.approx(expected, abs=0.00501)
     assert (spread in words) == bool(comparison.repeats)
     page.locator("#why .bartext").first.wait_for()
     bars = page.locator("#why .bartext").all_text_contents()
-    steps = [per_pass, *(per_pass / c for c in (1 + wider, 1 + wider + draft, 1 + wider + draft + rest, cost))]
-    falls = [after - before for before, after in itertools.pairwise([ideal, *steps])]
+    steps = [per_pass, *(per_pass / c for c in (verify, verify + draft, cost)), over]
+    falls = [after - before for before, after in itertools.pairwise(steps)]
     shown = [float(bar.replace("−", "-").rstrip("×")) for bar in bars]
-    assert shown == pytest.approx([ideal, *falls, ratio(median.lanes)], abs=0.00501)
+    assert shown == pytest.approx([per_pass, *falls, over], abs=0.00501)
 
 
 def check_cost(page, comparison: Comparison) -> None:
@@ -150,7 +157,7 @@ def check_cost(page, comparison: Comparison) -> None:
 def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
     for comparison in (made(), made(repeats=2)):
         open_trace(reader, json.dumps(export.to_json(comparison)))
-        figure = f"{statistics.median(map(ratio, (comparison.lanes, *comparison.repeats))):.2f}×"
+        figure = f"{ratio(median_run(comparison).lanes):.2f}×"
         reader.locator("#verdict .figure", has_text=figure).wait_for()
         reader.locator("#why p").first.wait_for(state="detached")  # folded, and without the words on the run before
         check_lanes(reader, median_run(comparison))

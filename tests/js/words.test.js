@@ -101,7 +101,7 @@ test("the timeline's tooltip", () => {
 });
 
 test("the parts of a round's cost, as far as they are known", () => {
-  const terms = { speedup: 2, tokens_per_pass: 3, cost: 1.5, verify: 1.2, draft: 0.4, other: -0.1 };
-  assert.deepEqual(words.partsOf(terms), [["verify", 1.2], ["draft", 0.4], ["other", 0]]);
+  const terms = { speedup: 2, tokens_per_pass: 3, cost: 1.5, verify: 1.1, draft: 0.3, other: 0.1, prefill: 1 };
+  assert.deepEqual(words.partsOf(terms), [["verify", 1.1], ["draft", 0.3], ["other", 0.1]]);
   assert.deepEqual(words.partsOf({ ...terms, verify: null, draft: null, other: null }), [["verify", 1.5]]);
 });

@@ -61,15 +61,18 @@ def test_a_speedup_is_tokens_over_cost_and_drafting_that_costs_a_pass_never_pays
 def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     baseline, other = standard(), assisted(0.7, 3, idle=idle)
     found, shown = theory.attribute(baseline, other), metrics.equation(baseline.rounds, other.rounds)
-    assert found.measured == pytest.approx(metrics.compare(baseline, other).speedup)
-    assert (found.all_rounds, found.cost) == pytest.approx((shown.tokens_per_pass, shown.cost))
+    steps = dict(found.steps)
+    assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.compare(baseline, other).speedup)
+    assert steps["tokens per pass"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
+    assert steps["rest"] == pytest.approx(shown.tokens_per_pass / shown.cost)
     assert found.idle == pytest.approx(1 / 3 if idle else 0, abs=0.01)
-    assert found.ideal > found.all_rounds, "the prefill drafted nothing"
+    assert found.drafting > shown.tokens_per_pass, "the prefill drafted nothing"
     drafting = 1 - found.idle
-    assert found.verify == pytest.approx(drafting * (VERIFY_S - PASS_S) / PASS_S, abs=0.01)
-    assert found.wider[0] > 0 and statistics.fmean(found.wider) == pytest.approx(found.verify, abs=0.01)
-    assert found.draft == pytest.approx(drafting * 3 * DRAFT_S / PASS_S, abs=0.001)
-    assert found.other == pytest.approx(REST_S / PASS_S, rel=0.05)
+    wider = drafting * (VERIFY_S - PASS_S) / PASS_S
+    assert shown.verify == pytest.approx(1 + wider, abs=0.01)
+    assert found.wider[0] > 0 and statistics.fmean(found.wider) == pytest.approx(wider, abs=0.01)
+    assert shown.draft == pytest.approx(drafting * 3 * DRAFT_S / PASS_S, abs=0.001)
+    assert shown.other == pytest.approx(REST_S / PASS_S, rel=0.05)
 
 
 def test_a_long_prefill_weighs_more_in_a_lane_of_few_rounds():
@@ -80,9 +83,13 @@ def test_a_long_prefill_weighs_more_in_a_lane_of_few_rounds():
         return replace(lane, rounds=(longer, *moved))
 
     lanes = standard(), assisted(0.7, 3, rounds=80)
-    short, long = theory.attribute(*lanes), theory.attribute(*(after_a_long_prompt(lane, 10.0) for lane in lanes))
-    assert short.prefill == pytest.approx(0, abs=0.01) and long.prefill > 0.4
-    assert long.measured < short.measured and long.all_rounds == short.all_rounds
+    short, long = (
+        metrics.equation(*(after_a_long_prompt(lane, seconds).rounds for lane in lanes)) for seconds in (0.0, 10.0)
+    )
+    assert short.prefill == pytest.approx(1, abs=0.01) and long.prefill < 0.9
+    assert long.speedup < short.speedup
+    terms = [(it.tokens_per_pass, it.cost, it.verify, it.draft, it.other) for it in (short, long)]
+    assert terms[0] == pytest.approx(terms[1]), "nothing else changes"
     decoding = [theory.decoding(*(after_a_long_prompt(lane, s) for lane in lanes)).speedup for s in (0, 10.0)]
     assert decoding[0] == pytest.approx(decoding[1])
 
@@ -114,10 +121,9 @@ def test_what_a_server_does_not_report_is_one_cost():
 
     baseline, other = standard(), assisted(0.7, 3)
     found = theory.attribute(unsplit(baseline), unsplit(other))
-    assert not found.split
-    whole = theory.attribute(baseline, other)
-    assert (found.measured, found.cost) == pytest.approx((whole.measured, whole.cost))
-    assert [name for name, _ in why.steps(found)][2] == "cost of a round"
+    whole = theory.attribute(baseline, other).equation
+    assert found.equation.speedup == whole.speedup and found.equation.cost == pytest.approx(whole.cost, rel=0.02)
+    assert [name for name, _ in found.steps] == ["tokens per pass", "cost of a round", "prefill"]
 
 
 def test_a_published_figure_differs_by_factors_whose_product_is_the_ratio():
@@ -277,9 +283,10 @@ def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     found = theory.attribute(comparison.standard, other)
     measured = metrics.measured(comparison, other.lane.name)
     bars = why.waterfall(measured).data[0]
-    assert sum(bars.y[:-1]) == pytest.approx(found.measured)
+    assert sum(bars.y[:-1]) == pytest.approx(found.equation.speedup)
     text = why.paragraph(measured)
-    assert f"{found.ideal:.2f} tokens" in text and f"{found.measured:.2f}x" in text and "25% of rounds" in text
+    assert f"it gave {found.drafting:.2f}" in text and f"{found.equation.speedup:.2f}x" in text
+    assert "25% of rounds" in text
     again = metrics.measured(Comparison(comparison.lanes, repeats=((standard(), assisted(0.9, 3)),) * 2), "Assisted")
     assert f"By all runs the speed-up is {headline.runs(again)}." in why.paragraph(again)
     assert why.waterfall(again).data[0].x[-1] == "measured"
@@ -307,7 +314,7 @@ def test_the_command_explains_a_saved_comparison(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "plain passes" in printed and "Published: 2.80x" in printed and "batch" in printed
     (lane,) = json.loads((tmp_path / "why.json").read_text())
-    assert lane["attribution"]["measured"] == pytest.approx(metrics.ranked(shown)[0].speedup)
+    assert lane["attribution"]["equation"]["speedup"] == pytest.approx(metrics.ranked(shown)[0].speedup)
     with pytest.raises(SystemExit):
         main(["why", recorded, "--published-length", "3"])
     assert "goes with --published" in capsys.readouterr().err

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from playground import metrics
+from playground.experiments.events import Finished
 from playground.lane import adapted
 from playground.trace import Comparison, PassTime, Round, Trace
+from playground.ui.compare import screen
 from playground.views import facts, headline, report, run_details
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
@@ -152,6 +155,20 @@ def test_details_tell_what_verify_passes_take_where_it_was_measured():
     timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
     told = dict(run_details.details(timed))["Verify passes"]
     assert told == "4 tokens: 1.25x; 16 tokens: 2.50x a single-token pass (40.0 ms)"
+
+
+def test_a_finished_run_says_what_its_reader_waited_and_an_opened_one_where_it_ran(monkeypatch):
+    now = iter((100.0, 118.4))
+    monkeypatch.setattr(screen, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    comparison, shown = Comparison((standard(1, 2), assisted(TWO_AT_ONCE))), screen.Screen()
+    shown.take(Finished(comparison))
+    assert shown.status.text == "Done in 18.4 s on a test's CPU."
+    shown.load(comparison)
+    assert shown.status.text == "Ran on a test's CPU."
+
+
+def test_no_pass_is_saved_where_each_gave_one_token():
+    assert facts.passes(standard(1, 2), assisted(plain_round(1), plain_round(2, start_s=0.1))) == "No passes saved."
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():

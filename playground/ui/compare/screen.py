@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +22,7 @@ class Screen(Stage):
         super().__init__(state, lanes)
         self._traces: list[Trace] = []  # of the lanes that finished, the baseline first
         self._limit = limit
+        self._began = time.monotonic()  # when its reader began to wait
 
     def value(self) -> dict[str, Any]:
         running = self._running()
@@ -51,6 +53,7 @@ class Screen(Stage):
                 self.skipped.append(f"{event.lane.name}: {event.reason}")
             case Finished():
                 self.finish(event.comparison)
+                self.status = Status(facts.done(event.comparison, time.monotonic() - self._began))
                 self.replay = "once"
 
     @classmethod

@@ -1,0 +1,171 @@
+"""One comparison, whose runs differ on purpose, in every form: each figure is that of the run that is shown."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import asdict, replace
+
+import pytest
+from PIL import ImageDraw
+
+from playground import metrics, theory
+from playground.trace import Comparison, Trace
+from playground.ui.compare import last_runs, screen
+from playground.ui.compare.shown import Shown
+from playground.views import (
+    animation,
+    charts,
+    cost,
+    drafters,
+    headline,
+    markdown,
+    replay_file,
+    report,
+    spreadsheet,
+    stage,
+    why,
+)
+from playground.views import segments as by_segment
+from tests.examples import drafted_round, plain_round, trace
+
+MARKERS = ((90, "<think>"), (91, "</think>"))
+IDS = (90, *range(1, 12), 91, *range(12, 31))
+
+
+def standard(pass_s: float, prefill_s: float = 1.0) -> Trace:
+    rounds = [plain_round(IDS[0], verify_s=prefill_s)]
+    for id_ in IDS[1:]:
+        rounds.append(plain_round(id_, start_s=rounds[-1].end_s, verify_s=pass_s))
+    return replace(trace(rounds), markers=MARKERS)
+
+
+def drafting(name: str, pass_s: float, kept: int, prefill_s: float = 1.0) -> Trace:
+    """Every other round keeps `kept` tokens of four; the others draft nothing."""
+    rounds, at = [plain_round(IDS[0], verify_s=prefill_s)], 1
+    while at < len(IDS):
+        now = rounds[-1].end_s + 0.004  # between two rounds
+        if len(rounds) % 2 and at + kept < len(IDS):
+            ids = [*IDS[at : at + kept], *[99] * (4 - kept)]
+            rounds.append(
+                drafted_round(ids, accepted=kept, own=IDS[at + kept], start_s=now, draft_s=0.02, verify_s=pass_s)
+            )
+            at += kept + 1
+        else:
+            rounds.append(plain_round(IDS[at], start_s=now, verify_s=pass_s))
+            at += 1
+    return replace(trace(rounds, "ngram", name), markers=MARKERS)
+
+
+def passes() -> Comparison:
+    """Three passes, of which the last left a lane out. The median run of each lane is of another one."""
+    first = standard(0.13), drafting("Fast", 0.10, 3), drafting("Slow", 0.16, 2)
+    second = standard(0.10, 0.9), drafting("Fast", 0.12, 3, 1.1), drafting("Slow", 0.15, 2)
+    return Comparison(first, repeats=(second, (standard(0.12), drafting("Fast", 0.13, 3))))
+
+
+COMPARISON = passes()
+MEASURED = {name: metrics.measured(COMPARISON, name) for name in ("Fast", "Slow")}
+FAST = MEASURED["Fast"]
+LANES = {"Standard": FAST.base, "Fast": FAST.ours, "Slow": MEASURED["Slow"].ours}
+SPEED = {name: f"{metrics.measure(run).tokens_per_s:.1f} tok/s" for name, run in LANES.items()}
+TOTAL = {name: f"{metrics.measure(run).total_s:.2f} s" for name, run in LANES.items()}
+EQUATION = metrics.equation(FAST.base.rounds, FAST.ours.rounds)
+SPEEDUP = headline.speedup(FAST)  # with its interval
+
+
+def test_the_runs_differ_and_each_lane_shows_its_median():
+    assert FAST.base is COMPARISON.repeats[1][0] and FAST.ours is COMPARISON.repeats[0][1]
+    assert LANES["Slow"] is COMPARISON.repeats[0][2], "of two the later"
+    low, high = FAST.interval
+    assert low < FAST.speedup < high and f"({low:.2f} to {high:.2f})" in SPEEDUP
+    assert FAST.speedup == pytest.approx(EQUATION.tokens_per_pass / EQUATION.cost * EQUATION.prefill)
+    assert len({f"{each:.2f}" for each in (FAST.speedup, EQUATION.tokens_per_pass, EQUATION.cost)}) == 3
+
+
+def check_stage(value: dict, name: str) -> None:
+    found, verdict = MEASURED[name], value["verdict"]
+    assert verdict["figure"] == headline.figure(found) and verdict["runs"] == headline.runs(found)
+    assert verdict["terms"] == asdict(metrics.equation(found.base.rounds, found.ours.rounds))
+    for lane in value["lanes"]:
+        shown = {it["label"]: f"{it['value']} {it['unit']}" for it in lane["figures"]}
+        assert (shown["Speed"], shown["Total"]) == (SPEED[lane["name"]], TOTAL[lane["name"]])
+
+
+@pytest.mark.parametrize("name", ["Fast", "Slow"])
+def test_page_picture_and_html(name):
+    """The picture is drawn from the page's value."""
+    value = stage.replaying(COMPARISON, name).value()
+    check_stage(value, name)
+    assert headline.speedup(MEASURED[name]) in value["deploy"]["note"]
+    page = replay_file.build(COMPARISON, name)
+    packed = json.loads(re.search(r'id="value"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    check_stage(json.loads(packed["rest"]), name)
+    table = by_segment.of_comparison(COMPARISON, [name]).html()
+    assert table in page and table in screen.details(COMPARISON, name)
+
+
+def test_tables_in_markdown_and_terminal():
+    for text in (markdown.table(COMPARISON, []), report.markdown(report.of(COMPARISON))):
+        rows = {cells[1]: cells[2:5] for line in text.splitlines() if (cells := [*map(str.strip, line.split("|"))])[4:]}
+        assert rows["Speed"] == [*SPEED.values()] and rows["Total"] == [*TOTAL.values()]
+        assert rows["Speed-up over Standard"] == ["1×", *(headline.speedup(it) for it in MEASURED.values())]
+    text = report.text(report.of(COMPARISON))
+    assert re.search(r"^Speed +" + " +".join(SPEED.values()) + "$", text, re.MULTILINE)
+    assert f"Fast: {headline.figure(FAST)} ({headline.runs(FAST)})." in text
+    assert SPEEDUP in headline.title(COMPARISON, "Fast") and f"{SPEEDUP} here" in text
+    assert last_runs._label(Shown(COMPARISON, "Fast"), None).endswith(f" · {SPEEDUP}")
+
+
+def test_spreadsheet_drafters_cost_and_race():
+    lines = {line["lane"]: line for line in spreadsheet.lines(COMPARISON)}
+    for name, found in MEASURED.items():
+        assert (lines[name]["speedup"], lines[name]["speedup_low"], lines[name]["speedup_high"]) == (
+            found.speedup, *found.interval,
+        )  # fmt: skip
+    assert {name: f"{line['tokens_per_s']:.1f} tok/s" for name, line in lines.items()} == SPEED
+    assert {name: f"{line['total_s']:.2f} s" for name, line in lines.items()} == TOTAL
+    row = drafters.of(COMPARISON)[0]
+    assert (row.speedup, row.tokens_per_pass, row.cost) == (
+        SPEEDUP, f"{EQUATION.tokens_per_pass:.2f}", f"{EQUATION.cost:.2f}",
+    )  # fmt: skip
+    assert [f"{row[1]} tok/s" for row in cost.table(metrics.shown(COMPARISON), None).rows] == [*SPEED.values()]
+    race = next(chart for chart in report.of(COMPARISON).charts if "Tokens over time" in chart.layout.meta)
+    assert all(f"{name}: 32 tokens in {total}." in race.layout.meta for name, total in TOTAL.items())
+    assert charts.race(metrics.shown(COMPARISON)).layout.meta == race.layout.meta
+
+
+def test_the_breakdown_begins_and_ends_with_the_headline_in_chart_and_prose():
+    found, text = theory.attribute(FAST.base, FAST.ours), why.paragraph(FAST)
+    bars = why.waterfall(FAST).data[0]
+    assert (bars.text[0], bars.text[-1]) == (f"{EQUATION.tokens_per_pass:.2f}", f"{FAST.speedup:.2f}×")
+    assert text.startswith(f"A pass gave {EQUATION.tokens_per_pass:.2f} tokens")
+    said = re.search(r"cost (\S+) plain passes: checking (\S+) .*guessing (\S+), the rest of the loop (\S+)\. ", text)
+    parts = (EQUATION.cost, EQUATION.verify, EQUATION.draft, EQUATION.other)
+    assert said.groups() == tuple(f"{part:.2f}" for part in parts) and min(parts) >= 0
+    assert dict(zip(bars.x, bars.y, strict=True))["rest"] < 0, "what costs time costs speed"
+    assert f"× {EQUATION.prefill:.2f} is the speed-up of {FAST.speedup:.2f}x" in text
+    assert headline.runs(FAST) in text and [label for label, _ in found.steps] == list(bars.x[:-1])
+
+
+def test_the_moving_picture(monkeypatch):
+    said = []
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", lambda pen, at, text, *rest, **more: said.append(text))
+    animation._still(FAST, "")
+    assert said[:2] == [SPEEDUP.translate(animation.PLAIN), headline.meaning(FAST)]
+    assert f"{EQUATION.tokens_per_pass:.2f} tokens a pass at {EQUATION.cost:.2f} passes a round" in said[2]
+
+
+def test_segments_make_the_whole():
+    """Of the runs that are shown, the prefill left out: all segments together are tokens per pass over cost."""
+    parts = {name: metrics.by_segment(run) for name, run in LANES.items()}
+    speed = {name: sum(it.timed for it in each) / sum(it.seconds for it in each) for name, each in parts.items()}
+    found = metrics.segment_speedups(COMPARISON, "Fast")
+    assert [*found] == ["thinking", "answer"]
+    assert (
+        min(it for it, _ in found.values()) <= speed["Fast"] / speed["Standard"] <= max(it for it, _ in found.values())
+    )
+    rows = by_segment.of_comparison(COMPARISON).rows
+    shown = {row[1]: html.unescape(row[-1]) for row in rows if row[0] == "Fast"}
+    assert all(shown[name].startswith(f"{over:.2f}× (") for name, (over, _) in found.items())
