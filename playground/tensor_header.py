@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from contextlib import suppress
@@ -12,12 +13,13 @@ HEADER_BYTES = 100_000_000  # safetensors' own limit
 
 
 def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors of a safetensors file: dtype, shape and data_offsets.
+    """The tensors of a safetensors file, which may be compressed (.gz): dtype, shape and data_offsets.
 
     Raises:
         ValueError: the file is not whole, or is none.
     """
-    with path.open("rb") as file:
+    compressed = path.suffix == ".gz"
+    with gzip.open(path) if compressed else path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else HEADER_BYTES
         if length >= HEADER_BYTES:
@@ -25,7 +27,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
         tensors = json.loads(file.read(length))
     tensors.pop("__metadata__", None)
     held = sum(abs(end - start) for start, end in (tensor["data_offsets"] for tensor in tensors.values()))
-    if held > path.stat().st_size:
+    if not compressed and held > path.stat().st_size:
         raise ValueError(f"{path.name} holds less than its header says")
     return tensors
 
@@ -33,7 +35,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
 def headers(folder: Path) -> dict[str, dict[str, Any]]:
     """The tensors of all safetensors files in the folder, as `header` has them; broken files are left out."""
     tensors: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.safetensors.gz")]):
+        with suppress(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
             tensors |= header(path)
     return tensors

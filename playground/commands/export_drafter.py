@@ -42,6 +42,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def _export(options: argparse.Namespace) -> None:
     from playground.drafting_methods import METHODS
     from playground.models.device import resolve_device
+    from playground.models.fetch.shipped import written_out
     from playground.models.load import load
     from playground.presets import folder_of, kind_of
     from playground.views import engine_commands, engines
@@ -60,7 +61,8 @@ def _export(options: argparse.Namespace) -> None:
     device = resolve_device("cpu")
     with progress_bar(0) as emit:
         target = load(options.target, torch.float32, device, emit)
-    shutil.copytree(folder, options.out)
+        whole = written_out(folder, emit)
+    shutil.copytree(whole, options.out)
     if kind == "assistant":
         from playground.models.compatibility import check_same_tokenizer
 

@@ -26,7 +26,7 @@ from playground.models.cpu.blocks import has_blocks, put_blocks
 from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import pack, worth_packing
 from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_of_memory
-from playground.models.fetch import hub, starter
+from playground.models.fetch import hub, shipped, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
 from playground.models.fused import fuse_and_join
 from playground.models.quantised import check_readable, is_quantised, quantisation, quantised_by, settle, stored_bits
@@ -102,7 +102,7 @@ def locate(name: str, progress: Callable[[Progress], None]) -> ModelFiles:
         raise PlaygroundError(f"{name[:80]!r} can be no model's name ({error}). Check what you typed.") from None
     if here:
         short = folder.resolve().name  # traces are shared, and a path tells about the machine
-        return inspect(folder, short, f"folder {short}")
+        return inspect(shipped.written_out(folder, progress), short, f"folder {short}")
     if folder.exists():
         raise PlaygroundError(f"{name} is a file. Type the path of the folder that holds the model.")
     if name.startswith((".", "~", "/")):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from playground.drafting_methods import METHODS
@@ -18,7 +17,7 @@ from playground.lane import Lane, verified_by
 from playground.presets import NATIVE
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
-SHIPPED = "assets/drafters"  # the folder of this repository with the starter's drafters
+SHIPPED = "starter-"  # how the names of the drafters begin that ship with the playground
 READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
     ("speculators", "eagle3"): ("vLLM", "llama-server"),
     ("speculators", "dflash"): ("vLLM",),
@@ -56,8 +55,8 @@ class Asked:
 
 
 def hub_name(name: str) -> str:
-    """The starter's models by names that engines know: a model of the hub, folders of this repository."""
-    return STARTER if name == "starter" else f"{SHIPPED}/{name}" if name.startswith("starter-") else name
+    """The starter by the name that engines know; others as they are."""
+    return STARTER if name == "starter" else name
 
 
 def check_known(asked: Asked) -> None:
@@ -72,21 +71,23 @@ def check_known(asked: Asked) -> None:
         raise CannotError("The trace does not say what kind of network drafted the tree.")
 
 
-def in_its_layout(asked: Asked, engine: str) -> tuple[Asked, str]:
-    """The same with the drafter in a layout that the engine reads, and the command that writes it; "" where it reads
-    the one that ships, that of speculators.
+def export_command(asked: Asked, engine: str) -> str:
+    """The command that writes a drafter that ships into the folder of its name, in a layout that the engine reads; ""
+    for other drafters.
 
     Raises:
         CannotError: it reads none.
     """
-    kind = asked.method
+    kind, name = asked.method, asked.model
     readers = READ_BY.get(("speculators", kind), ())
-    if not asked.model.startswith(SHIPPED) or kind == "assistant" or engine in readers or not readers:
-        return asked, ""
+    if not name.startswith(SHIPPED) or not readers:
+        return ""
+    command = f"python -m playground export-drafter {shlex.quote(name)} --out {shlex.quote(name)}"
+    if kind == "assistant" or engine in readers:
+        return command
     if engine not in READ_BY.get(("z-lab", kind), ()):
         raise CannotError(f"It is not known to read {METHODS[kind].label} in the layout of speculators.")
-    name = Path(asked.model).name
-    return replace(asked, model=name), f"python -m playground export-drafter {name} --out {name} --layout z-lab"
+    return f"{command} --layout z-lab"
 
 
 def _in_blocks(asked: Asked) -> bool:

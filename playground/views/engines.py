@@ -13,7 +13,7 @@ from playground.lane import LOCAL, Lane, label, names, preset_of
 from playground.presets import Pair, load_pairs
 from playground.trace import Comparison
 from playground.views import headline
-from playground.views.engine_commands import ENGINES, SHIPPED, Asked, CannotError, check_known, hub_name, in_its_layout
+from playground.views.engine_commands import ENGINES, Asked, CannotError, check_known, export_command, hub_name
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ def settings(lane: Lane, method: str | None = None) -> list[Settings]:
     for engine, (written_for, language, write) in ENGINES.items():
         try:
             check_known(asked)
-            read, step = in_its_layout(asked, engine)
-            text, note = write(read)
-            text = f"{step}\n{text}".lstrip()
-            if SHIPPED in text or step:
-                note = f"{note} {SHIPPED} is a folder of this repository: run this in it."
+            step = export_command(asked, engine)
+            text, note = write(asked)
+            if step and language == "shell":
+                text = f"{step}\n{text}"
+            elif step:
+                note = f"{note} First write the drafter: `{step}`."
         except CannotError as reason:
             text, note = "", str(reason)
         found.append(Settings(engine, written_for, language, text, " ".join(note.split())))  # a line: a comment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from playground import metrics
@@ -11,6 +12,8 @@ from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
 from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
+from playground.models.fetch import shipped, starter
+from playground.models.networks.made_for import draft_ids
 from playground.models.store import ModelStore
 from playground.presets import SHIPPED, load_pairs
 
@@ -24,7 +27,7 @@ def test_every_drafter_has_a_card_and_small_files():
         f"starter-{kind}" for kind in ("mtp", "heads", "eagle3", "dflash", "dspark", "assistant")
     }
     sizes = [file.stat().st_size for folder in folders for file in folder.iterdir()]
-    assert max(sizes) < 10e6 and sum(sizes) < 125e6
+    assert max(sizes) < 10e6 and sum(sizes) < 30e6
     for folder in folders:
         card = (folder / "README.md").read_text(encoding="utf-8")
         assert all(word in card for word in ("license: apache-2.0", "Learned from", "Held out", "Cost"))
@@ -51,9 +54,30 @@ def test_each_way_of_drafting_for_the_starter_writes_what_standard_decoding_writ
     assert metrics.measure(traces[drafter]).accepted > 0 or drafter in ("ngram", "suffix")
 
 
+@pytest.mark.parametrize("drafter", ["dflash", "assistant"])
+def test_what_is_written_out_packs_into_what_ships(drafter):
+    """Each matrix within half a step of its row and the rounding to bfloat16; of the starter exactly its own rows."""
+    folder, target = SHIPPED / f"starter-{drafter}", starter.cached().folder
+    whole = shipped.written_out(folder, lambda step: None)
+    state = load_file(whole / "model.safetensors")
+    again = shipped.unpacked(shipped.packed(state), target)
+    assert again.keys() == state.keys()
+    for name, tensor in state.items():
+        if tensor.is_floating_point():
+            step = tensor.float().abs().amax(dim=-1, keepdim=True) / shipped.MOST
+            assert ((again[name].float() - tensor.float()).abs() <= 1.01 * step).all(), name
+        else:
+            assert torch.equal(again[name], tensor), name
+    if drafter == "dflash":
+        embedding = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
+        assert torch.equal(state["lm_head.weight"], embedding[draft_ids(state)].bfloat16())
+
+
 def test_transformers_takes_the_assistant_too(store):
     target = store.get(STARTER, drafter="none", dtype="float32", device="cpu", progress=lambda step: None).target
-    assistant = AutoModelForCausalLM.from_pretrained(SHIPPED / "starter-assistant", dtype="float32")
+    assistant = AutoModelForCausalLM.from_pretrained(
+        shipped.written_out(SHIPPED / "starter-assistant", lambda step: None), dtype="float32"
+    )
     inputs = target.tokenizer(TEXT, return_tensors="pt")
     plain, assisted = (
         target.model.generate(**inputs, max_new_tokens=12, do_sample=False, **options)

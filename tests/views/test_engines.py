@@ -17,7 +17,6 @@ from transformers.generation import GenerationMixin
 from playground.drafting_methods import METHODS
 from playground.lane import Lane
 from playground.views import engines
-from playground.views.engine_commands import SHIPPED
 
 # From the help of vLLM 0.32, SGLang 0.5.23 and mlx-lm, and TensorRT-LLM's documentation.
 VLLM = {
@@ -91,7 +90,7 @@ def test_a_drafter_that_ships_is_written_for_engines_that_read_its_layout():
         "--layout",
         "z-lab",
     ]
-    assert "--speculative-draft-model-path starter-dflash" in serve and "export-drafter" not in found["vLLM"]
+    assert "--speculative-draft-model-path starter-dflash" in serve and "--layout" not in found["vLLM"]
 
 
 def test_transformers_drafts_with_dflash_drafters_of_its_own_class_alone():
@@ -168,7 +167,7 @@ def test_a_lane_that_no_engine_has_ends_in_the_nearest_that_one_has():
     found = engines.of_ranked({tree: "2.00×", assistant: "1.20× (1.10 to 1.30)", lookup: "1.10×"})
     vllm = found[0]
     assert "The nearest is Assistant model (5 ahead): 1.20× (1.10 to 1.30) here." in vllm.note
-    assert f"{SHIPPED} is a folder of this repository" in vllm.note
+    assert vllm.text.startswith("python -m playground export-drafter starter-assistant --out starter-assistant\n")
     assert all(it.text for it in found), "no engine is a dead end"
     own = engines.first(engines.of_ranked({lookup: "1.10×"}))
     assert own and own.instead == "" and own.note.startswith("1.10× here.")

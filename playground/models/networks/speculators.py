@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
+from playground.models.fetch.shipped import written_out
 from playground.models.load import LoadedModel
 from playground.models.networks.made_for import draft_ids
 from playground.presets import folder_of
@@ -75,7 +76,7 @@ def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str
 def published_state(name: str) -> dict[str, Tensor]:
     """The tensors of a folder in this layout, or in the playground's own."""
     state: dict[str, Tensor] = {}
-    for path in sorted(folder_of(name).glob("*.safetensors")):
+    for path in sorted(written_out(folder_of(name), lambda step: None).glob("*.safetensors")):
         state |= load_file(path)
     return state
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import ModelFiles
+from playground.models.fetch.shipped import written_out
 from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.made_for import check_draft_ids, check_made_for
@@ -49,9 +50,10 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
     PlaygroundError: no such drafter, trained for another target, broken files, or too little memory.
     """
     folder = folder_of(name)
+    files = written_out(folder, progress)
     try:
-        config = TrainedConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8")))
-        state = load_file(folder / WEIGHTS)
+        config = TrainedConfig(**json.loads((files / CONFIG).read_text(encoding="utf-8")))
+        state = load_file(files / WEIGHTS)
         draft_ids = state["draft_ids"].long()
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise PlaygroundError(
@@ -67,7 +69,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
     check_made_for(folder.name, target.name, sizes, made_for=config.target, remedy=remedy)
     check_draft_ids(folder.name, draft_ids, text.vocab_size)
     origin = "shipped" if folder.parent == SHIPPED else "folder"
-    weights = ModelFiles(folder, folder.name, f"{origin} {folder.name}")
+    weights = ModelFiles(files, folder.name, f"{origin} {folder.name}")
     with explained(weights, target.model.device):
         network = build(config, target, draft_ids).to(target.model.device)
     try:
