@@ -56,4 +56,15 @@ class QuietBlocks(gr.Blocks):
             raise gr.Error(INTERNAL, print_exception=False) from None
 
 
+class _FirstLine(logging.Filter):
+    """Cuts what the MCP library says of a malformed request, which is a hundred lines with parts of the request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("Failed to validate request"):
+            record.msg, record.args = record.getMessage().partition("\n")[0], ()
+        return True
+
+
+logging.getLogger().addFilter(_FirstLine())  # only for what is logged by no logger of its own, as this is
+
 _logged: set[tuple[str, int | None, type[Exception]]] = set()

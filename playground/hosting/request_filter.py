@@ -61,7 +61,7 @@ class RequestFilter:
         request = Request(scope := self._named(scope), receive)
         try:
             answer = self._wrong_host(request) or _refusal(request)
-            if answer is None and request.method == "POST" and _route(request) not in ("", "upload", "mcp"):
+            if answer is None and request.method == "POST" and _route(request) not in ("", "upload"):
                 answer, receive = await self._body(request, receive)
             await (answer or self._app)(scope, receive, noticed)
         except Exception as problem:  # of Gradio: what our handlers raise, it answers itself

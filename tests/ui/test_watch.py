@@ -8,11 +8,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import httpx
 import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from playground.hosting.access import FOR_VISITORS, Access
+from playground.hosting.request_filter import NOT_JSON
 from playground.ui.compare.watch import NO_ADDRESS, VIEW
 from tests.ui import fakes
 
@@ -59,6 +61,30 @@ def test_a_run_is_told_in_few_words_and_the_view_gets_all_of_it(serve, access):
     value = json.loads(packed["rest"])
     assert value["asked"] == "echo one two three" and value["replay"] == "loop" and all(packed["logs"])
     assert [lane["state"] for lane in value["lanes"]] == ["done", "done"]
+
+
+def test_a_malformed_request_is_answered_in_words_and_fills_no_log(serve, caplog):
+    address = serve(fakes.Backend, STRANGERS, mcp_server=True)
+
+    def call(arguments: Any) -> dict:
+        return {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "watched", "arguments": arguments},
+        }
+
+    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    expected = {
+        "{": NOT_JSON,
+        json.dumps(call({"replay": "\ud800"})): NOT_JSON,
+        json.dumps(call({"replay": "http://["})): NO_ADDRESS,
+        json.dumps(call([1])): "Invalid request parameters",
+        json.dumps(call({"replay": "x" * 500_000})): "up to 500,000 bytes",
+    }
+    for body, answer in expected.items():
+        assert answer in httpx.post(f"{address}/gradio_api/mcp/", content=body, headers=accept).text
+    assert not any(record.exc_info or "\n" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("access", [Access(), STRANGERS], ids=["own", "strangers"])

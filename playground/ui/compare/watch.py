@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import gradio as gr
 from anyio import to_thread
@@ -66,7 +66,7 @@ def _watched(past: VisibleHistory) -> Callable[[str], str]:
     def watched(replay: str) -> str:
         """For the view of `watch`: the run at an address, as JSON that the view draws."""
         try:
-            comparison = past.linked("", dict(parse_qsl(urlsplit(replay).query)))
+            comparison = past.linked("", dict(parse_qsl(replay.partition("?")[2])))
             check(comparison is not None, NO_ADDRESS)
         except PlaygroundError as problem:
             raise gr.Error(str(problem), print_exception=False) from problem
