@@ -65,10 +65,10 @@ class StandIn:
         self.asked.append((path, body))
         if path in self.answers:
             return httpx.Response(200, stream=_Stream(self, self.answers[path], self.lines))
-        if path not in self.routes:
-            return httpx.Response(404, json={"error": "File Not Found"})
-        answer = self.routes[path]
-        return httpx.Response(200, text=answer) if isinstance(answer, str) else httpx.Response(200, json=answer)
+        answer = self.routes.get(path, {"error": "File Not Found"})
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        status = 200 if path in self.routes else 404
+        return httpx.Response(status, stream=httpx.ByteStream(text.encode()))  # not read yet, as a real one comes
 
     def body(self, path: str) -> Any:
         """The last that was asked of a path."""
