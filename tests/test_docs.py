@@ -14,6 +14,10 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from playground import commands
+from playground.backends.kinds import KINDS as SERVERS
+from playground.drafting_methods import METHODS
+from playground.experiments.kinds import KINDS
+from playground.presets import BESIDE, load_pairs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,6 +158,23 @@ def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     for words in (it for it in listings if it[0] in ("pairs", "drafters")):
         commands.main(words)
         assert capsys.readouterr().out
+
+
+def test_the_tables_and_lists_of_what_there_is_are_whole():
+    pairs, readme = load_pairs()[0].values(), text_of(ROOT / "README.md")
+    offered = {name: {pair.name for pair in pairs if name in (*pair.drafters, *BESIDE)} for name in METHODS}
+    table = readme.partition("| drafter | how it drafts | presets |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.split("|")[1:4]] for row in table.splitlines()[1:]]
+    listed = {name: presets for names, _, presets in rows for name in re.findall(r"`([\w-]+)`", names)}
+    assert listed.keys() == METHODS.keys()
+    for name, presets in listed.items():
+        named = re.findall(r"`([\w.-]+)`", presets)
+        of = {pair.name for pair in pairs} if presets.startswith("all") else {*named} - METHODS.keys()
+        assert of.union(*(offered[other] for other in named if other in METHODS)) == offered[name], name
+    architecture, experiments = (text_of(ROOT / "docs" / f"{page}.md") for page in ("architecture", "experiments"))
+    assert not [server.kind for server in SERVERS if server.kind not in architecture]
+    started = experiments.partition("an endpoint for each kind: ")[2].partition(" start one")[0]
+    assert {*re.findall(r"`/(\w+)`", started)} == KINDS.keys()
 
 
 def test_ci_runs_every_python_that_is_said_to_work():

@@ -25,10 +25,11 @@ KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStu
 def programs() -> str:
     """Their names, such as "llama-server, vLLM or OpenAI-compatible server"."""
     every: list[type[ServerBackend]] = [*KINDS, OpenAiServer]
-    return _either(every)
+    return either(every)
 
 
-def _either(kinds: Sequence[type[ServerBackend]]) -> str:
+def either(kinds: Sequence[type[ServerBackend]]) -> str:
+    """Two or more kinds by name, such as "llama-server or vLLM"."""
     *first, last = (kind.kind for kind in kinds)
     return f"{', '.join(first)} or {last}"
 
@@ -48,4 +49,4 @@ def counts_of(text: str) -> Counts:
     for kind in counted:
         if kind.counter_names and f"\n{kind.counter_names.prefix}" in f"\n{text}":
             return counters(text, kind.counter_names)
-    raise PlaygroundError(f"The server's /metrics has no counters of {_either(counted)}.")
+    raise PlaygroundError(f"The server's /metrics has no counters of {either(counted)}.")

@@ -1,5 +1,5 @@
-"""`suite`, `sweep`, `recommend`, `lossless` and `load`: a command for each kind of experiment, from its options. It is
-shown while it runs, stopped by Ctrl-C, and taken up where it was stopped."""
+"""A command for each kind of experiment, from its options. It is shown while it runs, stopped by Ctrl-C, and taken up
+where it was stopped."""
 
 from __future__ import annotations
 

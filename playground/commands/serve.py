@@ -6,7 +6,7 @@ import argparse
 import sys
 from functools import partial
 
-from playground.backends.kinds import KINDS, programs
+from playground.backends.kinds import KINDS, either
 from playground.backends.launch import STANDARD, Launch, Running
 from playground.commands.arguments import DEFAULT, add_settings, positive
 from playground.progress import Progress
@@ -16,7 +16,7 @@ from playground.settings import flag
 def add(commands: argparse._SubParsersAction) -> None:
     serve = commands.add_parser(
         "serve",
-        help=f"start a {programs()} on the starter, on this machine only",
+        help=f"start {either([it for it in KINDS if it.launch])} on this machine, with the starter by default",
         description="Starts a model server on this machine's loopback until Ctrl-C; docs/servers.md.",
     )
     kinds = serve.add_subparsers(required=True, metavar="kind")

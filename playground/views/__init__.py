@@ -1,4 +1,4 @@
-"""Trace in; text, log lines and Plotly figures out. Pure functions that know neither Gradio nor torch.
+"""Traces and results in; text, log lines and Plotly figures out. Knows neither Gradio nor torch.
 
 The modules named here are the kinds of results. Each registers its `report.of`.
 """

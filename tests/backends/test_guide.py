@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from playground import backends
 from playground.backends.connect import connect
 from playground.backends.kinds import KINDS
 from playground.backends.server import ServerBackend
@@ -23,16 +24,15 @@ FILE, REGISTRATION, TEST = re.findall(r"```python\n(.*?)```", GUIDE.read_text(en
 def registered(tmp_path, monkeypatch):
     """The guide's backend, as the file and the registration that the guide shows."""
     (tmp_path / "tiny.py").write_text(FILE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "tiny", raising=False)
-    from tiny import TinyServer
-
-    scope = {kind.__name__: kind for kind in (ServerBackend, *KINDS, TinyServer)}
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "playground.backends.tiny", raising=False)
+    scope = {kind.__name__: kind for kind in (ServerBackend, *KINDS)}
     exec(REGISTRATION, scope)
-    assert scope["KINDS"] == [*KINDS, TinyServer]
-    KINDS.append(TinyServer)
+    *known, added = scope["KINDS"]
+    assert known == KINDS and added is scope["TinyServer"]
+    KINDS.append(added)
     yield
-    KINDS.remove(TinyServer)
+    KINDS.remove(added)
 
 
 def test_the_guide_s_backend_passes_the_guide_s_test(registered, capsys):

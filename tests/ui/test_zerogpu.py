@@ -15,6 +15,7 @@ import gradio as gr
 import pytest
 import torch
 
+from playground import ROOT
 from playground.experiments.events import (
     Finished,
     LaneFinished,
@@ -140,6 +141,8 @@ def test_the_time_asked_for_grows_with_lanes_and_tokens_and_is_capped():
     def seconds(lanes: int, tokens: int) -> int:
         return zerogpu.seconds(Compare([Lane("Standard", "t")] * lanes, Request("p", max_new_tokens=tokens)))
 
+    guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert f"{seconds(2, 128)} s for two lanes of 128 tokens" in " ".join(guide.split())
     assert seconds(2, 16) < seconds(2, 128) < seconds(8, 128) <= zerogpu.MOST_S == seconds(2, 2048)
     comparison = Comparison((trace([plain_round(1)]), trace([plain_round(1)], "ngram")))
     once = zerogpu.seconds(Compare([lane.lane for lane in comparison.lanes], comparison.standard.request))

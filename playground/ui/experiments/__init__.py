@@ -1,1 +1,1 @@
-"""Suite, Sweep, Recommend, Lossless and Load: each on a tab and at an endpoint."""
+"""The experiments: a page and an endpoint for each kind."""
