@@ -23,7 +23,7 @@ from benchmarks import cpu, launches, page
 from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.decoding.clock import Clock
-from playground.decoding.contract import OBEYED, asked
+from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
 from playground.experiments.watch import Watch
@@ -279,7 +279,7 @@ def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[
     model, ends = models.target.model, sorted(models.target.eos_ids)
     ids = torch.tensor([ours.prompt_ids], device=model.device)
     limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens
-    rules = asked(model.generation_config, OBEYED)
+    rules = entries(model.generation_config, OBEYED)
     bare = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None, **rules)
     with _without_defaults(model, bare):
         generate: Any = model.generate  # which PreTrainedModel does not declare

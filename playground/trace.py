@@ -158,7 +158,7 @@ class Environment:
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
     second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
-    nothing was compiled. `obeyed`, `not_obeyed`: what the target's generation_config.json asks for beside the sampling
+    nothing was compiled. `obeyed`, `not_obeyed`: what the target's generation_config.json asks for beyond the sampling
     settings, with its values; None where a server decodes, which has rules of its own, and in older traces.
     """
 

@@ -18,7 +18,7 @@ from playground import __version__
 from playground.conversation import Message
 from playground.decoding import estimate, kept, proof, scoring
 from playground.decoding.bandwidth import bandwidth
-from playground.decoding.contract import NOT_OBEYED, OBEYED, asked, contract_of
+from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entries
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.grammar import after_forced
 from playground.decoding.energy import EnergyMeter
@@ -134,8 +134,8 @@ class LocalBackend:
             pass_times=models.target.pass_times.get(how, ()),
             bandwidth=bandwidth(device),
             runner=how,
-            obeyed=asked(models.target.model.generation_config, OBEYED),
-            not_obeyed=asked(models.target.model.generation_config, NOT_OBEYED),
+            obeyed=entries(models.target.model.generation_config, OBEYED),
+            not_obeyed=entries(models.target.model.generation_config, NOT_OBEYED),
             compile_s=runners.seconds(*(model for model in (models.target, drafting) if model)),
         )
 

@@ -1,4 +1,4 @@
-"""The decoding contract of a model: what its generation_config.json asks for beside the sampling settings.
+"""The decoding contract of a model: what its generation_config.json asks for beyond the sampling settings.
 
 It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets wins: the
 sampling settings and the length are the request's (models/sampling_defaults.py has the file's), and where a grammar
@@ -38,8 +38,8 @@ from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
-# Each with the value that asks for nothing, beside none and an empty list. `renormalize_logits` changes no choice, and
-# the keys of beam search count for nothing without `num_beams`.
+# Each with the value that asks for nothing; so do none and an empty list. `renormalize_logits` changes no choice, and the
+# keys of beam search count for nothing without `num_beams`.
 OBEYED: dict[str, Any] = {
     "sequence_bias": None,
     "encoder_repetition_penalty": 1.0,
@@ -71,7 +71,7 @@ NOT_OBEYED: dict[str, Any] = {
 }
 
 
-def asked(config: GenerationConfig, names: dict[str, Any]) -> dict[str, Any]:
+def entries(config: GenerationConfig, names: dict[str, Any]) -> dict[str, Any]:
     """Those of `names` (OBEYED or NOT_OBEYED) that the config asks for, with its values as plain data."""
     values = json.loads(config.to_json_string(), parse_constant=str)  # an infinite bias is no JSON
     return {name: values[name] for name, neutral in names.items() if values.get(name) not in (None, [], neutral)}
@@ -92,7 +92,7 @@ class Contract:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The texts of which the first one ends an answer, beside those of the request."""
+        """The texts of which the first one ends an answer, in addition to those of the request."""
         stops = self.config.stop_strings or ()
         return (stops,) if isinstance(stops, str) else tuple(stops)
 
@@ -100,7 +100,7 @@ class Contract:
         self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
         """The contract's processors with `own`, those of a request, in the order in which `generate()` applies them."""
-        config, has = self.config, asked(self.config, OBEYED)
+        config, has = self.config, entries(self.config, OBEYED)
         if not has:
             return list(own)
         length, cpu = len(prompt_ids), torch.tensor(self.eos_ids)

@@ -141,7 +141,7 @@ def sentences(baseline: Trace, other: Trace) -> list[str]:
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:
-    """What else there is to say of a lane beside the baseline."""
+    """What else there is to say of a lane, next to the baseline."""
     return [*filter(None, (out_of_context(other), shortage(other), otherwise(other))), *left_out(baseline, other)]
 
 
