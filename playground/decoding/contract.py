@@ -38,8 +38,8 @@ from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
-# Each with the value that asks for nothing; so do none and an empty list. `renormalize_logits` changes no choice, and the
-# keys of beam search count for nothing without `num_beams`.
+# Each with the value that asks for nothing; so do none and an empty list. `renormalize_logits` changes no choice, and
+# the keys of beam search count for nothing without `num_beams`.
 OBEYED: dict[str, Any] = {
     "sequence_bias": None,
     "encoder_repetition_penalty": 1.0,

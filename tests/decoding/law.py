@@ -80,7 +80,8 @@ class RememberedBranches:
 
     def __init__(self, model: PreTrainedModel, make: Callable[[EagerRunner], Branches], prompt: Sequence[int]) -> None:
         self._model, self._make, self._prompt = model, make, prompt
-        self.deepest = make(EagerRunner(model)).deepest
+        grown = make(EagerRunner(model))
+        self.deepest, self.context = grown.deepest, grown.context
         self._known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = {}
         self.confidence: torch.Tensor | None = None
 
