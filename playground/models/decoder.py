@@ -27,9 +27,10 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
 def context_of(config: PretrainedConfig) -> int:
     """The longest text, in tokens, that a model or a drafter's network with this config has positions for.
 
-    Scaled rotary positions reach as far as their scaling, also where `max_position_embeddings` is the length before it.
-    Unlimited (`sys.maxsize`) are a config that names no length (ALiBi, Mamba) and layers that all have a sliding
-    window: no token attends to another one far from it.
+    YaRN's rotary positions reach as far as their scaling, also where `max_position_embeddings` is the length before
+    it; of other scalings it is the length after it, as vLLM reads them. Unlimited (`sys.maxsize`) are a config that
+    names no length (ALiBi, Mamba) and layers that all have a sliding window: no token attends to another one far from
+    it.
     """
     text = config.get_text_config(decoder=True)
     if set(getattr(text, "layer_types", None) or ()) == {"sliding_attention"}:
@@ -37,7 +38,9 @@ def context_of(config: PretrainedConfig) -> int:
     named = getattr(text, "max_position_embeddings", None) or sys.maxsize
     rope = getattr(text, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
-    return max(named, int((rope.get("factor") or 1) * (rope.get("original_max_position_embeddings") or 0)))
+    if rope.get("rope_type") != "yarn":
+        return named
+    return max(named, int((rope.get("factor") or 1) * rope.get("original_max_position_embeddings", 0)))
 
 
 def _layers(module: nn.Module) -> nn.ModuleList | None:

@@ -125,6 +125,7 @@ def test_an_estimate_counts_no_draft_past_the_context(tmp_path):
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 SMALL = dict(num_hidden_layers=2, max_position_embeddings=64)
 
 
@@ -134,6 +135,7 @@ SMALL = dict(num_hidden_layers=2, max_position_embeddings=64)
         (LlamaConfig(**SMALL), 64),
         (LlamaConfig(**SMALL, rope_parameters=YARN), 256),
         (LlamaConfig(**SMALL | dict(max_position_embeddings=256), rope_parameters=YARN), 256),
+        (LlamaConfig(**SMALL | dict(max_position_embeddings=128), rope_parameters=LLAMA3), 128),
         (GPT2Config(n_positions=64, n_layer=2), 64),
         (MistralConfig(**SMALL, sliding_window=8), 64),
         (Qwen3Config(**SMALL, sliding_window=8, layer_types=["sliding_attention"] * 2), sys.maxsize),
