@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.decoding.contract import Contract
+from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
@@ -105,6 +106,15 @@ def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(
     asks = GenerationConfig(bad_words_ids=[[A, B]], begin_suppress_tokens=[C], min_new_tokens=3)
     law, both = law_of(tiny()), dict(language=language(), contract=Contract(asks, [END_OF_TEXT], 4))
     assert follows_the_law(law, 4, METHODS[way](tmp_path), draws=400, temperature=1.0, **both)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_refused_token_is_drafted_only_where_a_reduced_vocabulary_has_no_other(temperature):
+    contract = Contract(GenerationConfig(suppress_tokens=[1, 2]), [], 6)
+    choose = DraftChoice(6, Sampler(Request("x", temperature=temperature), torch.device("cpu"), [0], contract))
+    assert choose([0], torch.tensor([9.0, 9.0, 0.0]), torch.tensor([1, 2, 3])).id == 3
+    forced = choose([0], torch.tensor([9.0, 8.0]), torch.tensor([1, 2]))
+    assert forced.id in (1, 2) and 0 < forced.q <= 1
 
 
 @pytest.fixture
