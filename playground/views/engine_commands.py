@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playground.drafting_methods import METHODS
-from playground.lane import Lane, verified_by
+from playground.lane import Lane, Request, verified_by
 from playground.presets import NATIVE
 
 STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
@@ -31,6 +31,7 @@ ONLY_HERE = {  # the playground's own formats, which have no counterpart in an e
 }
 
 
+PENALTIES = ("presence_penalty", "frequency_penalty")
 SGLANG_BLOCKS = ("eagle3", "mtp", "dflash")  # on CUDA and ROCm
 
 
@@ -41,13 +42,15 @@ class CannotError(Exception):
 @dataclass(frozen=True)
 class Asked:
     """A lane, in the terms that engines share. `method`: of the chain that it drafts; of a tree, that of its network.
-    `model`: what drafts, as an id, a folder or, for early exit, a number of layers."""
+    `model`: what drafts, as an id, a folder or, for early exit, a number of layers. `request`: what the lane was
+    measured with; None where no one request was."""
 
     target: str
     method: str
     model: str
     k: int
     lane: Lane
+    request: Request | None = None
 
     @property
     def tree(self) -> bool:
@@ -90,6 +93,19 @@ def export_command(asked: Asked, engine: str) -> str:
     return f"{command} --layout z-lab"
 
 
+def sent_with_each(engine: str, request: Request | None) -> str:
+    """What an engine needs of a measured request that its command does not say, as a sentence on one line; "" for
+    nothing. Engines that serve take it with each request, in OpenAI's fields."""
+    if request is None:
+        return ""
+    penalties = {name: value for name in PENALTIES if (value := getattr(request, name))}
+    fields = {**penalties, **({"stop": request.stops} if request.stops else {})}
+    lacks = {"transformers": penalties, "mlx-lm": fields}.get(engine)
+    if lacks is None:
+        return f"Send with each request: {json.dumps(fields)[1:-1]}." if fields else ""
+    return f"It has no setting for {' and '.join(lacks)}." if lacks else ""
+
+
 def _in_blocks(asked: Asked) -> bool:
     return verified_by(asked.lane) == "block"
 
@@ -122,6 +138,9 @@ def _transformers(asked: Asked) -> tuple[str, str]:
     if asked.method == "dflash" and "muse-glimmer" not in asked.model.lower():
         raise CannotError("transformers loads DFlash drafters of its own class alone, Muse Glimmer's.")
     before, options = ways[asked.method]
+    if asked.request and asked.request.stops:
+        with_text = "" if "tokenizer=tokenizer" in options else "tokenizer=tokenizer"
+        options = ", ".join(filter(None, [options, f"stop_strings={[*asked.request.stops]!r}", with_text]))
     lines = [
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",

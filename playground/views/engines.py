@@ -9,11 +9,19 @@ from functools import cache
 
 from playground import metrics
 from playground.drafting_methods import METHODS
-from playground.lane import LOCAL, Lane, label, names, preset_of
+from playground.lane import LOCAL, Lane, Request, label, names, preset_of
 from playground.presets import Pair, load_pairs
 from playground.trace import Comparison
 from playground.views import headline
-from playground.views.engine_commands import ENGINES, Asked, CannotError, check_known, export_command, hub_name
+from playground.views.engine_commands import (
+    ENGINES,
+    Asked,
+    CannotError,
+    check_known,
+    export_command,
+    hub_name,
+    sent_with_each,
+)
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,18 @@ class Settings:
     drafter: str = ""
 
 
-def settings(lane: Lane, method: str | None = None) -> list[Settings]:
-    """For each engine. `method`: whose weights a tree drafts with, as `Pair.drafts_by` names it; None: as the preset
-    with these models has it."""
+def settings(lane: Lane, method: str | None = None, request: Request | None = None) -> list[Settings]:
+    """For each engine.
+
+    Args:
+        method: whose weights a tree drafts with, as `Pair.drafts_by` names it; None: as the preset with these models
+            has it.
+        request: what the lane was measured with.
+    """
     method = (method or _network(lane)) if METHODS[lane.drafter].tree else lane.drafter
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
     model = layers[0] if layers else hub_name(lane.assistant or "")
-    asked = Asked(hub_name(lane.target), method, model, lane.lookahead, lane)
+    asked = Asked(hub_name(lane.target), method, model, lane.lookahead, lane, request)
     found = []
     for engine, (written_for, language, write) in ENGINES.items():
         try:
@@ -50,7 +63,9 @@ def settings(lane: Lane, method: str | None = None) -> list[Settings]:
                 note = f"{note} First write the drafter: `{step}`."
         except CannotError as reason:
             text, note = "", str(reason)
-        found.append(Settings(engine, written_for, language, text, " ".join(note.split())))  # a line: a comment
+        also = sent_with_each(engine, request) if text else ""
+        note = f"{' '.join(note.split())} {also}".strip()  # a line: a comment
+        found.append(Settings(engine, written_for, language, text, note))
     return found
 
 
@@ -62,19 +77,19 @@ def runs_in(lane: Lane) -> str:
     return ", ".join(able) or "only here"
 
 
-def of_ranked(given: Mapping[Lane, str], method: str | None = None) -> list[Settings]:
+def of_ranked(given: Mapping[Lane, str], method: str | None = None, request: Request | None = None) -> list[Settings]:
     """For each engine the first of these lanes that it can decode, so that every verdict ends in a command. Where they
     end without standard decoding, prompt lookup follows, which needs nothing.
 
     Args:
         given: lanes of this process, the most wanted first, each with what it gave here, such as "1.42×".
-        method: as `settings` takes it.
+        method, request: as `settings` takes them.
     """
     wanted = next(iter(given))
     lookup = replace(wanted, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
     known = any(lane.drafter in ("ngram", "none") for lane in given)
     tried = given if known else {**given, lookup: ""}
-    written = {lane: settings(lane, method) for lane in tried}
+    written = {lane: settings(lane, method, request) for lane in tried}
     return [_first_able([(lane, written[lane][i], gave) for lane, gave in tried.items()]) for i in range(len(ENGINES))]
 
 
@@ -112,7 +127,7 @@ def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None)
     if lane not in found:
         return []
     able = [it for it in found if it.backend == LOCAL and not it.drawn and it.drafter != "none"]
-    return of_ranked({it: found[it] for it in (lane, *able)}, method)
+    return of_ranked({it: found[it] for it in (lane, *able)}, method, comparison.standard.request)
 
 
 @cache

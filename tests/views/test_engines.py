@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from transformers.generation import GenerationMixin
 
 from playground.drafting_methods import METHODS
-from playground.lane import Lane
+from playground.lane import Lane, Request
 from playground.views import engines
 
 # From the help of vLLM 0.32, SGLang 0.5.23 and mlx-lm, and TensorRT-LLM's documentation.
@@ -145,6 +145,20 @@ def test_llama_servers_options_are_in_a_real_build():
              if "--spec-type" in (words := shlex.split(it.text))}  # fmt: skip
     assert used >= {"--spec-type", "--spec-draft-n-max"}
     assert all(f"{name}\0".encode() in build for name in used | types | {"--rpc", "--metrics"})  # and docs/servers.md
+
+
+def test_what_a_request_asks_for_beside_the_drafts_is_in_the_command_or_said():
+    lane = Lane("x", "owner/target", "universal", "owner/drafter", lookahead=4)
+    asked = Request("x", presence_penalty=0.5, stop_strings="  a'b\\n\u2028")
+    found = {it.engine: it for it in engines.settings(lane, None, asked)}
+    said = """Send with each request: "presence_penalty": 0.5, "stop": ["  a'b\\n\\u2028"]."""
+    assert found["vLLM"].note == said
+    call = next(node for node in ast.walk(ast.parse(found["transformers"].text))
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "model.generate")  # fmt: skip
+    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    assert ast.literal_eval(given["stop_strings"]) == [*asked.stops] and "tokenizer" in given
+    assert found["transformers"].note == "It has no setting for presence_penalty."
+    assert not engines.settings(lane, None, Request("x"))[0].note
 
 
 def test_names_from_a_trace_cannot_leave_their_quotes():

@@ -151,4 +151,5 @@ def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
         return f"<p>{escape(facts.out_of_context(trace))}</p>"
     pair = shown.pair or preset_of(lane, pairs.values())
     method = pair.drafts_by(lane.drafter) if pair and lane.drafter in pair.drafters else None
-    return deploy.blocks(engines.of_comparison(shown.comparison, lane, method) or engines.settings(lane, method))
+    found = engines.of_comparison(shown.comparison, lane, method)
+    return deploy.blocks(found or engines.settings(lane, method, trace.request))
