@@ -86,8 +86,8 @@ def paragraph(measured: Measured) -> str:
         sentences.append(f"What costs most is {largest}.")
     if measured.interval:
         sentences.append(
-            "These are the figures of one run of each lane, the one in the middle by speed. By all runs the speed-up "
-            f"is {headline.runs(measured)}."
+            "These are the figures of one run of each lane, the one in the middle by speed. The speed-up by all runs: "
+            f"{headline.runs(measured)}."
         )
     return " ".join(sentences)
 

@@ -129,7 +129,7 @@ def _open_another(page: Any) -> None:
     file = {"name": "trace.json", "mimeType": "application/json", "buffer": text.encode()}
     page.locator("input[type=file]").set_input_files(file)
     page.wait_for_function("name => document.body.innerText.includes(name)", arg=lanes[1].lane.name)
-    page.locator("#status", has_text="Done").wait_for()
+    page.locator("#status", has_text="Ran on").wait_for()
 
 
 @pytest.fixture

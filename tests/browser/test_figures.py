@@ -164,10 +164,7 @@ def test_the_page_of_a_noisy_trace_agrees_with_its_rounds(reader):
         check_verdict(reader, comparison)
         check_why(reader, comparison)
         check_cost(reader, median_run(comparison))
-        every = list(itertools.chain(comparison.lanes, *comparison.repeats))
-        ended = sum(lane.rounds[-1].end_s for lane in every)
-        annotated = sum(it.annotate_s for lane in every for it in lane.rounds)
-        assert f"{ended + annotated:.1f} s" in reader.locator("#status").inner_text()
+        assert reader.locator("#status").inner_text() == "Ran on Fake CPU.", "nobody waited for it here"
 
 
 def test_a_stopped_lane_is_compared_over_what_both_have_and_says_so(reader):

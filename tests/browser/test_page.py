@@ -51,7 +51,8 @@ def start(page) -> None:
 
 
 def finish(page) -> None:
-    page.locator("#status", has_text="Done").wait_for()
+    """Waits for a run's end, or for a trace that was opened."""
+    page.locator("#status", has_text=re.compile("Done in|Ran on")).wait_for()
 
 
 def saved(page, awaited: Callable[[Comparison], bool] = lambda it: True) -> Comparison:

@@ -288,7 +288,7 @@ def test_the_waterfall_and_the_paragraph_say_what_the_attribution_does():
     assert f"it gave {found.drafting:.2f}" in text and f"{found.equation.speedup:.2f}x" in text
     assert "25% of rounds" in text
     again = metrics.measured(Comparison(comparison.lanes, repeats=((standard(), assisted(0.9, 3)),) * 2), "Assisted")
-    assert f"By all runs the speed-up is {headline.runs(again)}." in why.paragraph(again)
+    assert f"The speed-up by all runs: {headline.runs(again)}." in why.paragraph(again)
     assert why.waterfall(again).data[0].x[-1] == "measured"
 
 

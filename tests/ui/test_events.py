@@ -243,7 +243,7 @@ def test_a_trace_is_opened_and_another_file_is_refused():
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     comparison = fakes.comparison(tokens=10)
     shown, *_ = unpacked(opened(events, comparison))
-    assert logs(shown)[0].count("\n") == 10 and "Done" in shown["status"]["text"]
+    assert logs(shown)[0].count("\n") == 10 and "Ran on" in shown["status"]["text"]
     for data in (b"\xff\x00", b"[]", b"{", json.dumps({"schema_version": 99, "lanes": []}).encode()):
         with pytest.raises(gr.Error):
             asyncio.run(events.open(data))
