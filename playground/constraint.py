@@ -34,7 +34,7 @@ class Effort(NamedTuple):
     bytes: int
 
 
-ANY = Effort(120, 2**33)
+ANY = Effort(30, 2**32)
 
 
 class Tried(NamedTuple):

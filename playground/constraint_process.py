@@ -8,6 +8,7 @@ package.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 NAMED = re.compile(r"<[^<>\s]+>")  # how a Lark grammar names special tokens, and ranges of ids as <[1-5]>
 LARGEST = 400_000  # ids of models are smaller
+NICE = 5  # runs of others are decoded on the same cores
 
 
 def main() -> None:
@@ -26,6 +28,8 @@ def main() -> None:
         "grammar": LLMatcher.grammar_from_lark,
     }
     bytes_alone = LLTokenizer("byte")
+    if hasattr(os, "nice"):
+        os.nice(NICE)
     print("ready", flush=True)
     for line in sys.stdin:
         try:
