@@ -20,6 +20,8 @@ from playground.commands import compare
 from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
+from playground.experiments.kinds.options import options_of
+from playground.experiments.kinds.suite import SuiteOptions
 from playground.experiments.kinds.sweep import DEFAULTS
 from playground.experiments.watch import Watch
 from playground.lane import Axis, Lane, Request
@@ -138,6 +140,9 @@ class TestASamplingSettingIsKnownTo:
         compare = next(it.fn for it in blocks.fns.values() if it.api_name == "compare")
         assert inspect.signature(compare).parameters[name].default == SETTINGS[name].default
 
+    def test_the_experiments(self, name):
+        assert name in options_of(SuiteOptions, "terminal").keys() & options_of(SuiteOptions, "endpoint").keys()
+
     def test_an_address(self, name, value):
         values, refused = from_address({"prompt": "x", name: str(value)}, PAIRS, fakes.PAIR)
         filled = {key: it["value"] for key, it in updates(values, PAIRS).items()}
@@ -198,6 +203,10 @@ class TestStopStringsAreKnownTo:
         ]
         said = any("takes no stop strings" in note for note in trace.environment.notes)
         assert (sent, said) == (([], True) if make is stand_in.mlx_vlm else ([[*request_.stops]], False))
+
+    def test_the_experiments(self):
+        assert SuiteOptions(prompts=("x",), stop_strings=STOPS).read()[1][0].request.stops[1] == " end"
+        assert "stop_strings" in options_of(SuiteOptions, "endpoint")
 
     def test_an_address_the_page_and_its_endpoint(self, blocks):
         values, refused = from_address({"prompt": "x", "stop_strings": STOPS}, PAIRS, fakes.PAIR)
