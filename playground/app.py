@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playground.commands.arguments import preset
-from playground.errors import PlaygroundError, extra
+from playground.errors import PlaygroundError, install_hint
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -75,7 +75,7 @@ def _serve(options: argparse.Namespace) -> None:
     if options.pair:
         preset(pairs, options.pair)
     if options.mcp and find_spec("mcp") is None:
-        raise PlaygroundError(f"--mcp needs the package mcp. {extra('mcp')}")
+        raise PlaygroundError(f"--mcp needs the package mcp. {install_hint('mcp')}")
     addresses = addresses_of(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
     share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
     public = strangers_can_reach(addresses, share) if options.public is None else options.public

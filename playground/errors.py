@@ -17,6 +17,6 @@ def check(condition: bool, message: str) -> None:
         raise PlaygroundError(message)
 
 
-def extra(name: str) -> str:
+def install_hint(name: str) -> str:
     """How to install the packages of an extra, as a sentence."""
     return f'Install the extra: pip install "speculative-decoding-playground[{name}]", in a checkout ".[{name}]".'

@@ -177,6 +177,15 @@ def test_the_tables_and_lists_of_what_there_is_are_whole():
     assert {*re.findall(r"`/(\w+)`", started)} == KINDS.keys()
 
 
+def test_the_tests_install_every_extra_and_errors_name_no_other():
+    table = text_of(ROOT / "pyproject.toml").split("[project.optional-dependencies]\n")[1].split("\n[")[0]
+    extras = {name: json.loads(packages) for name, packages in re.findall(r"^(\w+) = (\[.*\])$", table, re.M)}
+    lines = text_of(ROOT / "tests" / "requirements.txt").splitlines()
+    assert {package for packages in extras.values() for package in packages} <= set(lines)
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "playground").rglob("*.py"))
+    assert set(re.findall(r"\binstall_hint\([\"'](\w+)[\"']\)", sources)) == set(extras)
+
+
 def test_ci_runs_every_python_that_is_said_to_work():
     first, last = re.search(r"Python 3\.(\d+) to 3\.(\d+)", text_of(ROOT / "README.md")).groups()
     assert f"Python 3.{first} to 3.{last}." in text_of(ROOT / "CONTRIBUTING.md")

@@ -34,7 +34,7 @@ from playground.backends.server import (
     round_of,
     stop_of,
 )
-from playground.errors import PlaygroundError, check
+from playground.errors import PlaygroundError, check, install_hint
 from playground.lane import Request
 from playground.progress import Progress
 from playground.settings import default
@@ -101,9 +101,7 @@ def start_llama(
     elif find_spec("xllamacpp"):
         command = [sys.executable, "-m", "playground.backends.xllama", *options]
     else:
-        raise PlaygroundError(
-            "There is no llama-server on the PATH, and no wheel of it. Install one with `pip install xllamacpp`."
-        )
+        raise PlaygroundError("There is no llama-server on the PATH, and no wheel of it. " + install_hint("llama"))
     return started(command, port, {}, progress)
 
 

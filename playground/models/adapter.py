@@ -5,12 +5,13 @@ Merged, a pass costs what it cost before, so that two lanes differ by what they 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from playground.errors import PlaygroundError, check
+from playground.errors import PlaygroundError, check, install_hint
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -19,8 +20,9 @@ def merge(model: PreTrainedModel, folder: str) -> None:
     """Adds the adapter in `folder` to the model's weights, in place.
 
     Raises:
-        PlaygroundError: it is no adapter that can be merged, or made for another model.
+        PlaygroundError: peft is not installed; it is no adapter that can be merged, or made for another model.
     """
+    check(find_spec("peft") is not None, f"An adapter needs the package peft. {install_hint('adapters')}")
     from peft import PeftConfig, PeftModel  # takes seconds
 
     path = Path(folder).expanduser()

@@ -17,7 +17,7 @@ from transformers import BitsAndBytesConfig, GgufConfig, PreTrainedModel
 from transformers.utils import is_bitsandbytes_available
 from transformers.utils.quantization_config import QuantizationMethod
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, install_hint
 from playground.models.cpu.int4 import has_int4
 from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
@@ -48,8 +48,7 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
         )
     if not is_bitsandbytes_available():
         raise PlaygroundError(
-            f"int{bits} needs the library bitsandbytes, which is not installed. "
-            "Install it with `pip install bitsandbytes`, or choose another dtype."
+            f"int{bits} needs the package bitsandbytes. {install_hint('gpu')} Or choose another dtype."
         )
     if bits == 8:
         return BitsAndBytesConfig(load_in_8bit=True)

@@ -81,7 +81,7 @@ def test_without_llama_cpp_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(cpu.starter, "fetch_gguf", lambda progress: Path("starter.gguf"))
     monkeypatch.setattr(llama_server, "find_spec", lambda name: None)
     monkeypatch.setattr(llama_server.shutil, "which", lambda name: None)
-    with pytest.raises(PlaygroundError, match="pip install xllamacpp"):
+    with pytest.raises(PlaygroundError, match=r"playground\[llama\]"):
         cpu.tokens_per_second(None, None, None, [], 1, print)
 
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from playground.errors import PlaygroundError
+from playground.models import adapter
 from playground.models.adapter import merge
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
@@ -79,3 +80,9 @@ def test_the_store_keeps_a_target_with_and_without_its_adapter(tiny_folder, tmp_
     assert "adapter lora" in merged.weights
     ids = torch.tensor([[5, 6, 7]])
     assert not torch.allclose(plain.model(ids).logits, merged.model(ids).logits, atol=1e-3)
+
+
+def test_without_peft_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(adapter, "find_spec", lambda name: None)
+    with pytest.raises(PlaygroundError, match=r"playground\[adapters\]"):
+        merge(None, "anything")

@@ -148,7 +148,7 @@ def test_a_quantisation_named_in_a_file_of_its_own_and_one_that_fails_here(folde
 
 def test_without_bitsandbytes_it_is_asked_for(folder, monkeypatch):
     monkeypatch.setattr(quantised, "is_bitsandbytes_available", lambda: False)
-    with pytest.raises(PlaygroundError, match="`pip install bitsandbytes`"):
+    with pytest.raises(PlaygroundError, match=r"playground\[gpu\]"):
         get(folder, 8)
     assert get(folder, None)
 
