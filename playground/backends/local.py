@@ -156,6 +156,7 @@ class LocalBackend:
         changed = choose_threads(one_token_pass(self.runners(models)(models.target)))
         if changed:
             models.target.pass_times.clear()  # they were measured with another number of threads
+            kept.forget(models.target)  # drafters that chose their trees by those times
         return changed
 
     def placed(
@@ -223,7 +224,7 @@ class LocalRun:
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
         proof.check(models.target, runners, lane.drafter)
-        self._key = kept.key_of(lane, request)
+        self._key = lane, runners.describe(models.target)
         most = kept.reusable(models.target.tokenizer, request, prompt_ids)
         self._drafting = models.drafting if lane.drafter != "none" else None
         found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
@@ -232,13 +233,9 @@ class LocalRun:
         contract = contract_of(models.target)
         sampler = Sampler(request, self._target.device, prompt_ids, contract)
         self._grammar = grammar_for(request, models.target)
-        follows = lane.drafter == "grammar"  # this turn's, and has nothing else to keep
-        self._unwrapped = (
-            found.drafter
-            if found and not follows
-            else build_drafter(models, lane, self._target, sampler, runners, self._grammar)
-        )
-        self._drafter = after_forced(self._grammar, self._unwrapped)
+        self._kept_drafter = found.drafter if found else build_drafter(models, lane, self._target, runners)
+        standard = lane.drafter == "none"
+        self._drafter = self._kept_drafter if standard else after_forced(self._grammar, self._kept_drafter)
         self.reused = Reused(held, found.bytes if found else 0)
         self._rule = rule_of(lane)
         if lane.drawn:
@@ -334,7 +331,7 @@ class LocalRun:
     def _keep(self, ids: list[int]) -> None:
         """For the conversation's next turn."""
         if self._request.prefix_cache:
-            cached = kept.Kept(ids[: self._target.length], self._target, self._unwrapped, self._drafting)
+            cached = kept.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
             kept.keep(self._models.target, self._key, cached)
 
 

@@ -66,7 +66,7 @@ def speculative_sampling(
     Raises:
         FloatingPointError: p is not numbers.
     """
-    q, u = _drafted(draft), _uniform(draft, sampler, p)
+    q, u = _drafted(draft), sampler.uniform(len(draft.ids))
     n = kept_by_tokens(draft, p, u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
     read = _read(n, p_n, (p_n - q_n).clamp(min=0), sampler, complete, u)
@@ -77,7 +77,7 @@ def block_verification(
     draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
 ) -> Kept | None:
     """As `speculative_sampling`, of the block. From its end, no chance is tried before τ: those bounds are None."""
-    q, u = _drafted(draft), _uniform(draft, sampler, p)
+    q, u = _drafted(draft), sampler.uniform(len(draft.ids))
     block = block_of(draft, p)
     n = block.kept(u)
     p_n, q_n = p.index_select(0, n), q.index_select(0, n)
@@ -120,10 +120,6 @@ def _at_drafted(draft: Draft, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     assert draft.probabilities is not None, "the draft was sampled"
     ids = to_device(draft.ids, p.device)[:, None]
     return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
-
-
-def _uniform(draft: Draft, sampler: Sampler, p: torch.Tensor) -> torch.Tensor:
-    return torch.rand(len(draft.ids), generator=sampler.generator, device=p.device)
 
 
 def _read(

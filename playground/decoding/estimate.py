@@ -73,7 +73,7 @@ def counts(
     config = getattr(module, "config", None)  # heads have no positions
     context = context_of(config) if config else sys.maxsize
     within = [start for start in starts if start < context]
-    drafts = [*_drafts(lane, module, target, ids, within)] if within else []
+    drafts = [*_drafts(lane, module, target, sampler, ids, within)] if within else []
     drafts = [draft[: context - start] for draft, start in zip(drafts, within, strict=True)]
     drafts += [[]] * (len(starts) - len(within))  # past its context a drafter drafts nothing
     agreed = sum(choice[at] == ids[at] for at in range(first, len(ids)))
@@ -81,12 +81,17 @@ def counts(
 
 
 def _drafts(
-    lane: Lane, module: nn.Module | None, target: EagerRunner, ids: Sequence[int], starts: Sequence[int]
+    lane: Lane,
+    module: nn.Module | None,
+    target: EagerRunner,
+    sampler: Sampler,
+    ids: Sequence[int],
+    starts: Sequence[int],
 ) -> Sequence[Sequence[int]]:
     k = lane.lookahead
     if lane.drafter in LOOKUPS:
         lookup = LOOKUPS[lane.drafter]()
-        return [lookup.propose(ids[:start], k, 0.0).ids for start in starts]
+        return [lookup.propose(ids[:start], k, 0.0, sampler).ids for start in starts]
     if isinstance(module, PreTrainedModel):
         return drafts_at.of_assistant(module, target.vocab_size, ids, starts, k)
     if isinstance(module, ParallelHeads):

@@ -38,8 +38,8 @@ class Forced(Drafter):
     def cache_bytes(self) -> int:
         return self._drafter.cache_bytes
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
-        draft = self._drafter.propose(ids, k, stop_below)
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
+        draft = self._drafter.propose(ids, k, stop_below, sampler)
         ahead = self._answer[len(ids) - self._prompt : -1]  # the last one is the target's own
         self._path = []
         drafted, q = list(draft.ids), list(draft.q)

@@ -19,9 +19,8 @@ from playground.decoding.drafters.base import Drafter
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.text import encode_turns
-from playground.lane import Lane, Request
+from playground.lane import Request
 from playground.models.load import LoadedDrafter, LoadedModel
-from playground.settings import SAMPLING
 
 MOST_BYTES = 2**30  # of all caches kept with a model; the oldest go first
 
@@ -46,11 +45,6 @@ class Kept:
         if held:
             self.target.commit(held)
         return held
-
-
-def key_of(lane: Lane, request: Request) -> Hashable:
-    """What a lane's caches can be gone on with for: the drafter chooses with the sampling settings."""
-    return (lane, request.seed, *(getattr(request, name) for name in SAMPLING))
 
 
 def reusable(tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int]) -> int:

@@ -71,7 +71,7 @@ def decode(
         gamma, capped = lookahead.tokens, lookahead.capped
         limit = end - 1 if len(ids) > seam else min(end - 1, seam)
         room = 0 if target.recurrent and not target.length else limit - len(ids)
-        draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below), eos_ids)
+        draft = _until_eos(drafter.propose(ids, min(gamma, room), lookahead.stop_below, sampler), eos_ids)
         drafted_s = clock()
 
         # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft, as far

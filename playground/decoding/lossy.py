@@ -33,7 +33,7 @@ def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -
     q /= 2
 
     def accepts(row: int, i: int) -> bool:
-        u = torch.rand((), generator=sampler.generator, device=p.device)
+        u = sampler.uniform(1)
         return bool(u * q[i, draft.ids[i]] < p[row, draft.ids[i]])
 
     path = _walk(draft, accepts)
@@ -68,7 +68,7 @@ def block_residual(draft: Draft, scores: torch.Tensor, sampler: Sampler, length:
         return decide(draft, scores, sampler, length)
     p, q, k = sampler.probabilities(scores), draft.probabilities, len(draft.ids)
     ratios = torch.stack([(p[i, x] / q[i, x]).clamp(max=1) for i, x in enumerate(draft.ids)])
-    u = torch.rand(k, generator=sampler.generator, device=p.device)
+    u = sampler.uniform(k)
     kept = (ratios.cumprod(0) >= u.cumprod(0)).nonzero()
     n = int(kept[-1]) + 1 if len(kept) else 0
     rest = p[n] if n == k else (p[n] - q[n]).clamp(min=0)

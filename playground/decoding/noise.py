@@ -31,11 +31,22 @@ def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
     Returns:
         (n, c) float32.
     """
-    starts = _mixed(_mixed(positions * STEP + seed) + seed)
-    words = _mixed(ids * STEP + starts[:, None])
+    words = _words(seed, positions, ids)
     words &= (1 << 63) - 1
     uniform = words.float().add_(1).mul_(2.0**-63)  # above 0; small ones keep all their digits
     return uniform.neg_().log1p_().neg_()
+
+
+def uniform(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
+    """Numbers between 0 and 1, of which 0 is possible and 1 is not. Arguments and result are those of
+    `exponential`."""
+    return ((_words(seed, positions, ids) >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
+
+
+def _words(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
+    """(n, c) random words of 64 bits."""
+    starts = _mixed(_mixed(positions * STEP + seed) + seed)
+    return _mixed(ids * STEP + starts[:, None])
 
 
 def _mixed(words: Tensor) -> Tensor:

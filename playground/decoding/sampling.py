@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from playground.decoding.contract import Contract
-from playground.decoding.noise import exponential
+from playground.decoding.noise import exponential, uniform
 from playground.decoding.processors import Refused, TextOf, processed, processors_of
 from playground.decoding.transfer import to_device
 from playground.lane import Request
@@ -54,7 +54,8 @@ class Sampler:
 
     Scores are logits after the processors (`processors.py`), which apply to greedy decoding too. Probabilities are the
     softmax of the scores after the warpers (temperature, top-k, top-p, min-p, in transformers' order). The request's
-    seed decides all samples: the target's own by their position in the text, others by their order.
+    seed decides all samples: the target's own by their position in the text, others by the length of the prompt and
+    their order. So the turns of a conversation under one seed share no random number.
 
     Args:
         prompt_ids: what the answer follows.
@@ -73,9 +74,8 @@ class Sampler:
         contract: Contract | None = None,
     ) -> None:
         self.greedy = request.greedy
-        self.generator = torch.Generator(device).manual_seed(request.seed)
-        self._seed = request.seed
-        self._drawn = 0  # samples without a position
+        self._seed, self._device = request.seed, device
+        self._drawn = len(prompt_ids) << 32  # samples without a position, counted on from a number of this turn's own
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         self._processors = processors_of(request, prompt_ids)
         if contract is not None:
@@ -167,9 +167,7 @@ class Sampler:
                 positions every sample is a new one.
         """
         if positions is None:
-            before = self._drawn
-            self._drawn += len(of.p)
-            positions = torch.arange(-self._drawn, -before, device=of.p.device)
+            positions = self._new(len(of.p))
         # The largest of p / e, with e exponential, is token x with probability p(x). As `torch.multinomial` does it,
         # without its checks, which end a GPU's work where they fail.
         at = (of.p / exponential(self._seed, positions, of.ids)).argmax(dim=-1, keepdim=True)
@@ -178,12 +176,20 @@ class Sampler:
     def several(self, of: Distributions, n: int) -> list[int]:
         """At most n different token ids, drawn one after the other from a single distribution without replacement,
         read. Fewer where it has fewer."""
-        self._drawn += 1
-        position = torch.full((1,), -self._drawn, device=of.p.device)
-        race = of.p / exponential(self._seed, position, of.ids)  # its order is that of the draws
+        race = of.p / exponential(self._seed, self._new(1), of.ids)  # its order is that of the draws
         best, at = race[0].topk(min(n, race.shape[1]))
         ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
         return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
+
+    def uniform(self, n: int) -> torch.Tensor:
+        """(n,) new numbers, uniformly distributed from 0 to 1, on the device."""
+        return uniform(self._seed, self._new(1), torch.arange(n, device=self._device)[None])[0]
+
+    def _new(self, n: int) -> torch.Tensor:
+        """(n,) positions that no token has and that were not returned before: negative ones."""
+        before = self._drawn
+        self._drawn += n
+        return torch.arange(-self._drawn, -before, device=self._device)
 
     def choices(self, scores: torch.Tensor, positions: Sequence[int]) -> Callable[[int], int]:
         """Samples a token after each row of (n, vocabulary) scores.

@@ -97,7 +97,7 @@ def verify_tree(draft: Draft, p: torch.Tensor, sampler: Sampler, rule: TreeRule)
     """
     if bool(p.isnan().any()):
         raise FloatingPointError
-    u = torch.rand(len(draft.ids), generator=sampler.generator, device=p.device).tolist()
+    u = sampler.uniform(len(draft.ids)).tolist()
     path, left, bounds = rule(draft, p, u)
     return Kept(path, sampler.draw(left), u, bounds)
 

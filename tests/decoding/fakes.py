@@ -9,6 +9,10 @@ from functools import cache
 import torch
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter
+from playground.decoding.sampling import Sampler
+from playground.lane import Request
+
+GREEDY = Sampler(Request("x"), torch.device("cpu"))
 
 Law = Callable[[Sequence[int]], torch.Tensor]  # text -> (vocabulary,) logits
 
@@ -89,7 +93,7 @@ class ScriptedDrafter(Drafter):
         self.script = script
         self.committed: list[int] = []
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         draft = self.script(ids, k)
         return Draft(draft, [1.0] * len(draft)) if draft else NOTHING
 

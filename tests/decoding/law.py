@@ -17,9 +17,8 @@ from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.grammar import after_forced
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import TreeDrafter
-from playground.decoding.grammar import Grammar
+from playground.decoding.grammar import Free, Grammar
 from playground.decoding.lookahead import Confidence
 from playground.decoding.loop import decode
 from playground.decoding.runners.eager import EagerRunner
@@ -37,7 +36,7 @@ SETTINGS = (
     dict(temperature=1.0, top_k=3, top_p=0.8),
     dict(temperature=1.0, top_p=0.95, min_p=0.4),
 )
-NewDrafter = Callable[[FakeModel, Sampler], Drafter]
+NewDrafter = Callable[[FakeModel], Drafter]
 
 
 def cases(settings: Sequence[Mapping[str, Any]] = SETTINGS, quick_draws: int = QUICK) -> list[Any]:
@@ -121,6 +120,9 @@ class RememberedBranches:
     def commit(self) -> None:
         pass
 
+    def rewind(self, length: int) -> int:
+        return length
+
 
 def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] = PROMPT) -> RememberedBranches:
     """What the network grows, as the project would have it grow."""
@@ -128,11 +130,11 @@ def branches(network: nn.Module, model: PreTrainedModel, prompt: Sequence[int] =
 
 
 def chain(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
-    return lambda target, sampler: ChainDrafter(grown, DraftChoice(vocab_size, sampler), ())
+    return lambda target: ChainDrafter(grown, vocab_size, ())
 
 
 def tree(grown: RememberedBranches, vocab_size: int) -> NewDrafter:
-    return lambda target, sampler: TreeDrafter(grown, 5, ())
+    return lambda target: TreeDrafter(grown, 5, ())
 
 
 class RememberedDrafts(Drafter):
@@ -142,10 +144,10 @@ class RememberedDrafts(Drafter):
         self._make = make
         self._known: dict[tuple[tuple[int, ...], int], Draft] = {}
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         key = tuple(ids), k
         if key not in self._known:
-            self._known[key] = self._make().propose(ids, k, stop_below)
+            self._known[key] = self._make().propose(ids, k, stop_below, sampler)
         return self._known[key]
 
     def commit(self, length: int) -> None:
@@ -204,33 +206,49 @@ def follows_the_law(
     language: Language | None = None,
     rule: Rule = decide,
     contract: Contract | None = None,
+    then: Mapping[str, float] | None = None,
     **sampling: float,
 ) -> bool:
     """Whether what runs after the prompt write agrees with the exact probability of each of all continuations, by a
-    chi-square test. `stop_below`: the threshold of their lookahead."""
-    detokenizer = NoText()
+    chi-square test.
 
-    def new_sampler(**more: int) -> Sampler:
-        request = Request("x", **sampling, **more, max_new_tokens=LENGTH)
-        return Sampler(request, torch.device("cpu"), prompt, contract)
+    Args:
+        stop_below: the threshold of their lookahead.
+        then: the settings of a second turn, which goes on with the caches of the first and has the same seed. The
+            answers of both turns together are compared.
+    """
+    turns = [sampling] if then is None else [sampling, then]
 
-    chances = continuations(law, new_sampler(), prompt, language)
+    def new_sampler(text: Sequence[int], seed: int, **settings: float) -> Sampler:
+        request = Request("x", seed=seed, max_new_tokens=LENGTH, **settings)
+        return Sampler(request, torch.device("cpu"), text, contract)
+
+    chances: dict[tuple[int, ...], float] = {(): 1.0}
+    for settings in turns:
+        before, chances = chances, {}
+        for said, chance in before.items():
+            text = [*prompt, *said]
+            following = continuations(law, new_sampler(text, 0, **settings), text, language)
+            chances |= {(*said, *its): chance * of_it for its, of_it in following.items()}
     eos_ids = (language.eos,) if language else ()
     counts = dict.fromkeys(chances, 0)
     for run in range(draws):
-        target, sampler = FakeModel(law, vocab_size), new_sampler(seed=seed * draws + run)
-        grammar = language.start() if language else None
-        drafter = new_drafter(target, sampler)
-        if grammar:
-            drafter = after_forced(grammar, drafter)
-        lookahead = Confidence(2, stop_below)
-        rounds = decode(
-            target, drafter, lookahead, sampler, detokenizer, prompt, LENGTH, eos_ids, rule, grammar=grammar
-        )
-        text = tuple(token.id for round_ in rounds for token in round_.tokens)
-        if text not in counts:
+        target = FakeModel(law, vocab_size)
+        drafter, text = new_drafter(target), list(prompt)
+        for settings in turns:
+            if target.length:
+                target.commit(drafter.rewind(target.length))
+            sampler = new_sampler(text, seed * draws + run, **settings)
+            grammar = language.start() if language else Free()
+            rounds = decode(
+                target, after_forced(grammar, drafter), Confidence(2, stop_below), sampler, NoText(), text, LENGTH,
+                eos_ids, rule, grammar=grammar,
+            )  # fmt: skip
+            text += [token.id for round_ in rounds for token in round_.tokens]
+        answers = tuple(text[len(prompt) :])
+        if answers not in counts:
             return False
-        counts[text] += 1
+        counts[answers] += 1
     return agrees(list(counts.values()), torch.tensor(list(chances.values())))
 
 

@@ -25,10 +25,10 @@ from playground.decoding.drafters.dflash import DFlashBranches
 from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.gemma4 import Gemma4Branches
 from playground.decoding.drafters.heads import HeadsBranches
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.medusa import MedusaBranches
 from playground.decoding.drafters.native_mtp import branches as mtp_branches
 from playground.decoding.drafters.peagle import PEagleBranches
+from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
@@ -47,9 +47,9 @@ from playground.models.networks.medusa import MedusaHeads
 from playground.models.networks.peagle import PEagleHead
 from playground.models.store import LoadedPair
 from playground.trace import Round
-from tests.decoding.fakes import NumberTokenizer
+from tests.decoding.fakes import GREEDY, NumberTokenizer
 
-NewDrafter = Callable[[EagerRunner, Sampler], Drafter]
+NewDrafter = Callable[[EagerRunner], Drafter]
 
 V = 40
 SIZES = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
@@ -141,7 +141,7 @@ def rounds_of(
     **sampling: float,
 ) -> list[Round]:
     target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
-    drafter, detokenizer = new_drafter(target, sampler), Detokenizer(NumberTokenizer(), prompt)
+    drafter, detokenizer = new_drafter(target), Detokenizer(NumberTokenizer(), prompt)
     options = dict(seam=seam(model.config))
     return list(
         decode(target, drafter, Constant(lookahead), sampler, detokenizer, prompt, max_new_tokens, ends, **options)
@@ -170,20 +170,22 @@ def branches_over(network: nn.Module, target: EagerRunner) -> Branches:
 
 
 def over(network: nn.Module, way: str = "chain") -> NewDrafter:
-    """A chain or a tree of what the network grows."""
+    """A chain, a tree or a sampled tree of what the network grows."""
 
-    def new_drafter(target: EagerRunner, sampler: Sampler) -> Drafter:
+    def new_drafter(target: EagerRunner) -> Drafter:
         branches = branches_over(network, target)
         if way == "tree":
             return TreeDrafter(branches, 12, {V - 1})
-        return ChainDrafter(branches, DraftChoice(target.vocab_size, sampler), {V - 1})
+        if way == "sampled tree":
+            return SampledTreeDrafter(branches, 12, {V - 1}, 4, vocab_size=target.vocab_size)
+        return ChainDrafter(branches, target.vocab_size, {V - 1})
 
     return new_drafter
 
 
 def built(models: LoadedPair, way: str, **lane: int) -> NewDrafter:
     """As the project builds it for a lane."""
-    return lambda target, sampler: build_drafter(models, Lane(way, "big", way, **lane), target, sampler)
+    return lambda target: build_drafter(models, Lane(way, "big", way, **lane), target)
 
 
 def leaves_no_state(
@@ -203,7 +205,7 @@ def leaves_no_state(
 
     def begun(length: int) -> tuple[EagerRunner, Drafter]:
         target = EagerRunner(model)
-        drafter = new_drafter(target, Sampler(Request("x"), model.device))
+        drafter = new_drafter(target)
         target.forward(text[:length], keep=1)
         target.commit(length)
         drafter.commit(length)
@@ -213,7 +215,7 @@ def leaves_no_state(
     for depth, length in rounds:
         known = target.length + 1
         if depth:
-            draft, wanted = (each.propose(text[:known], depth, 0.0) for each in (drafter, begun(known - 1)[1]))
+            draft, wanted = (each.propose(text[:known], depth, 0.0, GREEDY) for each in (drafter, begun(known - 1)[1]))
             assert draft.ids == wanted.ids
             assert draft.q == pytest.approx(wanted.q, rel=1e-3)
         logits = target.forward(text[known - 1 : known + 5], keep=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from playground.decoding.drafters.adaptive import AGAIN, SHARE, TRIES, AdaptiveDrafter
-from tests.decoding.fakes import ScriptedDrafter
+from tests.decoding.fakes import GREEDY, ScriptedDrafter
 
 TRIED = 1 + 3 * TRIES  # rounds: the prefill, then each of the two drafters and plain decoding
 
@@ -24,7 +24,7 @@ class Race:
         """Who drafted in each of the rounds, 0 for nobody. `kept`, `seconds`: of the rounds of each."""
         who = []
         for _ in range(rounds):
-            draft = self.adaptive.propose([0] * self.length, 4, 0.0)
+            draft = self.adaptive.propose([0] * self.length, 4, 0.0, GREEDY)
             who.append(draft.ids[0] if draft.ids else 0)
             self.now += seconds.get(who[-1], 1.0)
             end = self.length + kept.get(who[-1], 0)

@@ -62,11 +62,11 @@ def short(network):
 
 def drafting(way: str, folder):
     if way == "assistant":
-        return lambda target, sampler: AssistantDrafter(EagerRunner(short(llama(1, 1))), V, sampler, {V - 1})
+        return lambda target: AssistantDrafter(EagerRunner(short(llama(1, 1))), V, {V - 1})
     kind, *shape = way.split()
     tree = over(network(kind, folder), "tree" if shape else "chain")
     several = {"composite": CompositeDrafter, "adaptive": AdaptiveDrafter}.get("".join(shape))
-    return (lambda target, sampler: several(NgramDrafter(30, 30), tree(target, sampler))) if several else tree
+    return (lambda target: several(NgramDrafter(30, 30), tree(target))) if several else tree
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def branches(round_) -> list[list[int]]:
 def test_of_later_turns_only_one_within_the_context_is_drafted(way, tmp_path):
     target = EagerRunner(MODEL)
     new_drafter = drafting(way, tmp_path / "d")
-    drafter = new_drafter(target, Sampler(Request("x"), target.device))
+    drafter = new_drafter(target)
 
     def turn(prompt: list[int], target, drafter) -> tuple[list[int], list[list[int]]]:
         sampler, detokenizer = Sampler(Request("x"), target.device), Detokenizer(NumberTokenizer(), prompt)

@@ -79,7 +79,7 @@ def ours(way: str, prompt: list[int], repetition_penalty: float = 1.0, **asks: o
     request = Request("x", max_new_tokens=TOKENS, repetition_penalty=repetition_penalty)
     contract = Contract(GenerationConfig(**asks), [END], V)
     target, sampler = EagerRunner(MODEL), Sampler(request, MODEL.device, prompt, contract)
-    drafts = drafting(way)(target, sampler)
+    drafts = drafting(way)(target)
     return ids_of([*decode(target, drafts, Constant(4), sampler, NoText(), prompt, TOKENS, {END})])
 
 

@@ -79,9 +79,9 @@ def models(kind: str, folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple
 
 def drafter(kind: str, way: str, network: nn.Module) -> NewDrafter:
     if kind == "assistant":
-        return lambda target, sampler: AssistantDrafter(EagerRunner(network), V, sampler, {V - 1})
+        return lambda target: AssistantDrafter(EagerRunner(network), V, {V - 1})
     if kind == "early-exit":
-        return lambda target, sampler: EarlyExitDrafter(network, target, sampler, {V - 1})
+        return lambda target: EarlyExitDrafter(network, target, {V - 1})
     return over(network, way)
 
 

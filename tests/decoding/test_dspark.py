@@ -58,12 +58,12 @@ def test_what_was_drafted_before_leaves_no_state(family, drafter, tmp_path):
 def drafts(model, network, stop_below: float, **sampling: float):
     """Of a fresh drafter after a text, at most as long as the block."""
     target, sampler = EagerRunner(model), Sampler(Request("x", **sampling), model.device)
-    drafter = over(network)(target, sampler)
+    drafter = over(network)(target)
     text = [3, 1, 4, 1, 5, 9]
     target.forward(text[:-1], keep=1)
     target.commit(len(text) - 1)
     drafter.commit(len(text) - 1)
-    return drafter.propose(text, BLOCK, stop_below)
+    return drafter.propose(text, BLOCK, stop_below, sampler)
 
 
 @pytest.mark.parametrize("sampling", [{}, dict(temperature=1.0)], ids=["greedy", "sampled"])

@@ -7,10 +7,9 @@ import itertools
 import pytest
 
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
-from playground.lane import Request
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
+from tests.decoding.fakes import GREEDY
 from tests.decoding.real import FAMILIES, V, built, generated, ids_of, prompts, rounds_of
 from tests.models.networks.test_eagle3 import LAYOUTS, Reference, load, loaded, write_head
 from tests.models.networks.test_peagle import load as load_peagle
@@ -59,14 +58,14 @@ def test_whatever_was_accepted_before_the_draft_is_that_of_the_paper_from_scratc
     prompt, answer = answers[0]
     text = [*prompt, *answer]
     reference, target = Reference(folder, model, LAYERS), EagerRunner(model)
-    drafter = drafting(model, way, load(folder, model))(target, Sampler(Request("x"), model.device))
+    drafter = drafting(model, way, load(folder, model))(target)
     target.forward(prompt, keep=1)
     target.commit(len(prompt), [])
     drafter.commit(len(prompt))
     depths = []
     for accepted in (1, 0, 3, 2, 0, 3):
         known = target.length + 1
-        draft = drafter.propose(text[:known], 4, 0.0)
+        draft = drafter.propose(text[:known], 4, 0.0, GREEDY)
         depths.append(draft.depth)
         for i, (id_, q) in enumerate(zip(draft.ids, draft.q, strict=True)):
             before = [draft.ids[j] for j in draft.path(i)[:-1]]

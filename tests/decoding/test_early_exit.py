@@ -11,9 +11,8 @@ from transformers import MambaConfig, MambaForCausalLM
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.models.load import LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.store import LoadedPair
@@ -50,7 +49,7 @@ def model(request):
 
 def drafting(model, layers: int = EXIT) -> NewDrafter:
     first = first_layers(loaded(model), layers).model
-    return lambda target, sampler: EarlyExitDrafter(first, target, sampler, {V - 1})
+    return lambda target: EarlyExitDrafter(first, target, {V - 1})
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -113,4 +112,4 @@ def test_a_recurrent_target_is_refused():
     pair = LoadedPair(custom_pair("big", None, early_exit=1), target, first_layers(target, 1))
     lane = Lane("x", "big", drafter="early-exit")
     with pytest.raises(PlaygroundError, match="big has recurrent layers"):
-        build_drafter(pair, lane, EagerRunner(target.model), Sampler(Request("x"), target.model.device))
+        build_drafter(pair, lane, EagerRunner(target.model))

@@ -20,6 +20,7 @@ from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
+from tests.decoding.fakes import GREEDY
 from tests.decoding.real import V, built, generated, ids_of, llama, prompts, rounds_of
 from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load
@@ -105,7 +106,7 @@ def test_an_estimate_over_the_target_s_own_text_is_what_a_count_by_hand_gives(tm
 
     text, accepted = [*prompt, *answer], 0
     for start in range(len(prompt) + 1, len(text)):
-        draft = NgramDrafter().propose(text[:start], 3, 0.0).ids
+        draft = NgramDrafter().propose(text[:start], 3, 0.0, GREEDY).ids
         accepted += bool(draft) and draft[0] == text[start]
     assert (counts.reached[0], counts.accepted[0]) == (len(answer) - 1, accepted)
 

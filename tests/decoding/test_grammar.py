@@ -17,7 +17,7 @@ from playground.backends.local import LocalRun
 from playground.constraint import Effort
 from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.base import Draft, Drafter, NoDrafter
+from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
 from playground.decoding.grammar import Constraint, grammar_for
 from playground.decoding.lookahead import Constant
@@ -92,7 +92,7 @@ def test_cutting_a_sampled_token_that_is_refused_is_caught(rule, monkeypatch):
         monkeypatch.setattr(Constraint, "limited", cut)
     p, q = torch.tensor([0.0, 0.0, 1.0, -3.0]), torch.tensor([0.39, 0.01, 0.59, 0.01]).log()
     ab = Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
-    drafter = lambda target, sampler: AssistantDrafter(FakeModel(lambda ids: q, V), V, sampler, ())  # noqa: E731
+    drafter = lambda target: AssistantDrafter(FakeModel(lambda ids: q, V), V, ())  # noqa: E731
     exact = follows_the_law(lambda ids: p, V, drafter, language=ab, draws=300, temperature=1.0)
     assert exact == (rule == "the last token stays")
 
@@ -264,7 +264,6 @@ def test_under_another_drafter_forced_tokens_come_first_and_it_drafts_where_ther
     forced = [[token.forced for token in round_.drafted] for round_ in rounds]
     assert forced[0] == [True] * 3 and other.committed, "it rolls back with every round"
     assert any(marks == [False] for marks in forced) == drafts
-    assert isinstance(after_forced(shared, NoDrafter()), NoDrafter), "standard decoding stays as it is"
 
 
 def test_an_adaptive_drafter_does_not_count_rounds_that_the_grammar_drafted():
@@ -294,8 +293,10 @@ def test_a_constrained_answer_is_the_same_on_every_runner_and_satisfies_its_sche
     schema |= {"required": ["a", "b"], "additionalProperties": False, "x-guidance": {"whitespace_flexible": False}}
     request = Request("x", json_schema=json.dumps(schema))
     texts = []
-    for compiled, lane in itertools.product((False, True), (Lane("s", "t"), Lane("n", "t", "ngram", lookahead=3))):
+    for compiled, drafter in itertools.product((False, True), ("none", "grammar", "ngram")):
+        lane = Lane("l", "t", drafter, lookahead=3)
         rounds = list(LocalRun(LoadedPair(None, target), lane, request, Runners(compiled)).rounds)
+        assert any(round_.drafted for round_ in rounds) == (drafter != "none"), "standard decoding stays as it is"
         texts.append("".join(token.text for round_ in rounds for token in round_.tokens if not token.special))
     answer = json.loads(texts[0])
     assert answer["a"] in ("x", "yy") and isinstance(answer["b"], bool) and set(texts) == {texts[0]}

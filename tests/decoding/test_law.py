@@ -4,8 +4,9 @@ probabilities by a chi-square test."""
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from statistics import median
 
 import pytest
@@ -20,11 +21,13 @@ from playground.decoding.drafters.base import NOTHING, NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
+from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.sampling import Sampler, whole
+from playground.drafting_methods import METHODS as DRAFTING_METHODS
+from playground.lane import Lane, samples_drafts
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
@@ -84,23 +87,23 @@ def dspark(folder) -> RememberedBranches:
 def early_exit():
     """On the memory of both laws; the target's cache of the first layers is the fake's text."""
     law = law_of(first_layers(LoadedModel(llama(), None, "tiny", "random"), 1).model)
-    return lambda target, sampler: EarlyExitDrafter(law, target, sampler, ())
+    return lambda target: EarlyExitDrafter(law, target, ())
 
 
 def assistant(kind=AssistantDrafter):
     law = law_of(llama(layers=1, seed=1))
-    return lambda target, sampler: kind(FakeModel(law, V), V, sampler, ())
+    return lambda target: kind(FakeModel(law, V), V, ())
 
 
 def either(kind, grown: RememberedBranches):
-    return lambda target, sampler: kind(NgramDrafter(4, 2), TreeDrafter(grown, 5, ()))
+    return lambda target: kind(NgramDrafter(4, 2), TreeDrafter(grown, 5, ()))
 
 
 # What makes each way's drafter for the tiny Llama. A folder to write into is given.
 METHODS = {
-    "none": lambda folder: lambda target, sampler: NoDrafter(),
-    "ngram": lambda folder: lambda target, sampler: NgramDrafter(),
-    "suffix": lambda folder: lambda target, sampler: SuffixDrafter(),
+    "none": lambda folder: lambda target: NoDrafter(),
+    "ngram": lambda folder: lambda target: NgramDrafter(),
+    "suffix": lambda folder: lambda target: SuffixDrafter(),
     "assistant": lambda folder: assistant(),
     "early-exit": lambda folder: early_exit(),
     "mtp": lambda folder: chain(mtp(), V),
@@ -124,6 +127,58 @@ def test_runs_follow_the_targets_law(way, sampling, draws, tmp_path):
     assert follows_the_law(law_of(llama()), V, METHODS[way](tmp_path), draws=draws, **sampling)
 
 
+# Ways of drafting that sample, with the rules that judge their drafts.
+SAMPLED = [
+    *((way, "token") for way in METHODS if way in DRAFTING_METHODS and samples_drafts(Lane("x", "t", way))),
+    ("mtp", "block"),
+    ("sampled tree", "recursive"),
+    ("sampled tree", "traversal"),
+    ("sampled composite", "traversal"),
+]
+
+
+def sampling_drafter(way, folder):
+    if way in METHODS:
+        return METHODS[way](folder)
+    tree, several = SampledTreeDrafter(mtp(), 5, (), 2, vocab_size=V), way == "sampled composite"
+    return lambda target: CompositeDrafter(NgramDrafter(4, 2), tree) if several else tree
+
+
+TURNS = dict(draws=500, temperature=1.0, top_k=2, then=dict(temperature=0.7, top_k=2, repetition_penalty=1.3))
+
+
+QUICK_ONES = ("assistant", "early-exit", "sampled tree")  # the others are the chain of the same class
+
+
+@pytest.mark.parametrize(
+    ("way", "verification"),
+    [
+        pytest.param(*each, marks=() if each[0] in QUICK_ONES or each[1] == "block" else pytest.mark.slow)
+        for each in SAMPLED
+    ],
+)
+def test_both_turns_of_a_conversation_follow_the_law_under_one_seed(way, verification, tmp_path):
+    rule = partial(verify.decide, verification=verification)
+    assert follows_the_law(law_of(llama()), V, sampling_drafter(way, tmp_path), rule=rule, **TURNS)
+
+
+class OwnNumbers(AssistantDrafter):
+    """Draws from a sampler that it was built with, as one that an earlier turn has left would."""
+
+    def propose(self, ids, k, stop_below, sampler):
+        return super().propose(ids, k, stop_below, copy(sampler))
+
+
+def test_a_drafter_that_does_not_draw_from_the_requests_sampler_is_caught():
+    assert not follows_the_law(law_of(llama()), V, assistant(OwnNumbers), **TURNS)
+
+
+def test_turns_that_share_random_numbers_are_caught(monkeypatch):
+    new = Sampler.__init__
+    monkeypatch.setattr(Sampler, "__init__", lambda self, request, device, prompt=0: new(self, request, device))
+    assert not follows_the_law(law_of(llama()), V, assistant(), **TURNS)
+
+
 def confidences(grown: RememberedBranches) -> list[float]:
     """Of the first and second positions after some texts."""
     found = []
@@ -144,15 +199,15 @@ def test_drafts_that_end_by_their_confidence_follow_the_targets_law(tmp_path):
 class AfterTheToken(ChainDrafter):
     """Drops a token by what it is: one that the drafter itself finds unlikely."""
 
-    def propose(self, ids, k, stop_below):
-        draft = super().propose(ids, k, 0.0)
+    def propose(self, ids, k, stop_below, sampler):
+        draft = super().propose(ids, k, 0.0, sampler)
         n = next((i for i, q in enumerate(draft.q) if q < 0.3), len(draft.q))
         return replace(draft, ids=draft.ids[:n], q=draft.q[:n], probabilities=draft.probabilities[:n]) if n else NOTHING
 
 
 def test_a_token_that_is_dropped_for_what_it_is_is_caught(tmp_path):
     grown = dspark(tmp_path)
-    wrong = lambda target, sampler: AfterTheToken(grown, DraftChoice(V, sampler), ())  # noqa: E731
+    wrong = lambda target: AfterTheToken(grown, V, ())  # noqa: E731
     assert not follows_the_law(law_of(llama()), V, wrong, temperature=1.0)
 
 
@@ -179,19 +234,9 @@ def redrawn(draft, p, sampler, complete):
 class ToldAsDrawn(AssistantDrafter):
     """Drafts the likeliest tokens, and tells q as if they had been drawn."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._choose = likeliest(self._choose)
-
-
-def likeliest(choose):
-    def best(ids, logits, draft_ids):
-        drawn = choose(ids, logits, draft_ids)
-        q, id_ = drawn.probabilities.max(dim=-1)
-        return drawn._replace(id=id_, q=q)
-
-    best.reads_text = choose.reads_text
-    return best
+    def propose(self, ids, k, stop_below, sampler):
+        draft = super().propose(ids, k, stop_below, sampler)
+        return replace(draft, ids=draft.probabilities.argmax(dim=-1).tolist()) if draft.ids else draft
 
 
 MIN_P = dict(temperature=1.0, min_p=0.7)

@@ -56,6 +56,4 @@ def test_runs_with_another_tokenizer_follow_the_targets_law(tiny_tokenizer, piec
     target, assistant = small_llama(tiny_tokenizer), model_of(pieces)
     drafter = RememberedDrafts(lambda: UniversalDrafter(assistant, tiny_tokenizer))
     prompt = tiny_tokenizer("The waves count")["input_ids"]
-    assert follows_the_law(
-        law_of(target), len(tiny_tokenizer), lambda target, sampler: drafter, prompt, draws, **sampling
-    )
+    assert follows_the_law(law_of(target), len(tiny_tokenizer), lambda target: drafter, prompt, draws, **sampling)

@@ -12,9 +12,8 @@ from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.models.decoder import decoder_of
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.early_exit import first_layers
@@ -66,8 +65,8 @@ def mtp(target) -> MtpLayer:
 DRAFTERS = {
     "none": lambda target: lambda runner, sampler: NoDrafter(),
     "ngram": lambda target: lambda runner, sampler: NgramDrafter(),
-    "assistant": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(llama(1, 1)), V, sampler, {V - 1}),
-    "itself": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(target), V, sampler, {V - 1}),
+    "assistant": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(llama(1, 1)), V, {V - 1}),
+    "itself": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(target), V, {V - 1}),
     "heads": lambda target: over(heads(target)),
     "mtp": lambda target: over(mtp(target)),
     "early exit": lambda target: (
@@ -102,4 +101,4 @@ def test_trees_are_refused_in_words(target):
     network = LoadedDrafter(heads(target), "heads", "made here")
     models, lane = LoadedPair(None, loaded(target), network), Lane("tree", "big", "tree")
     with pytest.raises(PlaygroundError, match=r"In big, the branches .* chunked attention"):
-        build_drafter(models, lane, EagerRunner(target), Sampler(Request("x"), target.device))
+        build_drafter(models, lane, EagerRunner(target))

@@ -39,6 +39,6 @@ def test_a_text_that_crosses_the_seam_is_that_of_generate(model, start):
         return [id_ if (len(ids) + i) % 3 else 1 for i, id_ in enumerate(right(ids, k))]
 
     for drafter in (NoDrafter(), NgramDrafter(), ScriptedDrafter(right), ScriptedDrafter(half_right)):
-        rounds = rounds_of(model, lambda target, sampler, drafter=drafter: drafter, prompt)
+        rounds = rounds_of(model, lambda target, drafter=drafter: drafter, prompt)
         assert ids_of(rounds) == wanted
     assert seam(model.config) == SEAM

@@ -10,7 +10,6 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant, MemoryCap, lookahead_for
@@ -125,8 +124,8 @@ def test_every_policy_works_with_every_kind_of_drafter(name, keep_free_gb, way):
     plain = decoded(law, NoDrafter(), Constant(1), sampler)
     tree = TreeDrafter(LawBranches(random_law(2, vocab), vocab), 6, (), lookahead=4)
     drafter = {
-        "assistant": lambda: AssistantDrafter(FakeModel(random_law(2, vocab), vocab), vocab, sampler, ()),
-        "chain": lambda: ChainDrafter(LawBranches(law, vocab), DraftChoice(vocab, sampler), eos_ids=()),
+        "assistant": lambda: AssistantDrafter(FakeModel(random_law(2, vocab), vocab), vocab, ()),
+        "chain": lambda: ChainDrafter(LawBranches(law, vocab), vocab, eos_ids=()),
         "tree": lambda: tree,
         "lookup": NgramDrafter,
         "composite": lambda: CompositeDrafter(NgramDrafter(), tree),

@@ -21,7 +21,7 @@ from playground.decoding.text import Detokenizer
 from playground.decoding.verify import decide
 from playground.lane import Request
 from playground.trace import Round
-from tests.decoding.fakes import FakeModel, NumberTokenizer, ScriptedDrafter, counting_law, random_law
+from tests.decoding.fakes import GREEDY, FakeModel, NumberTokenizer, ScriptedDrafter, counting_law, random_law
 
 V = 10
 
@@ -30,7 +30,7 @@ def rounds_of(target, drafter, prompt=(1,), *, lookahead=None, max_new_tokens=20
     request = request or Request("x")
     sampler = Sampler(request, torch.device("cpu"), prompt)
     if drafter == "assistant":
-        drafter = AssistantDrafter(FakeModel(random_law(2, V), V), V, sampler, set(eos))
+        drafter = AssistantDrafter(FakeModel(random_law(2, V), V), V, set(eos))
     detokenizer = Detokenizer(NumberTokenizer(), prompt)
     return list(
         decode(target, drafter, lookahead or Constant(4), sampler, detokenizer, prompt, max_new_tokens, set(eos))
@@ -121,9 +121,8 @@ def test_the_drafter_hears_what_stands():
 
 
 def test_an_assistant_feeds_each_token_once_and_stops_at_its_context_limit():
-    sampler = Sampler(Request("x"), torch.device("cpu"))
     assistant = FakeModel(counting_law(V), V, context_limit=9)
-    drafter = AssistantDrafter(assistant, V, sampler, ())
+    drafter = AssistantDrafter(assistant, V, ())
     rounds = rounds_of(FakeModel(counting_law(V), V), drafter, prompt=[0, 1, 2], max_new_tokens=12)
     assert ids_of(rounds) == [(3 + i) % V for i in range(12)]
     assert [len(round_.drafted) for round_ in rounds] == [4, 1, 0, 0, 0, 0, 0]
@@ -131,18 +130,17 @@ def test_an_assistant_feeds_each_token_once_and_stops_at_its_context_limit():
 
 
 def test_an_assistant_stops_drafting_after_an_end_of_text_and_when_unsure():
-    sampler = Sampler(Request("x"), torch.device("cpu"))
-    drafter = AssistantDrafter(FakeModel(counting_law(V), V), V, sampler, {4})
-    assert drafter.propose([0, 1], 8, stop_below=0.0).ids == [2, 3, 4]
-    flat = AssistantDrafter(FakeModel(lambda _: torch.zeros(V), V), V, sampler, ())
-    assert len(flat.propose([0, 1], 8, stop_below=0.5).ids) == 1
+    drafter = AssistantDrafter(FakeModel(counting_law(V), V), V, {4})
+    assert drafter.propose([0, 1], 8, 0.0, GREEDY).ids == [2, 3, 4]
+    flat = AssistantDrafter(FakeModel(lambda _: torch.zeros(V), V), V, ())
+    assert len(flat.propose([0, 1], 8, 0.5, GREEDY).ids) == 1
 
 
 @pytest.mark.parametrize(("assistant_vocab", "expected"), [(V - 3, V), (V + 6, V)])
 def test_padded_vocabularies_of_other_sizes_are_brought_to_the_targets(assistant_vocab, expected):
     sampler = Sampler(Request("x", temperature=1.0), torch.device("cpu"))
-    drafter = AssistantDrafter(FakeModel(random_law(3, assistant_vocab), assistant_vocab), V, sampler, ())
-    draft = drafter.propose([0, 1], 5, stop_below=0.0)
+    drafter = AssistantDrafter(FakeModel(random_law(3, assistant_vocab), assistant_vocab), V, ())
+    draft = drafter.propose([0, 1], 5, 0.0, sampler)
     assert draft.probabilities.shape == (5, expected)
     assert max(draft.ids) < V
     torch.testing.assert_close(draft.probabilities.sum(-1), torch.ones(5))

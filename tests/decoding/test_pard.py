@@ -58,8 +58,8 @@ def loaded(target: Path, folder: str, drafter: str = "pard") -> LoadedPair:
     return ModelStore().get(pair, drafter=drafter, dtype="float32", device="cpu", progress=lambda step: None)
 
 
-def setup(models: LoadedPair, target: EagerRunner, way: str = "pard", **sampling: float) -> Setup:
-    return Setup(models, Lane(way, "tiny", way), target, Sampler(Request("x", **sampling), target.device))
+def setup(models: LoadedPair, target: EagerRunner, way: str = "pard") -> Setup:
+    return Setup(models, Lane(way, "tiny", way), target)
 
 
 def test_a_pass_gives_the_logits_after_text_and_mask_tokens(models):
@@ -78,7 +78,7 @@ def test_greedy_equals_generate(models, way):
     model, decisions = models.target.model, []
     for prompt in (TEXT, [7, 7], [9, 2, 6, 5, 3]):
         target, sampler = EagerRunner(model), Sampler(Request("x"), model.device)
-        drafter = build_drafter(models, Lane(way, "tiny", way), target, sampler)
+        drafter = build_drafter(models, Lane(way, "tiny", way), target)
         detokenizer = Detokenizer(models.target.tokenizer, prompt)
         rounds = list(decode(target, drafter, Constant(6), sampler, detokenizer, prompt, 24, models.target.eos_ids))
         ids = torch.tensor([prompt])
@@ -98,7 +98,7 @@ def test_sampled_runs_follow_the_targets_law(models, way):
     counts = dict.fromkeys(chances, 0)
     for seed in range(400):
         target, sampler = EagerRunner(model), Sampler(Request("x", seed=seed, **sampling), model.device)
-        drafter = build_drafter(models, Lane(way, "tiny", way), target, sampler)
+        drafter = build_drafter(models, Lane(way, "tiny", way), target)
         detokenizer = Detokenizer(models.target.tokenizer, prompt)
         rounds = decode(target, drafter, Constant(2), sampler, detokenizer, prompt, 3, ())
         counts[tuple(token.id for round_ in rounds for token in round_.tokens)] += 1
@@ -121,10 +121,7 @@ def test_a_static_cache_drafts_the_same(models):
 def test_a_folder_is_known_by_its_mask_token_and_grows_trees(models, tmp_path):
     assert kind_of(str(tmp_path / "pard")) == "pard"
     target = EagerRunner(models.target.model)
-    assert (
-        type(build_drafter(models, Lane("t", "tiny", "tree"), target, Sampler(Request("x"), target.device)))
-        is TreeDrafter
-    )
+    assert type(build_drafter(models, Lane("t", "tiny", "tree"), target)) is TreeDrafter
 
 
 def test_near_the_end_of_the_models_context_fewer_masks_are_fed(models):

@@ -14,8 +14,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
-from playground.decoding.sampling import Sampler
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import LoadedPair
@@ -99,7 +98,7 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
 
     def told_after(way: str):
         target, lane = EagerRunner(tiny_llama), Lane("drafted", "tiny", way)
-        build_drafter(models, lane, target, Sampler(Request("x"), target.device))
+        build_drafter(models, lane, target)
         return models.target.pass_times.get("eager", ())
 
     assert [told_after(way) for way in ("mtp", "tree", "composite")] == [(), times, times]

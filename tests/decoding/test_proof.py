@@ -39,7 +39,7 @@ def test_standard_and_assisted_decoding_are_those_of_generate(name, length):
     model = tiny(name)
     prompt = (torch.arange(length) * 7 % V).tolist()
     for drafter in (NoDrafter(), NgramDrafter()):
-        ids = ids_of(rounds_of(model, lambda target, sampler, drafter=drafter: drafter, prompt, max_new_tokens=12))
+        ids = ids_of(rounds_of(model, lambda target, drafter=drafter: drafter, prompt, max_new_tokens=12))
         assert ids == generated(model, prompt, 12)
 
 

@@ -35,7 +35,7 @@ def target(request, tmp_path_factory):
 
 def early_exit(model) -> NewDrafter:
     layers = first_layers(LoadedModel(model, NumberTokenizer(), "tiny", ""), 1).model
-    return lambda target, sampler: EarlyExitDrafter(layers, target, sampler, {V - 1})
+    return lambda target: EarlyExitDrafter(layers, target, {V - 1})
 
 
 @pytest.mark.parametrize("way", ["ngram", "assistant", "early exit", "mtp", "mtp tree", "heads", "heads tree"])

@@ -45,8 +45,7 @@ def check_ranks(rounds):
 
 
 def test_a_correction_has_its_rank_among_what_an_assistant_could_have_drafted():
-    sampler = Sampler(Request("x"), torch.device("cpu"))
-    rounds = rounds_of(AssistantDrafter(FakeModel(DRAFTER, V), V, sampler, ()))
+    rounds = rounds_of(AssistantDrafter(FakeModel(DRAFTER, V), V, ()))
     check_ranks(rounds)
     assert all(round_.target.rank != 1 for round_ in rounds)
 

@@ -89,7 +89,7 @@ def wrong(ids, k):
 
 def test_every_pass_is_counted_and_the_prompt_is_fed_once(model):
     with Fed(model) as fed:
-        rounds = rounds_of(model, lambda target, sampler: ScriptedDrafter(wrong), PROMPT, max_new_tokens=8)
+        rounds = rounds_of(model, lambda target: ScriptedDrafter(wrong), PROMPT, max_new_tokens=8)
     assert ids_of(rounds) == generated(model, PROMPT, max_new_tokens=8)
     assert sum(round_.passes for round_ in rounds) == len(fed.passes) > len(rounds)
     assert [tokens for tokens in fed.passes if tokens >= len(PROMPT)] == [len(PROMPT)]
@@ -100,8 +100,6 @@ def test_every_pass_is_counted_and_the_prompt_is_fed_once(model):
 def test_a_recurrent_assistant_is_fed_the_prompt_once(model):
     assistant = qwen(2).eval()
     with Fed(assistant) as fed:
-        rounds = rounds_of(
-            llama(0, 2), lambda target, sampler: AssistantDrafter(EagerRunner(assistant), V, sampler, {V - 1}), PROMPT
-        )
+        rounds = rounds_of(llama(0, 2), lambda target: AssistantDrafter(EagerRunner(assistant), V, {V - 1}), PROMPT)
     assert any(token.decision == "rejected" for token in rounds[0].drafted)
     assert [tokens for tokens in fed.passes if tokens >= len(PROMPT)] == [len(PROMPT)]

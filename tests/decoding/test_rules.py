@@ -9,11 +9,10 @@ from functools import partial
 import pytest
 import torch
 
-from playground.decoding import chain_rules, lossy
+from playground.decoding import lossy
 from playground.decoding.chain_rules import block_of, block_verification, kept_by_tokens, speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.sampled_tree import SampledTreeDrafter, chance, shape
 from playground.decoding.drafters.tree import WIDTH
 from playground.decoding.lookahead import Constant
@@ -124,12 +123,12 @@ class Left(Sampler):
         return super().choose(of, positions)
 
 
-def as_tree_rule(chain_rule, monkeypatch):
+def as_tree_rule(chain_rule):
     """A rule for chains with the numbers given, and what its own token is sampled from."""
 
     def rule(draft, p, u):
-        monkeypatch.setattr(chain_rules, "_uniform", lambda *_: torch.tensor(u))
         sampler = Left(SAMPLED, CPU)
+        sampler.uniform = lambda n: torch.tensor(u)
         kept = chain_rule(draft, p, sampler)
         ratios = [min(1.0, float(p[i, x] / draft.probabilities[i, x])) for i, x in enumerate(draft.ids)]
         bounds = kept.bounds or [ratio if i <= len(kept.path) else None for i, ratio in enumerate(ratios)]
@@ -144,9 +143,9 @@ TREES = [[-1, -1], [-1, -1, -1], [-1, 0, 0, -1], [-1, 0, -1, 2, 2], [-1, 0, 1, -
 
 @pytest.mark.parametrize("chain", CHAINS, ids=len)
 @pytest.mark.parametrize("rule", [speculative_sampling, block_verification])
-def test_a_chain_leaves_the_law_over_all_continuations(rule, chain, monkeypatch):
+def test_a_chain_leaves_the_law_over_all_continuations(rule, chain):
     for seed in range(3):
-        assert off(as_tree_rule(rule, monkeypatch), tables(seed), tables(seed + 100), chain) < 1e-5
+        assert off(as_tree_rule(rule), tables(seed), tables(seed + 100), chain) < 1e-5
 
 
 @pytest.mark.parametrize("tree", TREES, ids=str)
@@ -162,13 +161,13 @@ def test_the_wrong_rescaling_of_a_parent_is_off():
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=len)
-def test_traversal_of_one_branch_is_block_verification(chain, monkeypatch):
+def test_traversal_of_one_branch_is_block_verification(chain):
     p, q = tables(0), tables(100)
     for draft, _ in drafts(q, chain):
         rows = torch.stack([p(_text(draft.ids, chain, i)) for i in range(-1, len(chain))])
         for u in itertools.product((0.1, 0.5, 0.9), repeat=len(chain)):
             path, left, bounds = traversal(draft, rows, u)
-            other, rest, others = as_tree_rule(block_verification, monkeypatch)(draft, rows, u)
+            other, rest, others = as_tree_rule(block_verification)(draft, rows, u)
             assert path == other
             assert torch.allclose(left / left.sum(), rest / rest.sum(), atol=1e-5)
             tried = [(bound, beside) for bound, beside in zip(bounds, others, strict=True) if beside is not None]
@@ -184,8 +183,8 @@ def expected(kept, q, p, tree) -> float:
     return total
 
 
-def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one(monkeypatch):
-    block, tokens = (as_tree_rule(rule, monkeypatch) for rule in (block_verification, speculative_sampling))
+def test_the_joint_rules_keep_more_on_average_where_drafts_are_longer_than_one():
+    block, tokens = (as_tree_rule(rule) for rule in (block_verification, speculative_sampling))
     for seed in range(3):
         p, q = tables(seed), tables(seed + 100)
         assert expected(block, q, p, CHAINS[0]) == pytest.approx(expected(tokens, q, p, CHAINS[0]), abs=1e-5)
@@ -199,10 +198,8 @@ DRAFTS = random_law(2, V)
 def drafter(way, law=DRAFTS, size=V):
     """What makes the drafter of a law over `size` tokens."""
     return {
-        "chain": lambda target, sampler: AssistantDrafter(FakeModel(law, size), size, sampler, ()),
-        "tree": lambda target, sampler: SampledTreeDrafter(
-            LawBranches(law, size), 5, (), 2, choose=DraftChoice(size, sampler)
-        ),
+        "chain": lambda target: AssistantDrafter(FakeModel(law, size), size, ()),
+        "tree": lambda target: SampledTreeDrafter(LawBranches(law, size), 5, (), 2, vocab_size=size),
     }[way]
 
 
@@ -229,10 +226,10 @@ def test_whole_runs_follow_the_targets_law(way, verification, sampling, draws):
 def test_drafts_that_end_by_what_was_drawn_follow_the_law_too(way, verification):
     """As the policy confidence ends them: after a token of low q."""
 
-    def unsure(target, sampler):
-        drafting = drafter(way)(target, sampler)
+    def unsure(target):
+        drafting = drafter(way)(target)
         propose = drafting.propose
-        drafting.propose = lambda ids, k, stop_below: propose(ids, k, 0.6)
+        drafting.propose = lambda ids, k, stop_below, sampler: propose(ids, k, 0.6, sampler)
         return drafting
 
     rule = partial(decide, verification=verification)
@@ -250,7 +247,7 @@ def test_a_round_says_what_the_other_rule_would_have_kept_and_what_decided(way, 
     sampler = Sampler(SAMPLED, CPU)
     target = FakeModel(random_law(1, V), V)
     rule = partial(decide, verification=verification)
-    rounds = list(decode(target, drafter(way)(target, sampler), Constant(4), sampler, NoText(), [0, 1], 900, (), rule))
+    rounds = list(decode(target, drafter(way)(target), Constant(4), sampler, NoText(), [0, 1], 900, (), rule))
     drafted = [round_ for round_ in rounds if round_.drafted]
     assert {len(r.accepted) == r.kept_otherwise for r in drafted} == {True, False}
     ahead = sum(r.kept_otherwise - len(r.accepted) for r in drafted)
@@ -296,13 +293,11 @@ def test_a_shape_has_the_likeliest_places_each_after_its_parent_and_its_elder(si
 
 
 def test_a_sampled_tree_draws_siblings_without_replacement_from_one_q():
-    law, choose = random_law(2, 6), DraftChoice(6, Sampler(Request("x", temperature=1.0, top_k=3), CPU))
-    draft = SampledTreeDrafter(LawBranches(law, 6), 12, {5}, 3, choose=choose).propose([0, 1], 3, 0.0)
+    law, sampler = random_law(2, 6), Sampler(Request("x", temperature=1.0, top_k=3), CPU)
+    draft = SampledTreeDrafter(LawBranches(law, 6), 12, {5}, 3, vocab_size=6).propose([0, 1], 3, 0.0, sampler)
     families = {parent: [i for i, at in enumerate(draft.tree) if at == parent] for parent in draft.tree}
     for parent, children in families.items():
         assert parent < 0 or draft.ids[parent] != 5
         assert len({draft.ids[i] for i in children}) == len(children) <= 3
-        wanted = Sampler(Request("x", temperature=1.0, top_k=3), CPU).probabilities(
-            law([0, 1, *(draft.ids[i] for i in draft.path(parent))])[None]
-        )
+        wanted = sampler.probabilities(law([0, 1, *(draft.ids[i] for i in draft.path(parent))])[None])
         assert all(torch.allclose(draft.probabilities[i], wanted[0]) for i in children)

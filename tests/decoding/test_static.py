@@ -90,17 +90,17 @@ def drafting(way: str, model, make):
     kind, *shape = way.split()
     match kind:
         case "none":
-            return lambda target, sampler: NoDrafter()
+            return lambda target: NoDrafter()
         case "ngram":
-            return lambda target, sampler: NgramDrafter()
+            return lambda target: NgramDrafter()
         case "assistant":
-            return lambda target, sampler: AssistantDrafter(make(ASSISTANT), V, sampler, {V - 1})
+            return lambda target: AssistantDrafter(make(ASSISTANT), V, {V - 1})
         case "early":
             layers = first_layers(loaded(model), 2).model
-            return lambda target, sampler: EarlyExitDrafter(layers, target, sampler, {V - 1})
+            return lambda target: EarlyExitDrafter(layers, target, {V - 1})
         case "composite":
             tree = over(network("mtp", model), "tree")
-            return lambda target, sampler: CompositeDrafter(NgramDrafter(3, 2), tree(target, sampler))
+            return lambda target: CompositeDrafter(NgramDrafter(3, 2), tree(target))
         case "dflash":
             return over(dflash(model, *shape), "tree" if shape else "chain")
     return over(network(kind, model), "tree" if shape else "chain")
@@ -244,7 +244,7 @@ class SecondBranch(NoDrafter):
     def __init__(self, text: list[int]) -> None:
         self._text = text
 
-    def propose(self, ids, k, stop_below):
+    def propose(self, ids, k, stop_below, sampler):
         right = self._text[len(ids) : len(ids) + min(k, 4)]
         if not right:
             return NOTHING

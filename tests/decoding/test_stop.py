@@ -18,7 +18,6 @@ from playground.conversation import Message
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 from playground.decoding.drafters.tree import TreeDrafter
@@ -43,24 +42,24 @@ TOKENS, V = 24, 30
 LAW = random_law(5, V)
 
 
-def alone(sampler):
+def alone():
     return NoDrafter()
 
 
-def chain(sampler):
-    return AssistantDrafter(FakeModel(LAW, V), V, sampler, ())
+def chain():
+    return AssistantDrafter(FakeModel(LAW, V), V, ())
 
 
-def tree(sampler):
+def tree():
     return TreeDrafter(LawBranches(LAW, V), 12, ())
 
 
-def lookup_and_tree(sampler):
-    return CompositeDrafter(NgramDrafter(3, 1), tree(sampler))
+def lookup_and_tree():
+    return CompositeDrafter(NgramDrafter(3, 1), tree())
 
 
-def sampled_tree(sampler):
-    return SampledTreeDrafter(LawBranches(LAW, V), 12, (), 4, choose=DraftChoice(V, sampler))
+def sampled_tree():
+    return SampledTreeDrafter(LawBranches(LAW, V), 12, (), 4, vocab_size=V)
 
 
 def until(ids: list[int], stops: tuple[str, ...]) -> list[int]:
@@ -93,7 +92,7 @@ def test_every_lane_ends_where_its_text_first_holds_a_stop_string(way, temperatu
         found, text = StopStrings(stops, NumberTokenizer(), prompt), Detokenizer(NumberTokenizer(), prompt)
         rule = partial(decide, verification=verification)
         rounds = decode(
-            target, way(sampler), Constant(4), sampler, text, prompt, TOKENS, (), rule, stops=found
+            target, way(), Constant(4), sampler, text, prompt, TOKENS, (), rule, stops=found
         )  # fmt: skip
         return [*rounds], found, target
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from playground.decoding.drafters.suffix import SuffixAutomaton, SuffixDrafter
+from tests.decoding.fakes import GREEDY
 
 
 def longest_by_hand(text: list[int]) -> tuple[int, int]:
@@ -29,17 +30,17 @@ def test_the_draft_is_what_followed_the_longest_match():
     drafter = SuffixDrafter()
     #         the longer match at its end ([7, 1, 2]) goes on with 4, the shorter ([1, 2]) first with 3
     text = [1, 2, 3, 7, 1, 2, 4, 5, 7, 1, 2]
-    assert drafter.propose(text, 2, 0.0).ids == [4, 5]
+    assert drafter.propose(text, 2, 0.0, GREEDY).ids == [4, 5]
     drafter.commit(len(text))
-    assert drafter.propose([*text, 4, 9, 8, 3], 2, 0.0).ids == [7, 1]
+    assert drafter.propose([*text, 4, 9, 8, 3], 2, 0.0, GREEDY).ids == [7, 1]
 
 
 def test_nothing_is_drafted_without_a_match():
-    assert SuffixDrafter().propose([1, 2, 3], 4, 0.0).ids == []
+    assert SuffixDrafter().propose([1, 2, 3], 4, 0.0, GREEDY).ids == []
 
 
 def test_a_loop_is_drafted_as_long_as_asked():
-    draft = SuffixDrafter().propose([9, 1, 2, 1, 2, 1], 6, 0.0)
+    draft = SuffixDrafter().propose([9, 1, 2, 1, 2, 1], 6, 0.0, GREEDY)
     assert draft.ids == [2, 1, 2, 1, 2, 1]
     assert draft.q == [1.0] * 6
     assert draft.probabilities is None

@@ -18,7 +18,7 @@ from playground.decoding.sampling import Sampler
 from playground.lane import Request
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
-from tests.decoding.fakes import ScriptedDrafter
+from tests.decoding.fakes import GREEDY, ScriptedDrafter
 from tests.decoding.law import LENGTH, PROMPT, NoText, agrees, continuations, law_of
 from tests.decoding.real import (
     FAMILIES,
@@ -50,7 +50,7 @@ def network_for(way: str, model, draft_ids: torch.Tensor):
 def drafting(way: str, network) -> NewDrafter:
     if way in SEVERAL:
         tree = over(network, "tree")
-        return lambda target, sampler: SEVERAL[way](NgramDrafter(3, 2), tree(target, sampler))
+        return lambda target: SEVERAL[way](NgramDrafter(3, 2), tree(target))
     return over(network, "tree" if way.endswith("tree") else "chain")
 
 
@@ -101,8 +101,8 @@ def test_a_composite_prefers_what_it_names_first():
     first = ScriptedDrafter(lambda ids, k: [1] * k if len(ids) % 2 else [])
     second = ScriptedDrafter(lambda ids, k: [2] * k)
     both = CompositeDrafter(first, second)
-    assert both.propose([0], 2, 0.0).ids == [1, 1]
-    assert both.propose([0, 0], 2, 0.0).ids == [2, 2]
+    assert both.propose([0], 2, 0.0, GREEDY).ids == [1, 1]
+    assert both.propose([0, 0], 2, 0.0, GREEDY).ids == [2, 2]
     both.commit(1)
     assert first.committed == second.committed == [1]
 
@@ -130,7 +130,7 @@ def test_sampled_runs_follow_the_targets_law_over_all_continuations(way, draws):
     new_drafter = drafting(way, network_for(way, model, draft_ids))
     for sampler in samplers:
         target = EagerRunner(model)
-        drafter = new_drafter(target, sampler)
+        drafter = new_drafter(target)
         rounds = decode(target, drafter, Constant(2), sampler, NoText(), PROMPT, LENGTH, ())
         counts[tuple(ids_of(rounds))] += 1
     assert agrees(list(counts.values()), torch.tensor(list(chances.values())))

@@ -25,11 +25,11 @@ def run(models, drafter: str, prompt: list[int], **options):
     target, assistant = models
     ends = {V - 1}
     new_drafter = {
-        "none": lambda target, sampler: NoDrafter(),
-        "ngram": lambda target, sampler: NgramDrafter(),
-        "suffix": lambda target, sampler: SuffixDrafter(),
-        "assistant": lambda target, sampler: AssistantDrafter(EagerRunner(assistant), V, sampler, ends),
-        "itself": lambda cached, sampler: AssistantDrafter(EagerRunner(target), V, sampler, ends),
+        "none": lambda target: NoDrafter(),
+        "ngram": lambda target: NgramDrafter(),
+        "suffix": lambda target: SuffixDrafter(),
+        "assistant": lambda target: AssistantDrafter(EagerRunner(assistant), V, ends),
+        "itself": lambda cached, sampler: AssistantDrafter(EagerRunner(target), V, ends),
     }[drafter]
     return rounds_of(target, new_drafter, prompt, **options)
 
@@ -63,7 +63,7 @@ def test_an_assistant_drafts_nothing_after_a_token_that_its_embedding_lacks(pena
     target.resize_token_embeddings(2 * V, mean_resizing=False)
 
     def new_drafter(cached: EagerRunner, sampler: Sampler) -> AssistantDrafter:
-        return AssistantDrafter(EagerRunner(assistant), cached.vocab_size, sampler, ())
+        return AssistantDrafter(EagerRunner(assistant), cached.vocab_size, ())
 
     drafted = unknown = 0
     for seed in range(5):

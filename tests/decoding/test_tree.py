@@ -19,7 +19,7 @@ from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Request
-from tests.decoding.fakes import FakeModel, NumberTokenizer, random_law
+from tests.decoding.fakes import GREEDY, FakeModel, NumberTokenizer, random_law
 from tests.decoding.law import cases, follows_the_law
 
 V = 4
@@ -66,7 +66,7 @@ def q_of(law, text, path):
 @given(seed=st.integers(0, 200), depth=st.integers(1, 3), nodes=st.integers(1, 20))
 def test_a_tree_holds_the_likeliest_branches_of_all(seed, depth, nodes):
     law, text = random_law(seed, V), [0, 1]
-    draft = TreeDrafter(LawBranches(law), nodes, ()).propose(text, depth, 0.0)
+    draft = TreeDrafter(LawBranches(law), nodes, ()).propose(text, depth, 0.0, GREEDY)
     paths = [tuple(draft.ids[j] for j in draft.path(i)) for i in range(len(draft.ids))]
     every = [path for n in range(1, depth + 1) for path in itertools.product(range(V), repeat=n)]
     chance = {path: math.prod(q_of(law, text, path)) for path in every}
@@ -80,7 +80,7 @@ def test_a_tree_holds_the_likeliest_branches_of_all(seed, depth, nodes):
 
 def test_the_likeliest_branch_comes_first_as_a_chain_would():
     law, text = random_law(3, V), [0, 1]
-    draft = TreeDrafter(LawBranches(law), 12, ()).propose(text, 3, 0.0)
+    draft = TreeDrafter(LawBranches(law), 12, ()).propose(text, 3, 0.0, GREEDY)
     chain = list(text)
     for _ in range(3):
         chain.append(int(law(chain).argmax()))
@@ -89,7 +89,7 @@ def test_the_likeliest_branch_comes_first_as_a_chain_would():
 
 
 def test_nothing_grows_after_an_end_of_text():
-    draft = TreeDrafter(LawBranches(random_law(5, V)), 40, {EOS}).propose([0, 1], 3, 0.0)
+    draft = TreeDrafter(LawBranches(random_law(5, V)), 40, {EOS}).propose([0, 1], 3, 0.0, GREEDY)
     assert EOS in draft.ids
     assert all(draft.ids[parent] != EOS for parent in draft.tree if parent >= 0)
 
@@ -98,7 +98,7 @@ def test_nothing_grows_after_an_end_of_text():
 def test_a_tree_ends_where_all_its_branches_together_are_unlikely(stop_below, grown):
     """The two likeliest tokens have a q of 0.45 each: four branches of two of them come to 0.81."""
     branches = LawBranches(lambda text: torch.tensor([0.45, 0.45, 0.05, 0.05]).log())
-    TreeDrafter(branches, 6, ()).propose([0], 3, stop_below)
+    TreeDrafter(branches, 6, ()).propose([0], 3, stop_below, GREEDY)
     assert branches.grown == grown
 
 
@@ -107,29 +107,29 @@ def test_a_tree_has_the_tokens_that_are_worth_their_verification(token_costs, ke
     """1 + 0.6 + 0.25 + 0.1 + 0.05 tokens: one more must promise more a pass than those before it."""
     law = LawBranches(lambda text: torch.tensor([0.6, 0.25, 0.1, 0.05]).log())
     drafter = TreeDrafter(law, 64, (), cost=lambda tokens: 1 + token_costs * (tokens - 1))
-    assert drafter.propose([0], 1, 0.0).ids == [0, 1, 2, 3][:kept]
+    assert drafter.propose([0], 1, 0.0, GREEDY).ids == [0, 1, 2, 3][:kept]
 
 
 @pytest.mark.parametrize(("nodes", "kept"), [(4, 4), (1, 0)])
 def test_tokens_that_do_not_pay_one_by_one_may_pay_together(nodes, kept):
     law = LawBranches(lambda text: torch.zeros(V))
     drafter = TreeDrafter(law, nodes, (), cost=lambda tokens: 1.0 if tokens == 1 else 1.5)
-    assert len(drafter.propose([0], 1, 0.0).ids) == kept
+    assert len(drafter.propose([0], 1, 0.0, GREEDY).ids) == kept
 
 
 def test_a_tree_of_less_than_all_tokens_is_never_certain():
     unsure = LawBranches(random_law(5, V))
-    assert TreeDrafter(unsure, V - 1, ()).propose([0, 1], 3, 1.0).depth == 1
+    assert TreeDrafter(unsure, V - 1, ()).propose([0, 1], 3, 1.0, GREEDY).depth == 1
     assert unsure.grown == []
 
 
 def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_round():
     branches = LawBranches(random_law(0, V), ready=False)
     drafter = TreeDrafter(branches, 4, ())
-    assert drafter.propose([0, 1], 3, 0.0).ids == []
+    assert drafter.propose([0, 1], 3, 0.0, GREEDY).ids == []
     drafter.commit(2)
     branches.ready = True
-    assert len(drafter.propose([0, 1], 3, 0.0).ids) == 4
+    assert len(drafter.propose([0, 1], 3, 0.0, GREEDY).ids) == 4
     assert (branches.ended, branches.committed) == (1, 1)
 
 
@@ -144,7 +144,7 @@ def test_it_waits_until_there_is_something_to_draft_from_and_tells_of_every_roun
     ),
 )
 def test_trees_leave_the_targets_law_over_all_continuations(sampling, draws):
-    def new_drafter(target, sampler):
+    def new_drafter(target):
         return TreeDrafter(LawBranches(random_law(2, 3), 3), 5, ())
 
     assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, **sampling)
@@ -200,11 +200,14 @@ def test_a_round_tells_of_every_branch_what_became_of_it():
 
 def test_a_tree_that_is_asked_to_be_shallower_is_smaller():
     law = random_law(3, V)
-    sizes = [len(TreeDrafter(LawBranches(law), 12, (), lookahead=4).propose([0, 1], k, 0.0).ids) for k in (1, 2, 4, 6)]
+    sizes = [
+        len(TreeDrafter(LawBranches(law), 12, (), lookahead=4).propose([0, 1], k, 0.0, GREEDY).ids)
+        for k in (1, 2, 4, 6)
+    ]
     assert sizes == [3, 6, 12, 12]
 
 
 def test_a_tree_is_no_smaller_because_its_drafter_has_fewer_places_than_the_lookahead():
     branches = LawBranches(random_law(3, V))
     branches.deepest = 3
-    assert len(TreeDrafter(branches, 12, (), lookahead=9).propose([0, 1], 9, 0.0).ids) == 12
+    assert len(TreeDrafter(branches, 12, (), lookahead=9).propose([0, 1], 9, 0.0, GREEDY).ids) == 12

@@ -22,7 +22,7 @@ from playground.decoding.text import Detokenizer, special_ids
 from playground.lane import Request
 from playground.models.load import LoadedModel
 from tests.conftest import SENTENCES
-from tests.decoding.fakes import FakeModel
+from tests.decoding.fakes import GREEDY, FakeModel
 from tests.decoding.real import ids_of
 from tests.tiny import small_llama
 
@@ -249,8 +249,8 @@ def test_what_was_drafted_before_leaves_no_state(tokenizers, sliding):
     ids = its(STORY[50:170])["input_ids"]
     drafter = UniversalDrafter(assistant, its)
     for known in (*range(4, len(ids), 3), len(ids) - 1, len(ids)):
-        again = drafter.propose(ids[:known], 3, 0.0)
-        first = UniversalDrafter(assistant, its).propose(ids[:known], 3, 0.0)
+        again = drafter.propose(ids[:known], 3, 0.0, GREEDY)
+        first = UniversalDrafter(assistant, its).propose(ids[:known], 3, 0.0, GREEDY)
         assert again.ids == first.ids
         assert again.q == pytest.approx(first.q, rel=1e-3)
 
@@ -260,7 +260,7 @@ def test_a_special_token_is_never_drafted_through_text(tokenizers, fakes):
     story = "The waves <|user|> count </s> the <|end|> winters."
     drafter = UniversalDrafter(story_teller(story, own), its)
     ids = its("The", add_special_tokens=False)["input_ids"]
-    draft = drafter.propose(ids, 12, 0.0)
+    draft = drafter.propose(ids, 12, 0.0, GREEDY)
     assert draft.ids
     assert not special_ids(its) & {*draft.ids}
     assert its.decode(ids + draft.ids) in story
@@ -269,20 +269,20 @@ def test_a_special_token_is_never_drafted_through_text(tokenizers, fakes):
 def test_the_assistant_is_shown_the_special_tokens_that_it_knows(pieces, tiny_tokenizer, fakes):
     assistant = story_teller("x", pieces)
     ids = tiny_tokenizer("<|system|>Count.<|end|><|user|>The waves<|assistant|>")["input_ids"]
-    UniversalDrafter(assistant, tiny_tokenizer).propose(ids, 1, 0.0)
+    UniversalDrafter(assistant, tiny_tokenizer).propose(ids, 1, 0.0, GREEDY)
     assert pieces.decode(assistant.model.text).startswith("<s> Count.<|user|>The waves")
 
     assistant = story_teller("x", pieces)
-    UniversalDrafter(assistant, pieces).propose(pieces("The waves")["input_ids"], 1, 0.0)
+    UniversalDrafter(assistant, pieces).propose(pieces("The waves")["input_ids"], 1, 0.0, GREEDY)
     assert assistant.model.text.count(pieces.bos_token_id) == 1
 
 
 def test_a_draft_ends_where_the_assistant_would_end_or_is_not_sure(tiny_tokenizer, pieces, fakes):
     ids = tiny_tokenizer("The waves")["input_ids"]
     ending = UniversalDrafter(story_teller("The waves count.", pieces), tiny_tokenizer)
-    assert tiny_tokenizer.decode(ending.propose(ids, 9, 0.0).ids) == " count."
+    assert tiny_tokenizer.decode(ending.propose(ids, 9, 0.0, GREEDY).ids) == " count."
     unsure = UniversalDrafter(story_teller("The waves count.", pieces), tiny_tokenizer)
-    assert tiny_tokenizer.decode(unsure.propose(ids, 9, 0.99).ids) == " count"
+    assert tiny_tokenizer.decode(unsure.propose(ids, 9, 0.99, GREEDY).ids) == " count"
 
 
 def test_nothing_is_drafted_after_a_token_that_the_assistants_embedding_lacks(tiny_tokenizer, pieces):
@@ -294,14 +294,14 @@ def test_nothing_is_drafted_after_a_token_that_the_assistants_embedding_lacks(ti
         next(text for text in SENTENCES if (max(pieces(text)["input_ids"]) < len(pieces) - 60) is fits)
         for fits in (True, False)
     )
-    assert drafter.propose(tiny_tokenizer(known)["input_ids"], 4, 0.0).ids
-    assert not drafter.propose(tiny_tokenizer(known + unknown)["input_ids"], 4, 0.0).ids
+    assert drafter.propose(tiny_tokenizer(known)["input_ids"], 4, 0.0, GREEDY).ids
+    assert not drafter.propose(tiny_tokenizer(known + unknown)["input_ids"], 4, 0.0, GREEDY).ids
 
 
 def test_nothing_is_drafted_where_the_assistant_has_no_room(tiny_tokenizer, pieces, fakes):
     ids = tiny_tokenizer("The waves")["input_ids"]
     full = UniversalDrafter(story_teller("The waves count.", pieces, context_limit=3), tiny_tokenizer)
-    assert full.propose(ids, 4, 0.0).ids == []
+    assert full.propose(ids, 4, 0.0, GREEDY).ids == []
 
 
 @pytest.mark.parametrize("kind", ["bytes", "pieces"])

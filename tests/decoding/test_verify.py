@@ -151,9 +151,9 @@ def test_of_a_tree_the_longest_branch_that_is_chosen_is_kept(tree, text):
 )
 def test_whole_runs_follow_the_targets_law_over_all_continuations(drafter, settings, draws):
     new_drafter = {
-        "none": lambda target, sampler: NoDrafter(),
-        "ngram": lambda target, sampler: NgramDrafter(),
-        "assistant": lambda target, sampler: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, sampler, ()),
+        "none": lambda target: NoDrafter(),
+        "ngram": lambda target: NgramDrafter(),
+        "assistant": lambda target: AssistantDrafter(FakeModel(random_law(2, 3), 3), 3, ()),
     }[drafter]
     # Some seeds are unlucky: with 4, 3,000 runs with the assistant give p = 0.0007, and 40,000 give 0.34.
     assert follows_the_law(random_law(1, 3), 3, new_drafter, draws=draws, seed=11, **settings)

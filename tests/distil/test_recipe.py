@@ -13,10 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from playground.backends.local import LocalBackend
 from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.mtp import MtpBranches
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from playground.distil import train as training
 from playground.distil.data import batch_of, load_answers
 from playground.distil.recipe import train_drafter
@@ -29,6 +27,7 @@ from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from tests.decoding.fakes import GREEDY
 from tests.tiny import small_llama
 
 PLAN = Plan(tokens=12_000, batch=512, learning_rate=5e-3, evaluations=2)
@@ -234,11 +233,10 @@ def test_what_training_calls_a_standing_draft_stands_in_decoding(target, work):
     for i in range(len(agreed)):
         known = answer.prompt_length + i  # tokens before the draft
         cached = EagerRunner(target.model)
-        choose = DraftChoice(layer.vocab_size, Sampler(Request("x"), target.model.device))
-        drafter = ChainDrafter(MtpBranches(layer, cached), choose, ())
+        drafter = ChainDrafter(MtpBranches(layer, cached), layer.vocab_size, ())
         cached.forward(ids[: known - 1], keep=1)
         drafter.commit(known - 1)
-        draft = drafter.propose(ids[:known], steps, 0.0).ids
+        draft = drafter.propose(ids[:known], steps, 0.0, GREEDY).ids
         length = next((s for s in range(steps) if draft[s] != greedy[known + s]), steps)
         # A draft goes on from its own tokens, training from the text's: they part where the text is not the choice.
         if ids[known : known + length] == draft[:length]:

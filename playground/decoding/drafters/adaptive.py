@@ -16,6 +16,7 @@ from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
+from playground.decoding.sampling import Sampler
 
 KEEP = 0.9  # weight of a round, relative to the next one
 TRIES = 2  # rounds of each drafter before it is judged
@@ -51,23 +52,27 @@ class AdaptiveDrafter(Drafter):
     """
 
     def __init__(self, *drafters: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._plain = Arm(NoDrafter())
-        self._arms = [self._plain, *map(Arm, drafters)]
-        self._clock = clock
-        self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
+        self._drafters, self._clock = drafters, clock
         self._start, self._length = 0.0, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Knows nothing of the drafters yet."""
+        self._plain = Arm(NoDrafter())
+        self._arms = [self._plain, *map(Arm, self._drafters)]
+        self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
         self._elapsed = self._lost = 0.0  # seconds of all rounds; of the drafted ones, beyond those of plain decoding
         self._prefilled = False
 
     @property
     def cache_bytes(self) -> int:
-        return sum(arm.drafter.cache_bytes for arm in self._arms)
+        return sum(drafter.cache_bytes for drafter in self._drafters)
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         self._start, self._length = self._clock(), len(ids)
         found = NOTHING
         for arm in sorted(self._arms, key=lambda arm: (not self._is_due(arm), -arm.rate)):
-            draft = arm.drafter.propose(ids, k, stop_below)
+            draft = arm.drafter.propose(ids, k, stop_below, sampler)
             found = draft if draft.ids or draft.past_context else found
             if draft.ids or arm is self._plain:
                 break
@@ -95,9 +100,9 @@ class AdaptiveDrafter(Drafter):
         self._prefilled = True
 
     def rewind(self, length: int) -> int:
-        """What it has learnt of its drafters stays."""
-        self._prefilled = False
-        return rewound([arm.drafter for arm in self._arms], length)
+        """A run learns for itself which drafter is fast, so that it does not depend on the runs before it."""
+        self._begin()
+        return rewound(self._drafters, length)
 
 
 def build(setup: Setup) -> AdaptiveDrafter:

@@ -16,7 +16,6 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup
-from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 
@@ -67,15 +66,15 @@ class AssistantDrafter(ChainDrafter):
     eos_ids: tokens after which drafting is pointless.
     """
 
-    def __init__(self, assistant: Runner, vocab_size: int, sampler: Sampler, eos_ids: Collection[int]) -> None:
-        super().__init__(AssistantBranches(assistant, vocab_size), DraftChoice(vocab_size, sampler), eos_ids)
+    def __init__(self, assistant: Runner, vocab_size: int, eos_ids: Collection[int]) -> None:
+        super().__init__(AssistantBranches(assistant, vocab_size), vocab_size, eos_ids)
         self._assistant = assistant
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         # An id beyond the assistant's embedding can never be fed, so nothing is drafted after it for the whole run.
         if len(ids) < self._branches.context and max(ids[self._assistant.length :]) >= self._assistant.vocab_size:
             return NOTHING
-        draft = super().propose(ids, k, stop_below)
+        draft = super().propose(ids, k, stop_below, sampler)
         if any(q is not None and math.isnan(q) for q in draft.q):
             raise self._assistant.not_numbers()
         return draft
@@ -87,4 +86,4 @@ class AssistantDrafter(ChainDrafter):
 
 def build(setup: Setup) -> AssistantDrafter:
     assistant = setup.runners(setup.assistant, "assistant")
-    return AssistantDrafter(assistant, setup.target.vocab_size, setup.sampler, setup.eos_ids)
+    return AssistantDrafter(assistant, setup.target.vocab_size, setup.eos_ids)

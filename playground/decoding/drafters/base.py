@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from playground.decoding.runners.base import Runner
+from playground.decoding.sampling import Sampler
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,12 @@ class Drafter(Protocol):
         """The size of its KV cache; 0 if it has none."""
         return 0
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft
         fewer, or none. A chain ends after a token whose q is below `stop_below` or, where a head was trained to say
-        so, before one whose confidence is; a tree where the probability of the path is."""
+        so, before one whose confidence is; a tree where the probability of the path is. `sampler` is that of the
+        request. Draft tokens that are sampled are drawn from it and from no other, or they would not be independent of
+        what the target draws."""
 
     def commit(self, length: int) -> None:
         """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""
@@ -159,7 +162,7 @@ def rewound_model(model: Runner, length: int) -> int:
 class NoDrafter(Drafter):
     """Standard decoding: nothing is ever drafted."""
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         return NOTHING
 
     def commit(self, length: int) -> None:

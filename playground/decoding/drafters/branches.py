@@ -12,6 +12,7 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Chosen, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.hidden import DraftChoice
+from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 
 UNREAD = -1  # in the place of a drafted token that is still on the device
@@ -69,7 +70,7 @@ class BranchesDrafter(Drafter, ABC):
         return self._branches.cache_bytes
 
     @torch.inference_mode()
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         room = self._branches.context - len(ids)
         if room < 1:
             return past(self._branches.context)
@@ -77,12 +78,12 @@ class BranchesDrafter(Drafter, ABC):
         logits = self._branches.root(ids) if k > 0 else None
         if logits is None:
             return NOTHING
-        draft = self._grown(ids, k, stop_below, logits)
+        draft = self._grown(ids, k, stop_below, logits, sampler)
         self._branches.end()
         return draft
 
     @abstractmethod
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """The draft, at most k deep. `logits`: those after the sequence."""
 
     def commit(self, length: int) -> None:
@@ -94,14 +95,20 @@ class BranchesDrafter(Drafter, ABC):
 
 
 class ChainDrafter(BranchesDrafter):
-    def __init__(self, branches: Branches, choose: DraftChoice, eos_ids: Collection[int]) -> None:
-        super().__init__(branches, eos_ids)
-        self._choose = choose
+    """Args:
+    vocab_size: the target's.
+    eos_ids: tokens after which drafting is pointless.
+    """
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
+    def __init__(self, branches: Branches, vocab_size: int, eos_ids: Collection[int]) -> None:
+        super().__init__(branches, eos_ids)
+        self._vocab_size = vocab_size
+
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """The tokens stay on the device until all are drafted, unless a choice depends on those before it: on their
         text, or on their q."""
-        one_by_one = stop_below > 0 or self._choose.reads_text
+        one_by_one = stop_below > 0 or sampler.reads_text
+        choose = DraftChoice(self._vocab_size, sampler)
         chosen: list[Chosen] = []
         drafted: list[tuple[int, float, float]] = []  # each with its q and its confidence
         while len(chosen) < k and not self._ends(drafted, stop_below):
@@ -111,7 +118,7 @@ class ChainDrafter(BranchesDrafter):
             if confidence is not None and stop_below > 0 and float(confidence[0]) < stop_below:
                 break
             text = [*ids, *(id_ for id_, *_ in drafted), *[UNREAD] * (len(chosen) - len(drafted))]
-            choice = self._choose(text, logits[0], self._branches.draft_ids)
+            choice = choose(text, logits[0], self._branches.draft_ids)
             chosen.append(choice if confidence is None else choice._replace(confidence=confidence[0]))
             if one_by_one or len(chosen) == k:
                 drafted += _read(chosen[len(drafted) :])
@@ -151,5 +158,4 @@ def branches_of(setup: Setup) -> Branches:
 
 
 def build_chain(setup: Setup) -> ChainDrafter:
-    choose = DraftChoice(setup.target.vocab_size, setup.sampler)
-    return ChainDrafter(branches_of(setup), choose, setup.eos_ids)
+    return ChainDrafter(branches_of(setup), setup.target.vocab_size, setup.eos_ids)

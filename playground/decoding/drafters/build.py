@@ -9,10 +9,8 @@ from pkgutil import resolve_name
 from torch import nn
 
 from playground.decoding.drafters.base import Drafter
-from playground.decoding.grammar import Free, Grammar
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.factory import Runners
-from playground.decoding.sampling import Sampler
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.lane import Lane
@@ -22,22 +20,19 @@ from playground.models.store import LoadedPair
 
 @dataclass(frozen=True)
 class Setup:
-    """What a builder makes a drafter from.
+    """What a builder makes a drafter from. Nothing of a request is in it, since a drafter serves all turns of a
+    conversation: a request's sampler comes with `Drafter.propose`.
 
     Attributes:
         models: the target and the drafter's weights, loaded.
         target: the target as the decode loop runs it, with its KV cache.
-        sampler: that of the request.
         runners: makes the runners of models that draft.
-        grammar: that of the answer.
     """
 
     models: LoadedPair
     lane: Lane
     target: Runner
-    sampler: Sampler
     runners: Runners = field(default_factory=Runners)
-    grammar: Grammar = field(default_factory=Free)
 
     @property
     def eos_ids(self) -> Set[int]:
@@ -57,20 +52,13 @@ class Setup:
         return self.models.drafting.network
 
 
-def build_drafter(
-    models: LoadedPair,
-    lane: Lane,
-    target: Runner,
-    sampler: Sampler,
-    runners: Runners | None = None,
-    grammar: Grammar | None = None,
-) -> Drafter:
-    """The drafter of a lane, for one run. `runners`: eager ones by default. `grammar`: none by default.
+def build_drafter(models: LoadedPair, lane: Lane, target: Runner, runners: Runners | None = None) -> Drafter:
+    """The drafter of a lane. `runners`: eager ones by default.
 
     Raises:
         PlaygroundError: this method cannot draft for the target.
     """
-    setup = Setup(models, lane, target, sampler, runners or Runners(), grammar or Free())
+    setup = Setup(models, lane, target, runners or Runners())
     return resolve_name(METHODS[lane.drafter].builder)(setup)
 
 

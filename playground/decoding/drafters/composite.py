@@ -11,6 +11,7 @@ from playground.decoding.drafters import tree
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
+from playground.decoding.sampling import Sampler
 
 
 class CompositeDrafter(Drafter):
@@ -21,10 +22,10 @@ class CompositeDrafter(Drafter):
     def cache_bytes(self) -> int:
         return sum(drafter.cache_bytes for drafter in self._drafters)
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         found = NOTHING
         for drafter in self._drafters:
-            draft = drafter.propose(ids, k, stop_below)
+            draft = drafter.propose(ids, k, stop_below, sampler)
             if draft.ids:
                 return draft
             found = draft if draft.past_context else found

@@ -25,13 +25,13 @@ class EarlyExitDrafter(AssistantDrafter):
 
     cache_bytes = 0  # it uses the target's cache
 
-    def __init__(self, layers: PreTrainedModel, target: Runner, sampler: Sampler, eos_ids: Collection[int]) -> None:
-        super().__init__(target.first_layers(layers), target.vocab_size, sampler, eos_ids)
+    def __init__(self, layers: PreTrainedModel, target: Runner, eos_ids: Collection[int]) -> None:
+        super().__init__(target.first_layers(layers), target.vocab_size, eos_ids)
         self._target = target
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         self._assistant.length = self._target.length
-        draft = super().propose(ids, k, stop_below)
+        draft = super().propose(ids, k, stop_below, sampler)
         self._assistant.commit(self._target.length)
         return draft
 
@@ -44,4 +44,4 @@ class EarlyExitDrafter(AssistantDrafter):
 
 def build(setup: Setup) -> EarlyExitDrafter:
     refuse_recurrent(setup.target, setup.models.target.name)
-    return EarlyExitDrafter(setup.assistant.model, setup.target, setup.sampler, setup.eos_ids)
+    return EarlyExitDrafter(setup.assistant.model, setup.target, setup.eos_ids)

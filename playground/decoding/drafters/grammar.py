@@ -14,13 +14,14 @@ from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.grammar import Free, Grammar
+from playground.decoding.sampling import Sampler
 
 
 class GrammarDrafter(Drafter):
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         forced = self._grammar.forced()[: max(k, 0)]
         return Draft(forced, [1.0] * len(forced), forced=len(forced)) if forced else NOTHING
 
@@ -32,11 +33,10 @@ class GrammarDrafter(Drafter):
 
 
 def after_forced(grammar: Grammar, drafter: Drafter) -> Drafter:
-    """The drafter, which drafts where the grammar forces nothing. Standard decoding stays as it is."""
-    if isinstance(grammar, Free) or isinstance(drafter, NoDrafter | GrammarDrafter):
-        return drafter
-    return CompositeDrafter(GrammarDrafter(grammar), drafter)
+    """What drafts for one answer: the grammar, and the drafter where the grammar forces nothing."""
+    return drafter if isinstance(grammar, Free) else CompositeDrafter(GrammarDrafter(grammar), drafter)
 
 
-def build(setup: Setup) -> GrammarDrafter:
-    return GrammarDrafter(setup.grammar)
+def build(setup: Setup) -> NoDrafter:
+    """The method drafts nothing but what `after_forced` adds."""
+    return NoDrafter()

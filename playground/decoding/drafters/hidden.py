@@ -83,16 +83,16 @@ class Several(NamedTuple):
 
 
 class DraftChoice:
-    """Chooses a draft token from logits over a draft vocabulary, with the request's own settings."""
+    """Chooses the tokens of one draft from logits over a draft vocabulary, with the request's own settings.
+
+    Args:
+        vocab_size: the target's.
+        sampler: the request's, which the target's tokens are drawn from as well.
+    """
 
     def __init__(self, vocab_size: int, sampler: Sampler) -> None:
         self._vocab_size = vocab_size
         self._sampler = sampler
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether the choice depends on the tokens before it."""
-        return self._sampler.reads_text
 
     def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Chosen:
         """Args:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 from playground.decoding.drafters.build import Setup
+from playground.decoding.sampling import Sampler
 
 SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is at hand
 
@@ -26,7 +27,7 @@ class NgramDrafter(Drafter):
         self._follows: dict[tuple[int, ...], int] = {}  # n-gram -> the position after its last earlier occurrence
         self._indexed = 0
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         self._index(ids)
         for n in self._sizes:
             start = self._follows.get(tuple(ids[-n:]))

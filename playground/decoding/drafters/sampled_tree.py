@@ -18,14 +18,17 @@ from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.drafters.tree import WIDTH, Node, TreeDrafter, draft_of
+from playground.decoding.sampling import Sampler
 
 FIRST, NEXT = 0.6, 0.25  # the chance of a first child, and of each further one relative to the one before
 Place = tuple[int, ...]  # which child is taken at each step from the root: (0, 1) is the first child's second
 
 
 class SampledTreeDrafter(TreeDrafter):
-    """Args:
-    choose: draws the tokens; of a request that samples.
+    """Where the request is greedy, the tree is that of `TreeDrafter`.
+
+    Args:
+        vocab_size: the target's.
     """
 
     def __init__(
@@ -36,12 +39,15 @@ class SampledTreeDrafter(TreeDrafter):
         lookahead: int = 1,
         cost: Callable[[int], float] = lambda tokens: 1.0,
         *,
-        choose: DraftChoice,
+        vocab_size: int,
     ) -> None:
         super().__init__(branches, nodes, eos_ids, lookahead, cost)
-        self._choose = choose
+        self._vocab_size = vocab_size
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
+        if sampler.greedy:
+            return super()._grown(ids, k, stop_below, logits, sampler)
+        choose = DraftChoice(self._vocab_size, sampler)
         wanted = shape(math.ceil(self._nodes * min(1, k / self._lookahead)), k)
         tokens = [1.0, *(1 + sum(map(chance, wanted[:n])) for n in range(1, len(wanted) + 1))]
         wanted = wanted[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
@@ -55,7 +61,7 @@ class SampledTreeDrafter(TreeDrafter):
             start = len(nodes)
             for tip, row in zip(tips, logits, strict=True):
                 text = [*ids, *_branch(nodes, tip)]
-                drawn = self._choose.several(text, row, self._branches.draft_ids, children[at[tip]])
+                drawn = choose.several(text, row, self._branches.draft_ids, children[at[tip]])
                 before = nodes[tip].chance if tip >= 0 else 1.0
                 for i, (id_, q) in enumerate(zip(drawn.ids, drawn.q, strict=True)):
                     at[len(nodes)] = (*at[tip], i)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 from playground.decoding.drafters.build import Setup
+from playground.decoding.sampling import Sampler
 
 
 class SuffixDrafter(Drafter):
@@ -20,7 +21,7 @@ class SuffixDrafter(Drafter):
     def __init__(self) -> None:
         self._seen = SuffixAutomaton()
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         for id_ in ids[self._seen.length :]:
             self._seen.append(id_)
         length, next_ = self._seen.longest_match()

@@ -21,9 +21,10 @@ import torch
 from playground.decoding.drafters.base import NOTHING, Draft
 from playground.decoding.drafters.branches import Branches, BranchesDrafter, branches_of
 from playground.decoding.drafters.build import Setup, refuse_recurrent
-from playground.decoding.drafters.hidden import DraftChoice, without
+from playground.decoding.drafters.hidden import without
 from playground.decoding.drafters.parallel import ParallelBranches
 from playground.decoding.pass_cost import PassCost, sizes_for, time_passes
+from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
 from playground.lane import samples_drafts
 from playground.models.load import LoadedDrafter
@@ -52,7 +53,6 @@ class TreeDrafter(BranchesDrafter):
     lookahead: the depth of a tree with that many tokens, limited to what the branches can draft. A shallower tree has
         proportionally fewer.
     cost: of a target pass over a number of tokens, in passes over one token.
-    refused: the sampler's, of tokens that are not worth drafting.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class TreeDrafter(BranchesDrafter):
         eos_ids: Collection[int],
         lookahead: int = 1,
         cost: Callable[[int], float] = lambda tokens: 1.0,
-        refused: torch.Tensor | None = None,
     ) -> None:
         super().__init__(branches, eos_ids)
-        self._refused = refused
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
 
-    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor) -> Draft:
+    def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
         """Grows no deeper once the path probability of all branches together is below `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         # Positions that are drafted in parallel are read at once, others one after the other.
-        known = self._likeliest(self._branches.positions) if isinstance(self._branches, ParallelBranches) else []
+        parallel = self._branches if isinstance(self._branches, ParallelBranches) else None
+        known = self._likeliest(parallel.positions, sampler) if parallel else []
         nodes: list[Node] = []
         tips = [-1]  # the nodes that the rows of the logits follow
         for depth in range(1, k + 1):
             start = len(nodes)
-            nodes += _continued(nodes, tips, logits, known[depth - 1 : depth] * len(tips) or self._likeliest(logits))
+            likeliest = known[depth - 1 : depth] * len(tips) or self._likeliest(logits, sampler)
+            nodes += _continued(nodes, tips, logits, likeliest)
             best = self._worth(nodes, sorted(range(len(nodes)), key=lambda i: -nodes[i].chance)[:size])
             growing = [i for i in best if i >= start and nodes[i].id not in self._eos_ids][:WIDTH]
             if depth == k or not growing or sum(nodes[i].chance for i in growing) < stop_below:
@@ -93,9 +93,9 @@ class TreeDrafter(BranchesDrafter):
         tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
         return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
 
-    def _likeliest(self, logits: torch.Tensor) -> list[list[tuple[float, float]]]:
-        """The ids that are likeliest in each row, with their q."""
-        logits = without(logits, self._refused, self._branches.draft_ids)
+    def _likeliest(self, logits: torch.Tensor, sampler: Sampler) -> list[list[tuple[float, float]]]:
+        """The ids that are likeliest in each row, with their q. Refused tokens are not worth drafting."""
+        logits = without(logits, sampler.refused, self._branches.draft_ids)
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
         return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
@@ -156,8 +156,8 @@ def build(setup: Setup) -> TreeDrafter:
         model.pass_times[how] = timed = time_passes(setup.runners(model), most)
     shape = branches_of(setup), setup.lane.nodes, setup.eos_ids, setup.lane.lookahead
     cost = PassCost(timed, setup.target.computed)
-    if samples_drafts(setup.lane) and not setup.sampler.greedy:
+    if samples_drafts(setup.lane):
         from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 
-        return SampledTreeDrafter(*shape, cost, choose=DraftChoice(setup.target.vocab_size, setup.sampler))
-    return TreeDrafter(*shape, cost, setup.sampler.refused)
+        return SampledTreeDrafter(*shape, cost, vocab_size=setup.target.vocab_size)
+    return TreeDrafter(*shape, cost)

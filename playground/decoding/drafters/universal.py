@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from playground.decoding.drafters.base import NOTHING, Draft, Drafter, past
 from playground.decoding.drafters.build import Setup, refuse_recurrent
 from playground.decoding.runners.factory import Runners
+from playground.decoding.sampling import Sampler
 from playground.decoding.text import REPLACEMENT, WINDOW, Detokenizer, decode, special_ids
 from playground.models.load import LoadedModel
 
@@ -45,7 +46,7 @@ class UniversalDrafter(Drafter):
     def cache_bytes(self) -> int:
         return self._model.cache_bytes
 
-    def propose(self, ids: Sequence[int], k: int, stop_below: float) -> Draft:
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         end = TextEnd(self._target, ids)
         text = self._encode([id_ for id_ in end.whole if id_ not in self._hidden])
         most = min(MOST * k, self._model.context_limit - len(text))

@@ -13,13 +13,13 @@ from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.models.load import LoadedModel
 from playground.models.networks.gemma4 import load_gemma4
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
+from tests.decoding.fakes import GREEDY
 from tests.decoding.gemma4 import gemma4_assistant, gemma4_target
 
 
@@ -53,14 +53,14 @@ def test_a_folder_is_recognised_loads_and_drafts(folders):
     ordering = models.drafting.network.model.masked_embedding.token_ordering
     assert sorted(ordering.tolist()) == list(range(len(ordering)))
     for way, kind in (("gemma4", ChainDrafter), ("tree", TreeDrafter)):
-        target, request = EagerRunner(models.target.model), Request("x")
+        target = EagerRunner(models.target.model)
         lane = Lane("drafted", "target", way)
-        drafter = build_drafter(models, lane, target, Sampler(request, target.device))
+        drafter = build_drafter(models, lane, target)
         assert isinstance(drafter, kind)
         target.forward([1, 2, 3], keep=1)
         target.commit(3)
         drafter.commit(3)
-        assert drafter.propose([1, 2, 3, 4], 4, 0.0).ids
+        assert drafter.propose([1, 2, 3, 4], 4, 0.0, GREEDY).ids
 
 
 def refused(target: LoadedModel, folder: Path, match: str) -> None:

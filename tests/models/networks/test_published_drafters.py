@@ -14,9 +14,8 @@ from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from playground.errors import PlaygroundError
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import load_dflash
 from playground.models.networks.medusa import load_medusa
@@ -182,8 +181,8 @@ def test_a_typed_folder_is_known_by_its_config_and_drafts_in_a_chain_or_a_tree(t
     assert kind_of(folder) == way
     pair = custom_pair(str(tiny_folder), folder)
     assert pair.drafter == way and {"tree", "composite"} <= set(pair.drafters)
-    models, sampler = ModelStore(), Sampler(Request("x"), torch.device("cpu"))
+    models = ModelStore()
     for drafter, kind in ((way, ChainDrafter), ("tree", TreeDrafter), ("composite", CompositeDrafter)):
         loaded = models.get(pair, drafter=drafter, dtype="float32", device="cpu", progress=lambda step: None)
         lane = Lane("assisted", "tiny", drafter)
-        assert type(build_drafter(loaded, lane, EagerRunner(loaded.target.model), sampler)) is kind
+        assert type(build_drafter(loaded, lane, EagerRunner(loaded.target.model))) is kind
