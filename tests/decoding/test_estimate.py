@@ -11,8 +11,7 @@ from transformers import PreTrainedModel
 from playground.decoding import drafts_at, estimate
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
-from playground.lane import Lane, Request
+from playground.lane import Lane
 from playground.metrics.estimate import Counts, add_counts
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.dflash import DFlash
@@ -77,14 +76,12 @@ def test_the_drafts_at_all_positions_are_those_of_decoding(kind, tmp_path):
             target.watch(of.drafting.module.layers if kind in ("dflash", "dspark") else (-1,))
         with torch.inference_mode():
             target.forward(text, keep=1)
-            drafts = estimate._drafts(lane, of.drafting.module, target, text, ends)
+            drafts = estimate._drafts(lane, of.drafting.module, target, GREEDY, text, ends)
         for draft, round_ in zip(drafts, rounds[1:], strict=True):
             assert draft[: len(round_.drafted)] == [token.id for token in round_.drafted]
             compared += len(round_.drafted)
             accepted += len(round_.accepted)
-        assert (
-            estimate.counts(of, lane, Sampler(Request("x"), MODEL.device), prompt, text[len(prompt) :]).agreement == 1
-        )
+        assert estimate.counts(of, lane, GREEDY, prompt, text[len(prompt) :]).agreement == 1
     assert compared > 60 and accepted
 
 
@@ -102,7 +99,7 @@ def test_an_estimate_over_the_target_s_own_text_is_what_a_count_by_hand_gives(tm
     lane, of = Lane("x", "t", "ngram", lookahead=3), models("ngram", tmp_path)
     prompt = [3, 4, 5, 3]
     answer = generated(MODEL, prompt)
-    counts = estimate.counts(of, lane, Sampler(Request("x"), MODEL.device), prompt, answer)
+    counts = estimate.counts(of, lane, GREEDY, prompt, answer)
 
     text, accepted = [*prompt, *answer], 0
     for start in range(len(prompt) + 1, len(text)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
+from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 from playground.decoding.grammar import Constraint, grammar_for
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -26,6 +27,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
 from playground.decoding.sampling import Sampler
 from playground.decoding.scoring import placed
+from playground.decoding.verify import decide
 from playground.errors import PlaygroundError
 from playground.experiments import questions
 from playground.lane import Lane, Request
@@ -35,6 +37,7 @@ from playground.trace import Round
 from tests.decoding.fakes import FakeModel, ScriptedDrafter, random_law
 from tests.decoding.law import PROMPT, Language, NoText, cases, follows_the_law, law_of
 from tests.decoding.test_law import METHODS, V, llama
+from tests.decoding.test_tree import LawBranches
 
 A, B, C, END = range(V)
 TEXTS = ((A, B), (A, B, C), (B,), (C, A), (C, C, A), (B, A, A))
@@ -72,11 +75,41 @@ def language() -> Language:
     return Language(TEXTS, END, lambda: start(regex))
 
 
+def a_or_b() -> Language:
+    return Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
+
+
 @pytest.mark.parametrize(("sampling", "draws"), cases(quick_draws=500))  # what masks do wrong is caught by 300, below
 @pytest.mark.parametrize("way", METHODS)
 def test_runs_follow_the_masked_targets_law(way, sampling, draws, tmp_path):
     new_drafter = METHODS[way](tmp_path)
     assert follows_the_law(law_of(llama()), V, new_drafter, draws=draws, language=language(), **sampling)
+
+
+@pytest.mark.parametrize(
+    ("shape", "verification"),
+    [("chain", "token"), ("chain", "block"), ("tree", "recursive"), ("tree", "traversal")],
+)
+def test_a_sampled_draft_of_each_shape_follows_the_masked_law_under_each_rule(shape, verification):
+    """Of a tree, tokens in its middle are left out: those after a token that is refused."""
+    drafts = random_law(5, V, spread=2.5)
+
+    def new_drafter(target: FakeModel) -> Drafter:
+        if shape == "chain":
+            return AssistantDrafter(FakeModel(drafts, V), V, {END})
+        return SampledTreeDrafter(LawBranches(drafts, V), 7, {END}, 2, vocab_size=V)
+
+    rule = partial(decide, verification=verification)
+    assert follows_the_law(random_law(1, V), V, new_drafter, language=a_or_b(), rule=rule, temperature=1.0, draws=500)
+
+
+def test_a_cut_draft_keeps_the_numbers_of_the_tokens_that_it_keeps():
+    rows = torch.rand(4, V)
+    draft = Draft([A, B, C, A], [0.1, 0.2, 0.3, 0.4], rows, [-1, 0, -1, 2], list(rows), None, [0.5, 0.6, 0.7, 0.8], 2)
+    cut = draft.only([0, 2, 3])
+    assert (cut.ids, cut.q, cut.tree, cut.forced) == ([A, C, A], [0.1, 0.3, 0.4], [-1, -1, 1], 1)
+    assert cut.confidences == [0.5, 0.7, 0.8] and torch.equal(cut.probabilities, rows[[0, 2, 3]])
+    assert torch.equal(torch.stack(cut.candidates), cut.probabilities)
 
 
 @pytest.mark.parametrize("rule", ["the last token stays", "it is cut"])
@@ -91,9 +124,8 @@ def test_cutting_a_sampled_token_that_is_refused_is_caught(rule, monkeypatch):
     if rule == "it is cut":
         monkeypatch.setattr(Constraint, "limited", cut)
     p, q = torch.tensor([0.0, 0.0, 1.0, -3.0]), torch.tensor([0.39, 0.01, 0.59, 0.01]).log()
-    ab = Language(tuple(itertools.product((A, B), repeat=3)), END, lambda: start("[ab]{3}"))
     drafter = lambda target: AssistantDrafter(FakeModel(lambda ids: q, V), V, ())  # noqa: E731
-    exact = follows_the_law(lambda ids: p, V, drafter, language=ab, draws=300, temperature=1.0)
+    exact = follows_the_law(lambda ids: p, V, drafter, language=a_or_b(), draws=300, temperature=1.0)
     assert exact == (rule == "the last token stays")
 
 

@@ -10,6 +10,7 @@ import torch
 
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
+from playground.decoding.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,16 @@ class Draft:
         if len(kept) == len(self.ids):
             return self
         index = {-1: -1} | {i: at for at, i in enumerate(kept)}
+        rows, q = torch.tensor(list(kept), dtype=torch.long), self.probabilities
         return replace(
             self,
             ids=[self.ids[i] for i in kept],
             q=[self.q[i] for i in kept],
-            probabilities=None if self.probabilities is None else self.probabilities[: len(kept)],  # of a chain
+            probabilities=None if q is None else q.index_select(0, to_device(rows, q.device)),
             tree=None if self.tree is None else [index[self.tree[i]] for i in kept],
             candidates=None if self.candidates is None else [self.candidates[i] for i in kept],
+            confidences=None if self.confidences is None else [self.confidences[i] for i in kept],
+            forced=sum(i < self.forced for i in kept),
         )
 
     def rank(self, i: int, id_: int) -> torch.Tensor | None:
