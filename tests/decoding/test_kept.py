@@ -71,7 +71,7 @@ def drafting(way: str):
 
 
 def rounds_on(target, drafter, prompt, temperature=0.0):
-    sampler = Sampler(Request("x", temperature=temperature, seed=3), target.device, len(prompt))
+    sampler = Sampler(Request("x", temperature=temperature, seed=3), target.device, prompt)
     rule, detokenizer = partial(decide, verification="traversal"), Detokenizer(NumberTokenizer(), prompt)
     return list(decode(target, drafter, Constant(4), sampler, detokenizer, prompt, 16, {V - 1}, rule))
 

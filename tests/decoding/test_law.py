@@ -32,7 +32,7 @@ from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers
 from tests.decoding.fakes import FakeModel
-from tests.decoding.law import PROMPT, RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
+from tests.decoding.law import PROMPT, QUICK, RememberedBranches, branches, cases, chain, follows_the_law, law_of, tree
 from tests.decoding.test_trained_drafters import network_for
 from tests.models.networks.blocks import write_block
 from tests.models.networks.test_blocks import load as load_block
@@ -170,13 +170,14 @@ class OwnNumbers(AssistantDrafter):
 
 
 def test_a_drafter_that_does_not_draw_from_the_requests_sampler_is_caught():
-    assert not follows_the_law(law_of(llama()), V, assistant(OwnNumbers), **TURNS)
+    assert caught(OwnNumbers)
 
 
 def test_turns_that_share_random_numbers_are_caught(monkeypatch):
     new = Sampler.__init__
-    monkeypatch.setattr(Sampler, "__init__", lambda self, request, device, prompt=0: new(self, request, device))
-    assert not follows_the_law(law_of(llama()), V, assistant(), **TURNS)
+    alike = lambda self, request, device, prompt_ids, contract: new(self, request, device, (), contract)  # noqa: E731
+    monkeypatch.setattr(Sampler, "__init__", alike)
+    assert not follows_the_law(law_of(llama()), V, assistant(), **TURNS | dict(draws=QUICK))
 
 
 def confidences(grown: RememberedBranches) -> list[float]:

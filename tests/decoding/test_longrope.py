@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import Phi3Config, Phi3ForCausalLM
 
-from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import seam
 from tests.decoding.fakes import ScriptedDrafter
@@ -27,7 +27,19 @@ def model():
     return Phi3ForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("start", [SEAM - 12, SEAM - 1, SEAM, SEAM + 1, SEAM + 9])
+class Bushy(ScriptedDrafter):
+    """Drafts a tree of many more tokens than are right: it is not as deep as it is large."""
+
+    def propose(self, ids, k, stop_below, sampler):
+        branch = self.script(ids, k)
+        if not branch:
+            return NOTHING
+        wrong = [id_ for id_ in range(1, V - 1) if id_ != branch[0]][: 3 * SEAM]
+        tree = [-1] * (len(wrong) + 1) + list(range(len(wrong), len(wrong) + len(branch) - 1))
+        return Draft([*wrong, *branch], [0.1] * len(tree), tree=tree)
+
+
+@pytest.mark.parametrize("start", [SEAM - 12, SEAM - 4, SEAM - 1, SEAM, SEAM + 1, SEAM + 9])
 def test_a_text_that_crosses_the_seam_is_that_of_generate(model, start):
     prompt = torch.randint(1, V - 1, (start,), generator=torch.Generator().manual_seed(start)).tolist()
     wanted = generated(model, prompt)
@@ -38,7 +50,8 @@ def test_a_text_that_crosses_the_seam_is_that_of_generate(model, start):
     def half_right(ids, k):
         return [id_ if (len(ids) + i) % 3 else 1 for i, id_ in enumerate(right(ids, k))]
 
-    for drafter in (NoDrafter(), NgramDrafter(), ScriptedDrafter(right), ScriptedDrafter(half_right)):
+    drafters = NoDrafter(), NgramDrafter(), ScriptedDrafter(right), ScriptedDrafter(half_right), Bushy(half_right)
+    for drafter in drafters:
         rounds = rounds_of(model, lambda target, drafter=drafter: drafter, prompt)
         assert ids_of(rounds) == wanted
     assert seam(model.config) == SEAM

@@ -16,7 +16,7 @@ from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
 from playground.decoding.runners.eager_block import EagerBlock
 from playground.decoding.runners.eager_layer import EagerLayer
-from playground.decoding.runners.masks import additive, tree_masks
+from playground.decoding.runners.masks import additive, ancestry, tree_masks
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.decoder import context_of, layers_of
@@ -103,15 +103,15 @@ class EagerRunner:
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
-        crosses = self._feeds_again and self.length <= self._seam < self.length + len(ids)
-        again = list(self._text) if crosses else []
+        again = list(self._text) if self._feeds_again and self._crosses(len(ids), tree) else []
         if again:
             self._cache.clear()
         # Only where tokens may be fed again are those wanted on the host that a chain has left on the device.
         known = _listed(ids) if self._feeds_again or self.recurrent else []
         with self._capture.during_pass():
-            inputs = self._tree_inputs(len(ids), tree) if tree else {}
-            logits = self._pass([*again, *known] if again else ids, keep, self.length - len(again), **inputs)
+            start = self.length - len(again)
+            inputs = self._tree_inputs(start, len(again) + len(ids), tree) if tree else {}
+            logits = self._pass([*again, *known] if again else ids, keep, start, **inputs)
         self._capture.drop_first(len(again))
         prompt = self.length == 0 and keep == 1
         self._text += known
@@ -152,9 +152,15 @@ class EagerRunner:
         )
         return out.logits[0, -keep:]  # not every architecture knows `logits_to_keep`
 
-    def _tree_inputs(self, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
-        """The model's inputs where the last of so many tokens are a tree."""
-        sees, positions = tree_masks(self.length, tokens - len(tree), tree, self._cache.windows)
+    def _crosses(self, tokens: int, tree: Sequence[int] | None) -> bool:
+        """Whether a pass over so many tokens crosses the seam. What counts is its last position, and not how many
+        tokens are in the cache: the branches of a tree have the same positions."""
+        beside = len(tree) - int(ancestry(tree).sum(1).max()) if tree else 0
+        return self.length <= self._seam < self.length + tokens - beside
+
+    def _tree_inputs(self, start: int, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
+        """The model's inputs where the last of so many tokens are a tree. `start`: the position of the first token."""
+        sees, positions = tree_masks(start, tokens - len(tree), tree, self._cache.windows)
         masks = {kind: to_device(additive(mask, self.model.dtype), self.device) for kind, mask in sees.items()}
         return {
             "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
