@@ -40,6 +40,7 @@ SERVERS = [
     stand_in.plain, stand_in.lm_studio, stand_in.ollama, stand_in.vllm, stand_in.sglang, stand_in.llama_server,
     stand_in.mlx_vlm,
 ]  # fmt: skip
+PENALTIES = ("presence_penalty", "frequency_penalty")
 PAIRS = {"starter": fakes.PAIR, "fake": fakes.PAIR}
 
 
@@ -128,10 +129,13 @@ class TestASamplingSettingIsKnownTo:
         assert not torch.equal(p, usual)
 
     @pytest.mark.parametrize("make", SERVERS)
-    def test_the_servers(self, make, value, request_, monkeypatch):
+    def test_the_servers(self, make, name, value, request_, monkeypatch):
         with stand_in.standing_in(make(), monkeypatch) as server:
             backend = connect(stand_in.URL)
-            decode(backend, backend.lane(), request_, Watch())
+            notes = decode(backend, backend.lane(), request_, Watch()).environment.notes
+        counts_prompt = make in (stand_in.llama_server, stand_in.ollama) and name in PENALTIES
+        assert any("count the prompt's tokens too" in note for note in notes) == counts_prompt
+        assert any("last verify step" in note for note in notes) == (make is stand_in.sglang and SETTINGS[name].greedy)
         assert any(value in body.get("options", body).values() for _, body in server.asked if body)
 
     def test_the_page_and_its_endpoint(self, name, blocks):

@@ -56,7 +56,6 @@ NAMES = {  # the server's, by the setting's
 }
 SEEDS = 2**32 - 1  # which itself means a random seed
 CONTEXT = 2**20  # tokens that the penalties look back: all of them
-WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too, the playground's the answer's alone."
 
 
 def start_llama(
@@ -118,6 +117,7 @@ class LlamaServer(ServerBackend):
 
     kind = "llama-server"
     owner = "llamacpp"
+    counts_prompt = True
     counter_names = CounterNames("llamacpp:", "tokens_predicted_total", "requests_processing", "requests_deferred")
     how_to_speculate = "Start llama-server with --spec-type, such as --spec-type ngram-simple, or with a draft model."
     launch = Launch(
@@ -157,8 +157,6 @@ class LlamaServer(ServerBackend):
         return ids
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
-        if run.request.presence_penalty or run.request.frequency_penalty:
-            run.notes.append(f"{self.kind}: {WITH_PROMPT}")
         lookahead = run.lane.lookahead if self.obeys_lookahead else None
         body = _body(run.request, list(run.prompt_ids or ()))
         if lookahead:

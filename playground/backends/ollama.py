@@ -40,6 +40,7 @@ class Ollama(OpenAiServer):
     how_to_speculate = "Leave #off out of its address, and take a model with a drafter."
     health = "/api/version"
     obeys_lookahead = True
+    counts_prompt = True
     chat = "/api/chat"
     completion = "/api/generate"
 

@@ -29,6 +29,7 @@ WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = "…"
 UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
 UNKNOWN = "unknown"  # of one whose server may draft or not
+WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too, the playground's the answer's alone."
 CACHED = (
     "A request cannot keep this server's prefix cache out: a prompt that it answered before may have a shorter TTFT."
 )
@@ -77,6 +78,7 @@ class ServerBackend(ABC):
         own_prefill: whether a request can keep the server's prefix cache out.
         obeys_lookahead: whether it drafts as many tokens as a request asks for.
         takes_stops: whether a request can name stop strings.
+        counts_prompt: whether presence and frequency penalty count the prompt's tokens too.
         details: whether a run may send further requests, outside its clock, to learn more about its own.
     """
 
@@ -89,6 +91,7 @@ class ServerBackend(ABC):
     health: ClassVar[str] = "/health"
     own_prefill: ClassVar[bool] = True
     takes_stops: ClassVar[bool] = True
+    counts_prompt: ClassVar[bool] = False
     drafter: str = UNREPORTED
     obeys_lookahead: bool = False
     details: bool = True
@@ -195,6 +198,8 @@ class ServerRun:
         self.notes = [] if backend.own_prefill else [CACHED]
         if request.stops and not backend.takes_stops:
             self.notes.append(f"{backend.kind} takes no stop strings: this lane's answer goes past them.")
+        if backend.counts_prompt and (request.presence_penalty or request.frequency_penalty):
+            self.notes.append(f"{backend.kind}: {WITH_PROMPT}")
         self.rounds: Generator[Round, None, None] = self._decoded(backend)
 
     def memory(self) -> None:

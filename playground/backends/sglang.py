@@ -39,7 +39,7 @@ class SglangServer(VllmServer):
     launch = None
     how_to_speculate = "Start SGLang with --speculative-algorithm, such as --speculative-algorithm NGRAM."
     details = False
-    min_p_first = False
+    min_p_first = counts_past_stop = False
 
     def __init__(self, http: Http, model: str) -> None:
         ServerBackend.__init__(self, http, model)

@@ -47,6 +47,7 @@ ESTIMATED = (
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 3}'
 UNKNOWN = "vLLM did not report the steps of this request: rejected tokens are missing in its rounds."
 MIN_P_FIRST = "vLLM applies min-p before top-p, the playground after it: other tokens may be possible."
+PAST_STOP = "vLLM counts all tokens of the verify step in which the stop string was completed, those after it too."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
 # The settings that it has by the same name.
@@ -109,7 +110,7 @@ class VllmServer(ServerBackend):
         '"prompt_lookup_max": 3}\'.'
     )
 
-    min_p_first = True
+    min_p_first = counts_past_stop = True
     launch: ClassVar[Launch | None] = Launch(
         "vllm",
         help="vLLM, from the PATH",
@@ -159,6 +160,8 @@ class VllmServer(ServerBackend):
         usage = end.get("usage", {}).get("prompt_tokens_details") or {}
         run.reused = reused_of(usage.get("cached_tokens"))
         tokens = sum(len(chunk.pieces) for chunk in chunks)
+        if stopped and self.counts_past_stop and self.drafter != "none":
+            run.notes.append(PAST_STOP)
         ended: Finish = "stop string" if stopped else "eos"
         run.finish = ended if reason == "stop" else "length" if tokens == run.request.max_new_tokens else "context"
         steps = self._steps(run, chunks, end, before)

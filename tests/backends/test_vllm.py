@@ -102,6 +102,7 @@ def test_an_end_of_text_is_special(server):
     end["choices"][0]["stop_reason"] = ".\n"  # the token of which is text, though not shown
     trace, _ = traced(server.url)
     assert trace.finish == "stop string" and not trace.tokens[-1].special
+    assert any("those after it too" in note for note in trace.environment.notes)
 
 
 def test_the_request_asks_for_its_distribution_and_for_no_cached_prefix(server):
