@@ -1,5 +1,6 @@
 """Which requests reach Gradio: those that a page or a program may send, from sessions that Gradio's clients could have
-made. All else is answered here, before Gradio keeps anything of it or writes a traceback."""
+made. All else is answered here, before Gradio keeps anything of it or writes a traceback. And what browsers are told of
+every answer."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,11 +42,31 @@ ELSEWHERE = (b"x-forwarded-host", b"x-gradio-server")  # the latter is for Gradi
 NOT_TAKEN = "This server cannot take this request. Reload the page and try again."
 
 
+# What Gradio's page is made of: scripts in the page, some made from strings, and blobs. All of it comes from here. Any
+# site may show the page in a frame, as shared runs are.
+CONTENT = {
+    "default-src": "'self'",
+    "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self' data: blob:",
+    "worker-src": "'self' blob:",
+    "object-src": "'none'",
+    "base-uri": "'self'",
+    "form-action": "'self'",
+}
+POLICIES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
+CONTENT_POLICY = {"Content-Security-Policy": "; ".join(map(" ".join, CONTENT.items()))}
+
+
 class RequestFilter:
     """Middleware. `access`: by which names the server is reached, and the bytes of a request that is no upload."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access, self._limits = app, access, access.limits
+        # A platform's proxy puts scripts of its own into the page.
+        self._policies = POLICIES if access.hosts is None else POLICIES | CONTENT_POLICY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,6 +77,8 @@ class RequestFilter:
         async def noticed(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._policies)
             await send(message)
 
         request = Request(scope := self._named(scope), receive)
@@ -67,7 +90,7 @@ class RequestFilter:
         except Exception as problem:  # of Gradio: what our handlers raise, it answers itself
             logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
             if not begun:
-                await _refused(NOT_TAKEN)(scope, receive, send)
+                await _refused(NOT_TAKEN)(scope, receive, noticed)
 
     def _wrong_host(self, request: Request) -> Response | None:
         """The answer to a request for a name that may be another site's."""

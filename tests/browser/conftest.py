@@ -56,7 +56,7 @@ def url() -> Iterator[str]:
 def public() -> Iterator[tuple[str, History]]:
     """The page as strangers reach it, and what it keeps."""
     access = Access(public=True, models=(), limits=FOR_VISITORS)
-    history = History(None, access.limits.history_s, access.limits.history_each, access.limits.history)
+    history = History(None, access.limits.history_s, access.limits.history_each)
     blocks = playground_page.build(
         fakes.Store(),
         fakes.PAIRS,
@@ -152,8 +152,9 @@ def reader(shared_page) -> Iterator[Any]:
 
 
 def watch(page, errors: list[str]) -> list[tuple[str, Callable]]:
-    """Collects the errors of the page's scripts, and its dialogs. Returns the listeners."""
+    """Collects the errors of the page's scripts, what its policies forbid, and its dialogs. Returns the listeners."""
     listeners = [
+        ("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None),
         ("pageerror", lambda error: errors.append(str(error))),
         ("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}")),
     ]

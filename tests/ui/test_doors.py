@@ -97,6 +97,14 @@ def test_what_the_page_does_not_use_of_gradio_is_closed(client, path):
     assert client.get("/monitoring").status_code == client.post("/login").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/", "/history", "/config", "/login", "/gradio_api/file=x", "/screenshot.png"])
+def test_every_answer_tells_browsers_to_load_nothing_from_elsewhere(client, path):
+    said = client.get(path).headers
+    assert said["x-content-type-options"] == "nosniff" and said["referrer-policy"] == "same-origin"
+    assert "default-src 'self'" in said["content-security-policy"], "tests/browser fails where the page breaks it"
+    assert "frame-ancestors" not in said["content-security-policy"] and "x-frame-options" not in said
+
+
 def test_malformed_requests_leave_no_traceback(logged, capfd):
     for content in (
         b"{", b"[" * 9_000, b'{"data":["\xff"]}', b'{"data":[NaN],"fn_index":NaN,"session_hash":"a"}', b"7", b"",
