@@ -127,6 +127,6 @@ def _config(weights: ModelFiles) -> dict[str, Any]:
     """{} where there is none, or a damaged one, which the loader reports."""
     try:
         config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}

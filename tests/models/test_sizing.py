@@ -12,8 +12,9 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from playground.decoding.runners.cache import SequenceCache
 from playground.errors import PlaygroundError
 from playground.models.fetch.files import inspect
 from playground.models.load import load
@@ -62,6 +63,20 @@ def test_a_config_that_asks_for_more_than_its_weights_hold_is_refused_before_mem
     with Watched(), pytest.raises(PlaygroundError):
         get(tiny_folder)
     assert largest < 10_000_000
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"num_hidden_layers": -1}, {"sliding_window": "x"}, {"sliding_window": 2**63}, "[" * 100_000 + "]" * 100_000],
+)
+def test_a_config_of_which_nothing_can_be_made_is_refused_in_a_sentence(tiny_folder, config):
+    if isinstance(config, str):
+        (tiny_folder / "config.json").write_text(config)
+    else:
+        change(tiny_folder, **config)
+    with pytest.raises(PlaygroundError, match=r"Error: .*\. (Fetch|Check)"):
+        get(tiny_folder)
+        SequenceCache.empty(AutoConfig.from_pretrained(tiny_folder))
 
 
 def test_the_sentence_says_what_does_not_belong_together(tiny_folder):

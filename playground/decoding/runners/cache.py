@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer, LinearAttentionC
 
 from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
 from playground.decoding.runners.roomy import RoomyLayer, roomy
+from playground.errors import PlaygroundError
 
 
 class SequenceCache:
@@ -31,7 +32,13 @@ class SequenceCache:
 
     @classmethod
     def empty(cls, config: PretrainedConfig) -> SequenceCache:
-        states = roomy(DynamicCache(config=config))
+        try:
+            states = roomy(DynamicCache(config=config))
+        except Exception as error:  # of any kind: a config may hold anything under the keys that only a cache reads
+            raise PlaygroundError(
+                "The model's config.json describes a KV cache that cannot be made "
+                f"({type(error).__name__}: {str(error)[:200]}). Fetch the model again, or choose another."
+            ) from error
         states.activate_past_recording()
         # The cache stores chunked attention as it does a sliding window; only the config tells them apart.
         return cls(states, CHUNKED in (getattr(config.get_text_config(decoder=True), "layer_types", None) or ()))

@@ -35,7 +35,7 @@ def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[M
     try:
         config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
         config.items()
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise PlaygroundError(
             f"The config.json of {weights.name} cannot be read ({type(error).__name__}: {error}). Fetch it again."
         ) from error

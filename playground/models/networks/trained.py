@@ -55,7 +55,7 @@ def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], 
         config = TrainedConfig(**json.loads((files / CONFIG).read_text(encoding="utf-8")))
         state = load_file(files / WEIGHTS)
         draft_ids = state["draft_ids"].long()
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
         raise PlaygroundError(
             f"No trained drafter found at {folder.name!r} ({type(error).__name__}: {error}). Name a folder that "
             "`python -m playground distil` wrote."
