@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.decoding.contract import Contract
+from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.hidden import DraftChoice
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -30,13 +31,11 @@ from playground.presets import custom_pair
 from playground.trace import Comparison
 from playground.views import facts, report
 from tests.decoding.fakes import random_law
-from tests.decoding.law import NoText, follows_the_law, law_of
+from tests.decoding.law import NoText, follows_the_law
 from tests.decoding.real import V, ids_of, prompts
 from tests.decoding.test_grammar import END as END_OF_TEXT
 from tests.decoding.test_grammar import A, B, C, language
 from tests.decoding.test_kept import MODEL, drafting
-from tests.decoding.test_law import METHODS
-from tests.decoding.test_law import llama as tiny
 from tests.decoding.test_rules import WAYS, drafter
 
 TOKENS, END = 16, 31  # which ends texts here: plain greedy texts hold it
@@ -92,20 +91,24 @@ def test_every_lane_writes_what_generate_writes(asks):
 
 
 @pytest.mark.parametrize(("way", "verification"), [("chain", "token"), *WAYS])
-def test_sampled_drafts_leave_the_law_under_it(way, verification):
+def test_sampled_drafts_leave_the_law_of_both_turns_of_a_conversation(way, verification):
     """Under a rule that depends on the text, and one that does not."""
     contract = Contract(GenerationConfig(suppress_tokens=[1], bad_words_ids=[[0, 2], [2, 3, 0]]), [], 4)
     rule, drafts = partial(decide, verification=verification), drafter(way, random_law(2, 4), 4)
-    new = dict(rule=rule, contract=contract, draws=500)
-    assert follows_the_law(random_law(1, 4), 4, drafts, temperature=1.0, **new)
+    turns = dict(temperature=1.0, top_k=2, then=dict(temperature=1.0, top_k=2))
+    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, contract=contract, draws=300, **turns)
 
 
-@pytest.mark.parametrize("way", ["none", "assistant", "tree"])
-def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(way, tmp_path):
+@pytest.mark.parametrize(
+    ("way", "verification"), [("none", "token"), ("chain", "block"), ("tree", "recursive"), ("tree", "traversal")]
+)
+def test_with_a_grammar_both_hold_and_where_they_leave_nothing_the_grammar_does(way, verification):
     """In the language a is followed by b, which is refused, and b alone is too short."""
     asks = GenerationConfig(bad_words_ids=[[A, B]], begin_suppress_tokens=[C], min_new_tokens=3)
-    law, both = law_of(tiny()), dict(language=language(), contract=Contract(asks, [END_OF_TEXT], 4))
-    assert follows_the_law(law, 4, METHODS[way](tmp_path), draws=400, temperature=1.0, **both)
+    both = dict(language=language(), contract=Contract(asks, [END_OF_TEXT], 4))
+    drafts = drafter(way, random_law(2, 4), 4) if way != "none" else lambda target: NoDrafter()
+    rule = partial(decide, verification=verification)
+    assert follows_the_law(random_law(1, 4), 4, drafts, rule=rule, draws=300, temperature=1.0, **both)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
