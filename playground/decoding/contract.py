@@ -92,9 +92,10 @@ class Contract:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The texts of which the first one ends an answer, in addition to those of the request."""
+        """The texts of which the first one ends an answer, in addition to those of the request. An empty one, which
+        every text contains, ends none."""
         stops = self.config.stop_strings or ()
-        return (stops,) if isinstance(stops, str) else tuple(stops)
+        return tuple(filter(None, (stops,) if isinstance(stops, str) else stops))
 
     def around(
         self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device

@@ -75,7 +75,8 @@ __all__ = [
 OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
 Result = OfSuites | LosslessResult | AcceptanceResult | LoadResult | BenchResult
 CHOOSE = (
-    "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or bench wrote."
+    "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or of "
+    "`python -m benchmarks speed` wrote."
 )
 KINDS: dict[str, type] = {
     "suite": SuiteResult,

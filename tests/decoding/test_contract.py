@@ -170,7 +170,7 @@ def test_its_stop_strings_end_an_answer_as_those_of_the_request_do(pair, tiny_fo
     plain = run_lane(backends[0], standard_lane(pair), request, Watch())
     at = next(i for i in range(4, len(plain.tokens)) if plain.tokens[i].text.strip())
     stop = plain.tokens[at].text
-    asking(tiny_folder, stop_strings=[stop])
+    asking(tiny_folder, stop_strings=["", stop])
     backends.append(LocalBackend(ModelStore(), pair, "float32", "cpu"))
     for lane in (standard_lane(pair), assisted_lane(pair, "assistant", 3)):
         wanted, found = (
