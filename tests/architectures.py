@@ -148,7 +148,8 @@ def written() -> str:
         "a draft tree, and must give the same probabilities but for rounding. Where they do not, what needs it is "
         "refused, with what disagreed. In bfloat16 and float16, on a GPU, and with int8 or int4 weights, up to 0.15 of "
         f"what different texts differ by counts as rounding. The trial has {TEXT + 6} tokens: what begins later, such "
-        "as at the end of a long sliding window, it does not see.",
+        "as at the end of a long sliding window, it does not see. A draft model is tried in the same way as it "
+        "drafts: token by token, several of which are rolled back.",
         "The same trial on a tiny model of random weights, in float32, of every causal architecture of transformers "
         f"{transformers.__version__}, by model type:",
         *(f"- **{said}** {', '.join(names[key])}." for key, said in SAID.items() if names[key]),

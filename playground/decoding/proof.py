@@ -1,8 +1,10 @@
-"""Every target proves that it can be run here: what its passes say of a text must not depend on how the text is fed.
+"""Every target and every assistant proves that it can be run here: what its passes say of a text must not depend on how
+the text is fed.
 
 A model can fail at that in transformers itself: by positions or masks that it ignores, by a state that a pass over
 several tokens continues wrongly. Nothing but running it shows this. So once a model is loaded, a text of random tokens
-is fed token by token, at once, as a draft and as a small draft tree, and the logits are compared.
+is fed token by token, at once, as a draft and as a small draft tree, and to an assistant as it drafts. The logits are
+compared.
 
 What it cannot see: a fault that needs a longer text than these TEXT + 6 tokens, such as at the end of a sliding window
 or of LongRoPE's short factors; and one that is smaller than rounding in the model's arithmetic.
@@ -49,18 +51,16 @@ class Proof:
 
 
 def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
-    """Tries the model on the first call; the result is kept with it.
+    """Tries a target on the first call; the result is kept with it.
 
     Raises:
         PlaygroundError: decoding with this drafter would not give what the model says. `drafter`: a method's name.
     """
     how = runners.describe(loaded)
     if how not in loaded.proofs:
-        limit = FINE if precision(loaded.model) in EXACT and loaded.model.device.type == "cpu" else COARSE
-        loaded.proofs[how] = prove(lambda: runners(loaded), limit)
+        loaded.proofs[how] = prove(lambda: runners(loaded), _limit(loaded))
     proof: Proof = loaded.proofs[how]
-    who = f"{loaded.name} ({type(loaded.model).__name__})"
-    upstream = f"That is how transformers {version('transformers')} runs it."
+    who, upstream = _named(loaded)
     if proof.steps:
         raise PlaygroundError(f"{who} cannot be decoded here: {proof.steps}. {upstream} Choose another model.")
     if proof.chain and drafter != "none":
@@ -75,6 +75,33 @@ def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
         )
 
 
+def check_assistant(loaded: LoadedModel, runners: Runners) -> None:
+    """Tries a model that drafts token by token on the first call; the result is kept with it.
+
+    Raises:
+        PlaygroundError: what it drafts would not be what the model says.
+    """
+    how = f"{runners.describe(loaded)}, as an assistant"
+    if how not in loaded.proofs:
+        loaded.proofs[how] = prove_assistant(lambda: runners(loaded, "assistant"), _limit(loaded))
+    if wrong := loaded.proofs[how]:
+        who, upstream = _named(loaded)
+        raise PlaygroundError(
+            f"{who} cannot draft here: {wrong}. {upstream} Choose another draft model, or a drafter that needs none, "
+            "such as ngram."
+        )
+
+
+def _limit(loaded: LoadedModel) -> float:
+    return FINE if precision(loaded.model) in EXACT and loaded.model.device.type == "cpu" else COARSE
+
+
+def _named(loaded: LoadedModel) -> tuple[str, str]:
+    """The model, and who runs it so, in words."""
+    upstream = f"That is how transformers {version('transformers')} runs it."
+    return f"{loaded.name} ({type(loaded.model).__name__})", upstream
+
+
 @torch.inference_mode()
 def prove(new: Callable[[], Runner], limit: float) -> Proof:
     """Runs 9 short passes, and one or two more where the model is recurrent.
@@ -87,9 +114,8 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
         PlaygroundError: the logits are not numbers, or the device ran out of memory.
     """
     runner = new()
-    draw, size = random.Random(0), min(TEXT, runner.context_limit - 6)
-    text = draw.choices(range(runner.vocab_size), k=size)
-    a, b, c, x, y, w = draw.sample(range(runner.vocab_size), 6)
+    text, (a, b, c, x, y, w) = _tokens(runner)
+    size = len(text)
     found = {"steps": "", "chain": "", "tree": ""}
 
     with _recorded(found, "steps"):
@@ -126,6 +152,40 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
             wanted = torch.cat([one_by_one[1:3], at_once[2:]])
             found["tree"] = _disagreement(rows, wanted, limit, "in a pass over a draft tree, it", "without the tree")
     return Proof(**found)
+
+
+@torch.inference_mode()
+def prove_assistant(new: Callable[[], Runner], limit: float) -> str:
+    """Runs 8 short passes as a model runs them that drafts, and two more where it is recurrent: single tokens, several
+    of them before a roll-back. Arguments and errors are those of `prove`.
+
+    Returns:
+        What was found wrong, as in `Proof`.
+    """
+    runner = new()
+    text, (a, b, c, x, y, w) = _tokens(runner)
+    found = {"drafts": ""}
+    with _recorded(found, "drafts"):
+        runner.forward(text, keep=1)
+        rows = []
+        for length, (right, *wrong) in enumerate(((a, x), (b, y, w), (c,)), len(text) + 1):
+            rows.append(runner.forward([right], keep=1))
+            for token in wrong:
+                runner.forward([token], keep=1)
+            runner.commit(length)
+        at_once = new().forward([*text, a, b, c], keep=3)
+        if at_once.isnan().any():
+            raise runner.not_numbers()
+        words = "after drafts that were rejected, it", "fed the text alone"
+        found["drafts"] = _disagreement(torch.cat(rows), at_once, limit, *words)
+    return found["drafts"]
+
+
+def _tokens(runner: Runner) -> tuple[list[int], list[int]]:
+    """A random text, and six different tokens."""
+    draw = random.Random(0)
+    text = draw.choices(range(runner.vocab_size), k=min(TEXT, runner.context_limit - 6))
+    return text, draw.sample(range(runner.vocab_size), 6)
 
 
 def _disagreement(logits: torch.Tensor, wanted: torch.Tensor, limit: float, one: str, other: str) -> str:

@@ -7,14 +7,18 @@ import torch
 import transformers
 
 from playground.decoding import proof
+from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
+from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.proof import COARSE, FINE, Proof, prove
+from playground.decoding.proof import COARSE, FINE, Proof, prove, prove_assistant
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
 from playground.drafting_methods import TARGETS, help_for
 from playground.errors import PlaygroundError
+from playground.lane import Lane
 from playground.models.load import LoadedModel
+from playground.models.store import LoadedPair
 from tests.architectures import ALIBI, HEADING, tiny, written
 from tests.decoding.fakes import FakeModel, counting_law
 from tests.decoding.real import FAMILIES, V, generated, ids_of, rounds_of
@@ -41,6 +45,25 @@ def test_standard_and_assisted_decoding_are_those_of_generate(name, length):
     for drafter in (NoDrafter(), NgramDrafter()):
         ids = ids_of(rounds_of(model, lambda target, drafter=drafter: drafter, prompt, max_new_tokens=12))
         assert ids == generated(model, prompt, 12)
+
+
+@pytest.mark.parametrize("name", ["zaya", "kimi_linear", "bailing_hybrid", "lfm2", "qwen3_next"])
+def test_recurrent_models_draft_for_themselves(name):
+    """Several passes over one token come before a roll-back, also after a prompt that does not fill a convolution."""
+    model = tiny(name)
+    assert prove_assistant(lambda: EagerRunner(model), FINE) == ""
+    for length in (1, 12):
+        prompt = (torch.arange(length) * 7 % V).tolist()
+        rounds = rounds_of(model, lambda target: AssistantDrafter(EagerRunner(model), 64, ()), prompt, 4, 12, ())
+        assert {token.decision for round_ in rounds for token in round_.drafted} == {"accepted"}
+
+
+def test_an_assistant_that_would_draft_wrongly_is_refused():
+    target, assistant = (LoadedModel(tiny(name), None, name, "") for name in ("llama", "recurrent_gemma"))
+    models, lane = LoadedPair(None, target, assistant), Lane("x", "llama", "assistant")
+    for _ in range(2):
+        with pytest.raises(PlaygroundError, match=r"recurrent_gemma .* cannot draft here: after drafts"):
+            build_drafter(models, lane, EagerRunner(target.model))
 
 
 @pytest.mark.parametrize("name", ["gpt_neo", ALIBI])

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from playground.decoding import proof
 from playground.decoding.drafters.base import NOTHING, Draft, rewound_model
 from playground.decoding.drafters.branches import ChainDrafter
 from playground.decoding.drafters.build import Setup
@@ -85,5 +86,6 @@ class AssistantDrafter(ChainDrafter):
 
 
 def build(setup: Setup) -> AssistantDrafter:
+    proof.check_assistant(setup.assistant, setup.runners)
     assistant = setup.runners(setup.assistant, "assistant")
     return AssistantDrafter(assistant, setup.target.vocab_size, setup.eos_ids)

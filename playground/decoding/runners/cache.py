@@ -1,7 +1,7 @@
 """The cache of one sequence, with exact roll-back. It wraps transformers' `DynamicCache`.
 
-A recurrent state has no way back. The state of the last commit is saved, and a roll-back restores it and names the
-tokens that the model must be fed again.
+A recurrent state has no way back. The state of the last commit is saved, with the inputs of its convolution, and a
+roll-back restores both and names the tokens that the model must be fed again.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class SequenceCache:
     def append(self, ids: Sequence[int]) -> None:
         """Tells the tokens that a pass has entered."""
         self._fed += ids
+        for layer in self._recurrent_layers():  # several passes may follow before a commit
+            _fit(layer)
 
     def save(self) -> None:
         """Makes this the point that recurrent states return to."""
@@ -103,16 +105,16 @@ class SequenceCache:
         Returns:
             The tokens that the model must be fed again: none unless it is recurrent. `settle` comes after that pass.
         """
-        states = self._recurrent_states()
-        again = self._fed[: len(self._fed) - dropped] if states and dropped else []
+        restored = bool(dropped and self._recurrent_layers())
+        again = self._fed[: len(self._fed) - dropped] if restored else []
         sliding = self._sliding()
         for layer in sliding:  # a layer returns to the model what its mask covers, however much it keeps
             layer.sliding_window += self._spare
         self._crop(dropped + len(again))
         for layer in sliding:
             layer.sliding_window -= self._spare
-        if states and dropped:
-            for i, state in enumerate(states):
+        if restored:
+            for i, state in enumerate(self._recurrent_states()):
                 state.copy_(self._saved[i]) if self._saved else state.zero_()
         return again
 
@@ -127,7 +129,7 @@ class SequenceCache:
             if any(layer.is_conv_states_initialized.values()) if linear else layer.is_initialized:
                 layer.crop(-dropped)
                 if linear:
-                    _widen(layer)
+                    _fit(layer)
 
     def _types(self) -> set[type]:
         return {type(layer) for layer in self._layers}
@@ -137,12 +139,24 @@ class SequenceCache:
             return []
         return [layer for layer in self._layers if isinstance(layer, DynamicSlidingWindowLayer)]
 
-    def _recurrent_states(self) -> list[torch.Tensor]:
+    def _recurrent_layers(self) -> list[Any]:
         layers = [layer for layer in self._layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
-        return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+        return [layer for layer in layers if any(layer.is_recurrent_states_initialized.values())]
+
+    def _recurrent_states(self) -> list[torch.Tensor]:
+        """Those of the recurrent layers, and the inputs of their convolutions."""
+        states = [
+            state
+            for layer in self._recurrent_layers()
+            for state in (*layer.recurrent_states.values(), *layer.conv_states.values())
+        ]
+        return [state for state in states if state is not None]
 
 
-def _widen(layer: Any) -> None:
-    """Some models read a whole kernel's width of states, which a prompt of one or two tokens does not fill."""
+def _fit(layer: Any) -> None:
+    """Gives the inputs of a layer's convolutions the width of its kernels, which is what some models expect. A prompt
+    of one or two tokens does not fill it, and a cache that can be cropped holds more."""
     for i, states in layer.conv_states.items():
-        layer.conv_states[i] = F.pad(states, (max(0, layer.conv_kernel_size[i] - states.shape[-1]), 0))
+        if states is not None:
+            width = layer.conv_kernel_size[i]
+            layer.conv_states[i] = F.pad(states[..., -width:], (max(0, width - states.shape[-1]), 0))
