@@ -42,7 +42,7 @@ SAMPLINGS = [
 def drafting(kind: str, folder, way: str = "chain"):
     """A target, and what makes a drafter for its runner."""
     if kind in LOOKUPS:
-        return llama(0, 7), lambda runner, sampler: LOOKUPS[kind]()
+        return llama(0, 7), lambda runner: LOOKUPS[kind]()
     target, network = models(kind, folder, None)
     if kind == "mtp":  # of a target that a static runner takes
         target = llama(0, 7)
@@ -98,7 +98,7 @@ def counted(target, new_drafter, graphs=False, tokens=10, contract=None, **sampl
         static = StaticModel(target, Graphs("counted", counter.capture))
         make = lambda model: StaticRunner(static, 64)  # noqa: E731
     runner, sampler = make(target), Sampler(Request("x", **sampling), target.device, PROMPT, contract)
-    made, detokenizer = new_drafter(runner, sampler), Detokenizer(NumberTokenizer(), PROMPT)
+    made, detokenizer = new_drafter(runner), Detokenizer(NumberTokenizer(), PROMPT)
     return of_rounds(counter, decode(runner, made, Constant(DEEP), sampler, detokenizer, PROMPT, tokens, ()))
 
 
@@ -108,7 +108,7 @@ def launches(rounds) -> float:
 
 def test_a_graph_launches_a_pass_at_once():
     target = llama(0, 7)
-    nothing = lambda runner, sampler: NoDrafter()  # noqa: E731
+    nothing = lambda runner: NoDrafter()  # noqa: E731
     eager, compiled = (counted(target, nothing, graphs=graphs) for graphs in (False, True))
     assert launches(eager) > 7 * 30
     assert launches(compiled) < launches(eager) / 10

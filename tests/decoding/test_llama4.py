@@ -63,14 +63,14 @@ def mtp(target) -> MtpLayer:
 
 
 DRAFTERS = {
-    "none": lambda target: lambda runner, sampler: NoDrafter(),
-    "ngram": lambda target: lambda runner, sampler: NgramDrafter(),
-    "assistant": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(llama(1, 1)), V, {V - 1}),
-    "itself": lambda target: lambda runner, sampler: AssistantDrafter(EagerRunner(target), V, {V - 1}),
+    "none": lambda target: lambda runner: NoDrafter(),
+    "ngram": lambda target: lambda runner: NgramDrafter(),
+    "assistant": lambda target: lambda runner: AssistantDrafter(EagerRunner(llama(1, 1)), V, {V - 1}),
+    "itself": lambda target: lambda runner: AssistantDrafter(EagerRunner(target), V, {V - 1}),
     "heads": lambda target: over(heads(target)),
     "mtp": lambda target: over(mtp(target)),
     "early exit": lambda target: (
-        lambda runner, sampler: EarlyExitDrafter(first_layers(loaded(target), 2).model, runner, sampler, {V - 1})
+        lambda runner: EarlyExitDrafter(first_layers(loaded(target), 2).model, runner, {V - 1})
     ),
 }
 
