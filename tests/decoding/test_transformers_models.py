@@ -29,7 +29,7 @@ def run(models, drafter: str, prompt: list[int], **options):
         "ngram": lambda target: NgramDrafter(),
         "suffix": lambda target: SuffixDrafter(),
         "assistant": lambda target: AssistantDrafter(EagerRunner(assistant), V, ends),
-        "itself": lambda cached, sampler: AssistantDrafter(EagerRunner(target), V, ends),
+        "itself": lambda cached: AssistantDrafter(EagerRunner(target), V, ends),
     }[drafter]
     return rounds_of(target, new_drafter, prompt, **options)
 
