@@ -11,7 +11,6 @@ from playground.decoding.drafters.base import Draft, NoDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.sampling import Sampler
 from tests.decoding.real import FAMILIES, V, generated, ids_of, prompts, rounds_of
 
 
@@ -62,7 +61,7 @@ def test_an_assistant_drafts_nothing_after_a_token_that_its_embedding_lacks(pena
     target, assistant = FAMILIES["llama"](0, 2), FAMILIES["llama"](1, 1)
     target.resize_token_embeddings(2 * V, mean_resizing=False)
 
-    def new_drafter(cached: EagerRunner, sampler: Sampler) -> AssistantDrafter:
+    def new_drafter(cached: EagerRunner) -> AssistantDrafter:
         return AssistantDrafter(EagerRunner(assistant), cached.vocab_size, ())
 
     drafted = unknown = 0
