@@ -10,12 +10,14 @@ ARG TORCH=cpu
 ARG STARTER=1
 
 # A Space runs its image as user 1000. A volume that is mounted on the cache belongs to its user, as the folder does.
-RUN pip install --no-cache-dir uv \
+RUN pip install --no-cache-dir uv==0.13.9 \
     && useradd --create-home --uid 1000 user \
     && install --directory --owner=user --group=user /home/user/app /home/user/.cache
 WORKDIR /home/user/app
-COPY requirements.txt .
-RUN uv pip install --system --no-cache ${TORCH:+--torch-backend=${TORCH}} -r requirements.txt
+# torch has other hashes on each index; all else is what requirements.lock says.
+COPY requirements.lock .
+RUN uv pip install --system --no-cache ${TORCH:+--torch-backend=${TORCH}} torch==2.13.0 \
+    && uv pip install --system --no-cache --no-deps --require-hashes -r requirements.lock
 
 USER user
 ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from playground import commands
+from playground import __version__, commands
 from playground.backends.kinds import KINDS as SERVERS
 from playground.drafting_methods import METHODS
 from playground.experiments.kinds import KINDS
@@ -184,6 +184,11 @@ def test_the_tests_install_every_extra_and_errors_name_no_other():
     assert {package for packages in extras.values() for package in packages} <= set(lines)
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "playground").rglob("*.py"))
     assert set(re.findall(r"\binstall_hint\([\"'](\w+)[\"']\)", sources)) == set(extras)
+
+
+def test_one_version_is_named_everywhere():
+    assert f"\nversion: {__version__}\n" in text_of(ROOT / "CITATION.cff")
+    assert re.search(r"^## (\S+)", text_of(ROOT / "CHANGELOG.md"), re.M)[1] == __version__
 
 
 def test_ci_runs_every_python_that_is_said_to_work():

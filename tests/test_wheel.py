@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -47,6 +48,36 @@ def test_the_terminal_works_where_nothing_but_the_package_is(run):
         process = run(*words)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0 and text in said, (words, said)
+
+
+CELLS = """
+import ast, json, sys, types
+
+shows = types.SimpleNamespace(IFrame=lambda url, **size: url, display=print)
+sys.modules["IPython"] = sys.modules["IPython.display"] = shows
+names = {}
+try:
+    for source in json.loads(sys.argv[1]):
+        *lines, last = ast.parse(source).body
+        shown = isinstance(last, ast.Expr)
+        exec(compile(ast.Module(lines if shown else [*lines, last], []), "cell", "exec"), names)
+        if shown:
+            print(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
+finally:
+    if "server" in names:
+        names["server"].kill()
+"""
+
+
+def test_the_cells_of_the_notebook_run(run):
+    """Without the one that installs the package and the one that needs a GPU."""
+    cells = json.loads((ROOT / "docs" / "playground.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and not cell["metadata"]]
+    assert len(code) == 3
+    process = run("-c", CELLS, json.dumps(code))
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "http://127.0.0.1" in said and "MTP layer" in said and "accepted" in said
 
 
 def test_app_opens_the_page_with_its_styles_and_its_documents(run):
