@@ -142,7 +142,7 @@ export interface DrafterRow {
   best: boolean;
 }
 
-/** A line of a lane's log (views/tokens.py). What is unknown or false is left out. */
+/** A line of a lane's log (views/stage.py). What is unknown or false is left out. */
 export interface Round {
   drafted: DraftToken[];
   /** The target's own token. */

@@ -20,7 +20,7 @@ from playground.backends.launch import Running
 from playground.backends.llama_server import start_llama
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Lane, Request, assisted_lane, standard_lane
 from playground.models.cpu.threads import most_threads
 from playground.models.fetch import starter

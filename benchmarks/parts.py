@@ -26,7 +26,7 @@ from playground.decoding.clock import Clock
 from playground.decoding.contract import OBEYED, entries
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Lane, Request, all_drafters, assisted_lane, standard_lane
 from playground.models.load import STARTER, LoadedModel
 from playground.models.networks.early_exit import first_layers

@@ -58,8 +58,7 @@ def _serve(options: argparse.Namespace) -> None:
         PlaygroundError: an unknown pair, no pairs, or no MCP package for --mcp.
     """
     from playground.backends.local import LocalBackend
-    from playground.experiments.alive import TemporaryFolder
-    from playground.experiments.history import open_history
+    from playground.experiments.history import TemporaryFolder, open_history
     from playground.hosting import zerogpu
     from playground.hosting.access import access_for, addresses_of, strangers_can_reach
     from playground.models.fetch import hub

@@ -260,7 +260,7 @@ class Lane(DraftSettings):
     "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `drawn`: the
     chance with which the draft token at each position is accepted if those before it were, whatever the target says of
     it; the last one holds for all further positions. The output is that of standard decoding all the same
-    (decoding/forced.py), and all else is synthetic. Empty for real verdicts.
+    (decoding/lossy.py), and all else is synthetic. Empty for real verdicts.
     """
 
     name: str

@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from playground.decoding.proof import FINE, TEXT, Proof, prove
+from playground.decoding.parity_check import FINE, TEXT, Proof, prove
 from playground.decoding.runners.eager import EagerRunner
 from playground.drafting_methods import HELP, TARGETS
 

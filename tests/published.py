@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
-from playground.models.networks.medusa import MedusaHeads
+from playground.models.networks.heads import MedusaHeads
 
 BLOCK = 5
 FROM_TRANSFORMERS = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}

@@ -8,7 +8,8 @@ import pytest
 
 from playground import export, metrics
 from playground.trace import Comparison, DraftToken
-from playground.views import calibration, report, run_details
+from playground.views import report, run_details
+from playground.views import run_details as calibration
 from tests.examples import drafted_round, plain_round, trace, tree_round
 
 

@@ -13,12 +13,12 @@ import pytest
 from playground import metrics
 from playground.conversation import Message, as_dict
 from playground.decoding.text import Detokenizer, chat_ids, markers
-from playground.experiments import summaries
+from playground.experiments import suite as summaries
 from playground.lane import label
 from playground.metrics.segments import MARKERS
 from playground.results import STANDARD, SuiteResult
 from playground.trace import Comparison, Round, TargetToken, Trace
-from playground.views import segments, stage
+from playground.views import run_details, stage
 from tests.examples import drafted_round, plain_round, trace
 
 TEMPLATES = Path(__file__).parent / "files" / "templates"
@@ -211,15 +211,15 @@ def both(factor: float, others: float = 1.0) -> tuple[Trace, Trace]:
 def test_a_segment_s_speed_up_is_of_the_runs_that_are_shown_with_its_interval_or_says_that_there_was_one():
     base, fast = both(0.5)
     once = Comparison((base, fast), "Standard")
-    found = segments.of_comparison(once)
+    found = run_details.of_comparison(once)
     assert found.rows[2][-5:] == ("4", "100%", "2.00", "30.0", "2.00×, n = 1")
     assert found.rows[0][-1] == "" and found.rows[3][-1] == "1.00×, n = 1"
     again = replace(once, repeats=(both(0.8), both(0.4)))
-    assert re.fullmatch(r"2\.00× \(1\.\d\d to [23]\.\d\d\)", segments.of_comparison(again).rows[2][-1])
+    assert re.fullmatch(r"2\.00× \(1\.\d\d to [23]\.\d\d\)", run_details.of_comparison(again).rows[2][-1])
     slower_baseline = replace(once, repeats=((replace(both(4)[1], lane=base.lane),),))
-    assert segments.of_comparison(slower_baseline).rows[2][-1].startswith("8.00× (")
+    assert run_details.of_comparison(slower_baseline).rows[2][-1].startswith("8.00× (")
     answers = tuple(replace(it, markers=()) for it in once.lanes)
-    assert segments.of_comparison(Comparison(answers, "Standard")) is None
+    assert run_details.of_comparison(Comparison(answers, "Standard")) is None
 
 
 @pytest.mark.parametrize(("prompts", "shown"), [(3, r"1\.67×, 3 prompts"), (9, r"1\.67× \(1\.\d\d to \d\.\d\d\)")])
@@ -230,6 +230,6 @@ def test_over_prompts_it_is_pooled_with_an_interval_where_they_are_enough(prompt
         runs = {STANDARD: base, label(ours.lane): ours}
         rows += [summaries.row(question, 1, "qa", lane, [it], [base]) for lane, it in runs.items()]
     suite = SuiteResult(base.environment, base.request, 1, (ours.lane,), tuple(rows), tuple(summaries.summarise(rows)))
-    found = segments.of_suite(suite)
+    found = run_details.of_suite(suite)
     assert re.fullmatch(shown, found.rows[2][-1])
     assert found.rows[2][1:3] == ("thinking", f"{4 * prompts}") and found.rows[0][-1] == ""

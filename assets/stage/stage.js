@@ -1,4 +1,4 @@
-// The stage, drawn from one value (see ui/compare/screen.py): status, headline, lanes, timeline and replay.
+// The stage, drawn from one value (see ui/compare/shown.py): status, headline, lanes, timeline and replay.
 
 import { savesPicture } from "./card.js";
 import { conversationPart, nextPart } from "./conversation.js";

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
-from playground.backends.prometheus import Sample, samples
 from playground.errors import check
-from playground.metrics.serving import Counts
+from playground.metrics.load import Counts
 
 
 class CounterNames(NamedTuple):
@@ -56,3 +57,31 @@ def _total(found: Sequence[Sample], name: str) -> int | None:
     """The sum over labels; None if there is no such sample."""
     values = [sample.value for sample in found if sample.name == name]
     return sum(map(int, values)) if values else None
+
+
+# The counters and gauges that a server shows at /metrics, in Prometheus's text format.
+# https://prometheus.io/docs/instrumenting/exposition_formats/
+
+
+LINE = re.compile(r"(?P<name>[^\s{#]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class Sample(NamedTuple):
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def samples(text: str) -> list[Sample]:
+    """All finite samples; comments and what is no sample are left out."""
+    found = []
+    for line in text.splitlines():
+        if match := LINE.match(line):
+            try:
+                value = float(match["value"])
+            except ValueError:
+                continue
+            if isfinite(value):
+                found.append(Sample(match["name"], dict(LABEL.findall(match["labels"] or "")), value))
+    return found

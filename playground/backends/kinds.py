@@ -8,15 +8,12 @@ from typing import Any
 from playground.backends.counters import counters
 from playground.backends.http import Http
 from playground.backends.llama_server import LlamaServer
-from playground.backends.lm_studio import LmStudio
-from playground.backends.mlx_vlm import MlxVlm
-from playground.backends.ollama import Ollama
 from playground.backends.openai import OpenAiServer
+from playground.backends.others import LmStudio, MlxVlm, Ollama, SglangServer
 from playground.backends.server import ServerBackend
-from playground.backends.sglang import SglangServer
 from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError
-from playground.metrics.serving import Counts
+from playground.metrics.load import Counts
 
 # Without OpenAiServer, which any other server is taken for.
 KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]

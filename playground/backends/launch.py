@@ -78,7 +78,7 @@ class Running:
         self.url = f"http://{HOST}:{port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the server
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "playground.backends.leash", *command],
+            [sys.executable, "-m", "playground.backends.child_process", *command],
             stdin=subprocess.PIPE,  # its end tells the leash that we are gone
             stdout=self._log,
             stderr=subprocess.STDOUT,

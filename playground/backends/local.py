@@ -16,18 +16,16 @@ import transformers
 
 from playground import __version__
 from playground.conversation import Message
-from playground.decoding import estimate, kept, proof, scoring
-from playground.decoding.bandwidth import bandwidth
+from playground.decoding import estimate, parity_check, prefix_cache, scoring
+from playground.decoding.clock import EnergyMeter
 from playground.decoding.contract import NOT_OBEYED, OBEYED, contract_of, entries
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.grammar import after_forced
-from playground.decoding.energy import EnergyMeter
-from playground.decoding.forced import Forced
+from playground.decoding.drafters.composite import after_forced
 from playground.decoding.grammar import grammar_for
 from playground.decoding.lookahead import lookahead_for
 from playground.decoding.loop import decode
-from playground.decoding.lossy import rule_of
-from playground.decoding.pass_cost import one_token_pass
+from playground.decoding.lossy import Forced, rule_of
+from playground.decoding.pass_cost import bandwidth, one_token_pass
 from playground.decoding.runners.base import Runner
 from playground.decoding.runners.eager import EagerRunner, seam
 from playground.decoding.runners.factory import Runners, wants_compiled
@@ -40,9 +38,9 @@ from playground.metrics.estimate import Counts
 from playground.metrics.lossless import NearTie, Placed
 from playground.models.cpu.threads import choose_threads
 from playground.models.device import device_name, ran_out_of_memory
-from playground.models.footprint import experts, weights_bytes
 from playground.models.load import LoadedModel
 from playground.models.quantised import precision
+from playground.models.sizing import experts, weights_bytes
 from playground.models.store import LoadedPair
 from playground.presets import Pair
 from playground.progress import Progress
@@ -156,7 +154,7 @@ class LocalBackend:
         changed = choose_threads(one_token_pass(self.runners(models)(models.target)))
         if changed:
             models.target.pass_times.clear()  # they were measured with another number of threads
-            kept.forget(models.target)  # drafters that chose their trees by those times
+            prefix_cache.forget(models.target)  # drafters that chose their trees by those times
         return changed
 
     def placed(
@@ -223,11 +221,11 @@ class LocalRun:
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
         runners.expect(len(prompt_ids), request.max_new_tokens, drafted)
-        proof.check(models.target, runners, lane.drafter)
+        parity_check.check(models.target, runners, lane.drafter)
         self._key = lane, runners.describe(models.target)
-        most = kept.reusable(models.target.tokenizer, request, prompt_ids)
+        most = prefix_cache.reusable(models.target.tokenizer, request, prompt_ids)
         self._drafting = models.drafting if lane.drafter != "none" else None
-        found, held = kept.take(models.target, self._key, self._drafting, prompt_ids, most)
+        found, held = prefix_cache.take(models.target, self._key, self._drafting, prompt_ids, most)
         self._target = found.target if found else runners(models.target)
         self._room = _room(models.target, self._target, prompt_ids)
         contract = contract_of(models.target)
@@ -319,7 +317,7 @@ class LocalRun:
         for model in (self._models.target, self._models.drafting):
             if model:
                 model.static.clear()
-        kept.forget(self._models.target)
+        prefix_cache.forget(self._models.target)
         gc.collect()
         torch.cuda.empty_cache()
         raise PlaygroundError(
@@ -331,8 +329,8 @@ class LocalRun:
     def _keep(self, ids: list[int]) -> None:
         """For the conversation's next turn."""
         if self._request.prefix_cache:
-            cached = kept.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
-            kept.keep(self._models.target, self._key, cached)
+            cached = prefix_cache.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
+            prefix_cache.keep(self._models.target, self._key, cached)
 
 
 def _sampler(request: Request, target: LoadedModel, prompt_ids: Sequence[int]) -> Sampler:

@@ -9,17 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playground import app
-from playground.commands import (
-    compare,
-    distil,
-    export_drafter,
-    history,
-    kinds,
-    listings,
-    monitor,
-    serve,
-    why,
-)
+from playground.commands import compare, distil, history, kinds, servers
 from playground.errors import PlaygroundError
 
 
@@ -52,6 +42,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`python -m playground COMMAND --help` lists the options of a command.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
-    for part in (app, compare, why, kinds, history, listings, distil, export_drafter, serve, monitor):
-        part.add(commands)
+    for add in (
+        app.add,
+        compare.add,
+        compare.add_why,
+        kinds.add,
+        history.add,
+        history.add_listings,
+        distil.add,
+        distil.add_export,
+        servers.add_serve_command,
+        servers.add_monitor,
+    ):
+        add(commands)
     return parser

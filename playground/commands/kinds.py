@@ -21,7 +21,7 @@ from playground.experiments.kinds.options import Decoders, options_of
 from playground.settings import flag
 
 if TYPE_CHECKING:  # torch would slow every command down
-    from playground.experiments.watch import Watch
+    from playground.experiments.events import Watch
     from playground.experiments.work import Experiment, Work
     from playground.presets import Pair
     from playground.results import Result
@@ -142,7 +142,7 @@ def _decoders(kind: Kind, arguments: argparse.Namespace, varies: str) -> Decoder
 
 def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:
     from playground import results
-    from playground.views import page_report
+    from playground.views import result_file
 
     document = json.dumps(results.to_json(result), indent=1)
     if arguments.json == Path("-"):
@@ -150,4 +150,4 @@ def _write(result: Result, title: str, arguments: argparse.Namespace) -> None:
     elif arguments.json:
         write(arguments.json, document)
     if arguments.html:
-        write(arguments.html, page_report.build(result, title))
+        write(arguments.html, result_file.build_page(result, title))

@@ -1,7 +1,7 @@
 """The decoding contract of a model: what its generation_config.json asks for beyond the sampling settings.
 
 It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets wins: the
-sampling settings and the length are the request's (models/sampling_defaults.py has the file's), and where a grammar
+sampling settings and the length are the request's (models/load.py has the file's), and where a grammar
 allows no token that the contract allows, the grammar alone decides. The stop strings of both end an answer. What
 cannot be had here is named with the run.
 """

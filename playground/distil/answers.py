@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from playground.decoding.runners.cache import roomy
 from playground.decoding.runners.capture import watched_modules, watching
-from playground.decoding.runners.roomy import roomy
 from playground.decoding.text import chat_ids
 from playground.distil.prompts import Messages
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 
 CHOICES = 8  # of the target's distribution that are kept for each token
 COLUMNS = 64  # of a batch's prompts that go through the target at once

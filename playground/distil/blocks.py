@@ -19,7 +19,7 @@ from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, 
 from playground.distil.data import Batch
 from playground.distil.eagle3 import layer_config
 from playground.distil.students import DraftVocabulary, Lesson
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel
 from playground.models.networks.speculators import speculators_config, vocabulary_maps
 

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from playground.distil.data import Batch
 from playground.distil.students import RecursiveStudent
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 from playground.models.load import LoadedModel
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.speculators import speculators_config, vocabulary_maps

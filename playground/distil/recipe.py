@@ -25,10 +25,10 @@ from playground.distil.eagle3 import Eagle3Student, layer_config, new_head
 from playground.distil.students import AssistantStudent, HeadsStudent, MtpStudent, Student
 from playground.distil.train import Figures, Plan, train
 from playground.errors import PlaygroundError, check
-from playground.models.compatibility import check_same_tokenizer
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 from playground.models.device import device_name, has_bfloat16
 from playground.models.load import LoadedModel, load
+from playground.models.networks.made_for import check_same_tokenizer
 from playground.models.networks.mtp import MtpLayer
 from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.distil.data import Batch
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 

@@ -13,8 +13,7 @@ from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.restarted import Restarted
 from playground.errors import PlaygroundError, Stopped
-from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone
-from playground.experiments.watch import Watch
+from playground.experiments.events import Finished, LaneFinished, LaneSkipped, LaneStarted, Progress, RoundDone, Watch
 from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 

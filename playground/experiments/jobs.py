@@ -11,12 +11,11 @@ from typing import Any
 
 from playground import export, results, validation
 from playground.errors import PlaygroundError, check
-from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady
+from playground.experiments.events import Event, LevelDone, Progress, PromptDone, ResultReady, Watch
 from playground.experiments.history import COMPARE, Entry, History, Status
 from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.traffic import Traffic
 from playground.experiments.runner import Run, Runner
-from playground.experiments.watch import Watch
 from playground.experiments.work import Experiment
 from playground.presets import Pair
 from playground.results import Result

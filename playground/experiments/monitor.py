@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from playground.backends.http import KEY, Http
 from playground.backends.kinds import counts_of
-from playground.experiments.watch import Watch
-from playground.metrics.serving import Reading, Window, window
+from playground.experiments.events import Watch
+from playground.metrics.load import Reading, Window, window
 
 
 def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:

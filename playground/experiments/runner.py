@@ -14,8 +14,7 @@ from concurrent import futures
 from contextvars import copy_context
 
 from playground.errors import INTERNAL, PlaygroundError
-from playground.experiments.events import Event
-from playground.experiments.watch import Watch
+from playground.experiments.events import Event, Watch
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import Protocol
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers, connected
 from playground.experiments import compare
-from playground.experiments.events import Finished, Progress
-from playground.experiments.watch import Watch
+from playground.experiments.events import Finished, Progress, Watch
 from playground.lane import Lane, Request
 from playground.presets import Pair
 from playground.results import Result

@@ -26,9 +26,8 @@ import gradio as gr
 
 from playground.backends.base import Backend
 from playground.errors import PlaygroundError, check
-from playground.experiments.events import Event
+from playground.experiments.events import Event, Watch
 from playground.experiments.runner import Run
-from playground.experiments.watch import Watch
 from playground.experiments.work import Work
 from playground.lane import LOCAL
 from playground.models.fit import Fit

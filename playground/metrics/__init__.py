@@ -5,7 +5,6 @@ Nothing here measures: the clock was read by the worker that decoded, and its re
 
 from __future__ import annotations
 
-from playground.metrics.calibration import Calibration, calibration
 from playground.metrics.comparison import (
     Difference,
     Equation,
@@ -21,25 +20,35 @@ from playground.metrics.comparison import (
 )
 from playground.metrics.depth import AtDepth, DepthFigures, by_depth, speedups, stops_paying
 from playground.metrics.drafts import (
+    Calibration,
     Otherwise,
     PositionAcceptance,
     Ranks,
     acceptance_by_position,
     add_otherwise,
     add_positions,
+    calibration,
     otherwise,
     out_of_context,
     positions,
     ranks,
 )
 from playground.metrics.lane import (
+    UNSTEADY,
+    Gaps,
     Metrics,
     acceptance_rate,
     accepted_up_to,
     expected_length,
+    gaps,
+    inter_token_latencies,
     mean_accepted_length,
     measure,
     measure_rounds,
+    plain_pass_s,
+    token_times,
+    unsteadiness,
+    unsteady,
 )
 from playground.metrics.lossless import AcceptanceTest, LawTest, NearTie, Placed, acceptance_test, judged, law_test
 from playground.metrics.measured import (
@@ -63,16 +72,6 @@ from playground.metrics.segments import (
     answered,
     by_segment,
     segments,
-)
-from playground.metrics.times import (
-    UNSTEADY,
-    Gaps,
-    gaps,
-    inter_token_latencies,
-    plain_pass_s,
-    token_times,
-    unsteadiness,
-    unsteady,
 )
 
 __all__ = [

@@ -1,22 +1,89 @@
-"""Grouped-query attention that reads each key and value once, in plain and verify passes alike.
-
-transformers' `sdpa` repeats the key heads wherever there is a mask, because torch's kernels for masks take no groups.
-This copies the KV cache in every layer: 5.4 GB a pass of Qwen3 8B over 4,096 entries. Here the query heads of a group
-become positions of one head instead, with the mask repeated for them once a pass.
-"""
+"""A model's decoder: the module that runs its layers and ends with the final norm, and how long a text it takes."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from playground.models.cpu.attention import in_order
+
+def decoder_of(model: PreTrainedModel) -> nn.Module:
+    """The decoder that `get_decoder` is meant to return.
+
+    `get_decoder` of Llama 4 returns the causal model itself, whose output is logits. The decoder is a child of it.
+    """
+    found = model.get_decoder()
+    if _layers(found):
+        return found
+    return next((child for child in found.children() if _layers(child)), found)
+
+
+def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
+    """The decoder's layers; None where the architecture does not call them `layers` (GPT-2 and others of its age)."""
+    return _layers(decoder_of(model))
+
+
+def context_of(config: PretrainedConfig) -> int:
+    """The longest text, in tokens, that a model or a drafter's network with this config has positions for.
+
+    YaRN's rotary positions reach as far as their scaling, also where `max_position_embeddings` is the length before
+    it; of other scalings it is the length after it, as vLLM reads them. Unlimited (`sys.maxsize`) are a config that
+    names no length (ALiBi, Mamba) and layers that all have a sliding window: no token attends to another one far from
+    it.
+    """
+    text = config.get_text_config(decoder=True)
+    if set(getattr(text, "layer_types", None) or ()) == {"sliding_attention"}:
+        return sys.maxsize
+    named = getattr(text, "max_position_embeddings", None) or sys.maxsize
+    rope = getattr(text, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    if rope.get("rope_type") != "yarn":
+        return named
+    return max(named, int((rope.get("factor") or 1) * rope.get("original_max_position_embeddings", 0)))
+
+
+def _layers(module: nn.Module) -> nn.ModuleList | None:
+    layers = getattr(module, "layers", None)
+    return layers if isinstance(layers, nn.ModuleList) else None
+
+
+# Attention in float32 whose result for a token does not depend on the tokens beside it, to the bit.
+# Torch's own kernel orders its sums by the shape of the whole; rounded to bfloat16 before the next product, a
+# difference of the last bit becomes one of the eighth. Without a mask, in a pass over a single token, it also reads
+# the keys of a group once for each of its query heads, row by row, and takes longer for one token than for several.
+
+
+BLOCK, ENTRIES = 4, 128
+
+
+def in_order(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None) -> Tensor:
+    """As `scaled_dot_product_attention`. Independent as far as matrix products of whole BLOCKs of rows, over at most
+    ENTRIES summands, are."""
+    positions, heads = query.shape[2], query.shape[:2]
+    query = F.pad(query, (0, 0, 0, -positions % BLOCK)).flatten(0, 1)
+    key, value = key.flatten(0, 1), value.flatten(0, 1)
+    unused = query.new_empty(1)
+    scores = torch.baddbmm(unused, query, key.transpose(1, 2), beta=0, alpha=scale or query.shape[2] ** -0.5)
+    if attn_mask is not None:
+        scores.unflatten(0, heads)[:, :, :positions] += attn_mask
+    shares = scores.softmax(dim=-1)
+    out = torch.bmm(shares[..., :ENTRIES], value[:, :ENTRIES])
+    for start in range(ENTRIES, key.shape[1], ENTRIES):
+        out.baddbmm_(shares[..., start : start + ENTRIES], value[:, start : start + ENTRIES])
+    return out.unflatten(0, heads)[:, :, :positions]
+
+
+# Grouped-query attention that reads each key and value once, in plain and verify passes alike.
+# transformers' `sdpa` repeats the key heads wherever there is a mask, because torch's kernels for masks take no
+# groups. This copies the KV cache in every layer: 5.4 GB a pass of Qwen3 8B over 4,096 entries. Here the query heads
+# of a group become positions of one head instead, with the mask repeated for them once a pass.
+
 
 GROUPED = "grouped_sdpa"
 DEVICES = ("cpu", "cuda")

@@ -1,30 +1,34 @@
-"""Loads one model: from a name to weights in memory, ready to decode.
-
-Safetensors and GGUF only, and never code that came with a model.
-"""
+"""The sampling settings that a checkpoint comes with, in its generation_config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.logging import disable_progress_bar
 
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check, install_hint
 from playground.format import gigabytes
-from playground.models.adapter import merge
 from playground.models.attention import attend_by_groups
-from playground.models.cpu.apart import tensors_apart
-from playground.models.cpu.blocks import has_blocks, put_blocks
-from playground.models.cpu.int4 import has_int4
+from playground.models.cpu.int4 import has_blocks, has_int4, put_blocks
 from playground.models.cpu.packed import pack, worth_packing
+from playground.models.cpu.threads import tensors_apart
 from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_of_memory
 from playground.models.fetch import hub, shipped, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
@@ -33,8 +37,77 @@ from playground.models.quantised import check_readable, is_quantised, quantisati
 from playground.models.sizing import BYTES, check_config, within_files
 from playground.presets import folder_of
 from playground.progress import Progress
+from playground.settings import SAMPLING, SETTINGS
 from playground.tensor_header import header
 from playground.trace import PassTime
+
+
+def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
+    """The fields of a Request that a checkpoint has defaults for, each clipped to its slider.
+
+    Without `do_sample` it has none for sampling, as in transformers' `generate()`. With it, what it leaves out is
+    neutral: temperature 1, every token.
+    """
+    sampled: dict[str, Any] = {
+        name: SETTINGS[name].neutral for name in SAMPLING if config.do_sample and not SETTINGS[name].greedy
+    }
+    given = {name: getattr(config, name, None) for name in SAMPLING if name in sampled or SETTINGS[name].greedy}
+    own = sampled | {name: value for name, value in given.items() if value is not None}
+    return {name: SETTINGS[name].clip(value) for name, value in own.items()}
+
+
+def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
+    """The checkpoint's settings that are not those of the request."""
+    return {name: value for name, value in own.items() if asked[name] != value}
+
+
+# An adapter, as peft saves it, merged into a model's weights by peft.
+# Merged, a pass costs what it cost before, so that two lanes differ by what they say alone.
+
+
+FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+def merge(model: PreTrainedModel, folder: str) -> None:
+    """Adds the adapter in `folder` to the model's weights, in place.
+
+    Raises:
+        PlaygroundError: peft is not installed; it is no adapter that can be merged, or made for another model.
+    """
+    check(find_spec("peft") is not None, f"An adapter needs the package peft. {install_hint('adapters')}")
+    from peft import PeftConfig, PeftModel  # takes seconds
+
+    path = Path(folder).expanduser()
+    check(
+        all((path / name).is_file() for name in FILES),
+        f"{path.name} holds no adapter. Give a folder with {' and '.join(FILES)}, as peft saves them.",
+    )
+    try:
+        config = PeftConfig.from_pretrained(str(path))
+        config.inference_mode = True
+        adapted = PeftModel(model, config)
+        found = adapted.load_adapter(str(path), "default")
+        other = [*found.missing_keys, *found.unexpected_keys]
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        raise PlaygroundError(
+            f"The adapter {path.name} cannot be put on {model.config.model_type}: {str(error).splitlines()[0]} It was "
+            "made for another model, is damaged, or the target's weights are quantised."
+        ) from None
+    check(
+        not other,
+        f"The adapter {path.name} was made for another model: {', '.join(other[:2])} is not what this one has. Choose "
+        "its own model.",
+    )
+    check(
+        not config.is_prompt_learning,
+        f"The adapter {path.name} is of the kind {config.peft_type}, which adds to the prompt and cannot be merged.",
+    )
+    adapted.merge_and_unload()
+
+
+# Loads one model: from a name to weights in memory, ready to decode.
+# Safetensors and GGUF only, and never code that came with a model.
+
 
 STARTER = "starter"
 

@@ -15,15 +15,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from playground.drafting_methods import METHODS
-from playground.models.cpu.apart import tensors_apart
-from playground.models.cpu.layout import lay_out
-from playground.models.cpu.packed import is_packed, pack
+from playground.models.cpu.packed import is_packed, lay_out, pack
+from playground.models.cpu.threads import tensors_apart
 from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
 from playground.models.fit import Fit, check_before_fetching, fits, is_here
-from playground.models.footprint import weights_bytes
 from playground.models.fused import fuse_and_join
-from playground.models.load import LoadedDrafter, LoadedModel, load
-from playground.models.sampling_defaults import sampling_defaults
+from playground.models.load import LoadedDrafter, LoadedModel, load, sampling_defaults
+from playground.models.sizing import weights_bytes
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 

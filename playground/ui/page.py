@@ -15,28 +15,26 @@ from playground.experiments.kinds import KINDS
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.runner import Runner
 from playground.hosting.access import Access
-from playground.hosting.page_head import PageHead
-from playground.hosting.quiet_blocks import QuietBlocks
-from playground.hosting.request_filter import RequestFilter
-from playground.hosting.size_limits import SizeLimits
+from playground.hosting.page_head import PageHead, QuietBlocks
+from playground.hosting.request_filter import RequestFilter, SizeLimits
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
 from playground.progress import Progress
-from playground.ui import docs, panels, rooms
-from playground.ui.compare import tab, watch
+from playground.ui import panels, rooms
+from playground.ui import past as history_tab
+from playground.ui import rooms as docs
+from playground.ui import serve as servers_tab
+from playground.ui.compare import api, tab
 from playground.ui.compare.api import publish
 from playground.ui.compare.handlers import BackendFor, Elsewhere, Handlers
 from playground.ui.experiments import api as experiments_api
 from playground.ui.experiments import tab as experiment_tab
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments
-from playground.ui.fits import Fits
-from playground.ui.history import tab as history_tab
-from playground.ui.history.visible import VisibleHistory
-from playground.ui.preload import Preload
+from playground.ui.past import VisibleHistory
+from playground.ui.preload import Fits, Preload
 from playground.ui.rooms import TITLE
-from playground.ui.servers import tab as servers_tab
-from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
+from playground.ui.serve import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
 TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
@@ -98,7 +96,7 @@ def build(
         finished = tab.wire(page, parts, events, past, pairs, default, waiting)
         tab.wire_models(page, parts, model, store, pairs, preload, fits, own, access, finished)
         publish(page, events, past, pairs, waiting)
-        watch.publish(page, events, past, pairs, waiting)
+        api.publish_watch(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)
     models = Models(pairs, default, fits)
     started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}

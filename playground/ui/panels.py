@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from html import escape
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +21,13 @@ from gradio.components.plot import PlotData
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 
-from playground.views import charts, scripts
+from playground.experiments.events import LevelDone, PartDone, PromptDone
+from playground.experiments.history import COMPARE, Entry
+from playground.format import ratio
+from playground.views import charts, engines, scripts
+from playground.views.engines import Settings
+from playground.views.load import by_level
+from playground.views.table import Table
 
 if find_spec("bokeh") is None:
     # Gradio tries to import it for each chart of each new session, and meanwhile answers nobody. Python remembers no
@@ -76,3 +83,163 @@ def saved(name: str, data: bytes | None) -> dict[str, Any]:
         return gr.update(value=None, interactive=False)
     path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
     return gr.update(value=path, interactive=True)
+
+
+# A long experiment while it runs, and in the list of all, in words.
+
+
+MINUTE_S, HOUR_S = 60, 3600
+
+
+def state(entry: Entry, left_s: float | None = None) -> str:
+    """Such as "Prompt 3 of 12: MTP tree. About 4 minutes left."."""
+    match entry.status:
+        case "running":
+            left = f". {about(left_s)} left." if left_s else ""
+            return f"{entry.note or 'Running'}{left}"
+        case "failed":
+            return entry.note
+        case "stopped":
+            note = f": {entry.note}" if entry.note else ""
+            return f"Stopped at {entry.fraction:.0%}{note}. Resume continues from there."
+    return "Finished."
+
+
+def about(seconds: float) -> str:
+    """A duration, rounded as an estimate is."""
+    for unit, name in ((HOUR_S, "hour"), (MINUTE_S, "minute")):
+        if seconds >= 1.5 * unit:
+            return f"About {round(seconds / unit)} {name}s"
+    return "About a minute" if seconds > MINUTE_S / 2 else "Less than a minute"
+
+
+def at(seconds: float) -> str:
+    """A moment, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def so_far(parts: Sequence[PartDone]) -> Table:
+    """Of the parts that have ended, one or more: the levels of a load; or the prompts of the last stage, with each
+    lane's speed-up, or why it has none."""
+    last = parts[-1]
+    if isinstance(last, LevelDone):
+        return by_level(last.points)
+    stage = last.stage
+    done = [event for event in parts if isinstance(event, PromptDone) and event.stage == stage]
+    lanes = list(dict.fromkeys(lane for event in done for lane in event.speedups))
+    rows = []
+    for event in reversed(done):
+        failure = event.result.failure
+        cells = [ratio(event.speedups.get(lane)) for lane in lanes]
+        name = f"{event.result.question + 1} {event.category}"
+        rows.append((f"{name}: {failure.reason}" if failure else name, *cells))
+    return Table(f"{stage or 'So far'}: speed-up by prompt", ("prompt", *lanes), tuple(rows), numbers=len(lanes))
+
+
+# The HTML of the tabs: progress, sentences, tables, the list of experiments. All words are escaped here.
+
+
+MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
+
+
+def moment(seconds: float) -> str:
+    """A time since 1970, which page.js shows as the reader's clock has it."""
+    return f'<local-time data-s="{seconds:.0f}">{at(seconds)}</local-time>'
+
+
+def note(sentence: str) -> str:
+    return f'<p class="empty">{escape(sentence)}</p>'
+
+
+def progress(entry: Entry, left_s: float | None) -> str:
+    """Title, when it was started, and how far it is."""
+    kind = {"running": "busy", "failed": "error"}.get(entry.status, "")
+    line = status(state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
+    title = f"{escape(entry.title)} <small>{moment(entry.created)}</small>"
+    return f'<div data-experiment="{escape(entry.id)}"><h2>{title}</h2>{line}</div>'
+
+
+def findings(sentences: Sequence[str]) -> str:
+    """What it found; the first sentence stands out."""
+    return f'<ul class="findings">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'
+
+
+def tables(shown: Sequence[Table], opened: int = 1) -> str:
+    """The first of them open, the others folded."""
+    return "".join(
+        f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
+        for i, each in enumerate(shown)
+    )
+
+
+def folded(caption: str, body: str) -> str:
+    """Markup under a caption, closed at first."""
+    return f"<details><summary>{escape(caption)}</summary>{body}</details>"
+
+
+def history(entries: Sequence[Entry], *, searched: bool) -> str:
+    """A line for each with a box to choose it; which opens on its tab."""
+    if not entries:
+        return note("Nothing matches." if searched else "Nothing was run yet. What you run is listed here.")
+    return f'<ul class="history">{"".join(map(_entry, entries))}</ul>'
+
+
+def _entry(entry: Entry) -> str:
+    state = f"{MARKS[entry.status]} {entry.status}" + (f", {entry.fraction:.0%}" if entry.status == "running" else "")
+    said = f"<small>{escape(entry.note)}</small>" if entry.status in ("running", "failed") else ""
+    return (
+        f'<li class="{entry.status}"><input type="checkbox" id="choose-{escape(entry.id)}" value="{escape(entry.id)}" '
+        f'aria-label="Choose {escape(entry.title)}"><div>{_name(entry)}<span class="chip">{state}</span>'
+        f"<small>{escape(entry.kind)} · {moment(entry.created)} · {escape(entry.id)}</small>{said}</div></li>"
+    )
+
+
+def _name(entry: Entry) -> str:
+    tab, id_ = "./" if entry.kind == COMPARE else entry.kind, escape(entry.id)
+    return f'<a id="open-{id_}" href="{tab}?id={id_}">{escape(entry.title)}</a>'
+
+
+def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Table) -> str:
+    """Two entries with what was asked differently, and the figures of both."""
+    named = "".join(
+        f"<li>{name}: {escape(entry.title)}, {moment(entry.created)}</li>"
+        for name, entry in zip(("First", "Second"), entries, strict=True)
+    )
+    asked = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) or "<li>Both were asked the same.</li>"
+    shown = figures.html() if figures.rows else note("They have no lane in common.")
+    return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{shown}</section>'
+
+
+# Settings to deploy, ready to paste: a block with a copy button for each engine that can decode so.
+
+
+def blocks(found: Sequence[Settings]) -> str:
+    """Those that cannot decode this way say why, at the end."""
+    able = [_engine(it.engine, it.written_for, it.text, it.note) for it in found if it.text]
+    reasons = dict.fromkeys(it.note for it in found if not it.text)
+    unable = [
+        _engine(", ".join(it.engine for it in found if it.note == note and not it.text), "", "", note)
+        for note in reasons
+    ]
+    return f'<div class="deploy">{"".join([*able, *unable])}</div>'
+
+
+def first(found: Sequence[Settings]) -> str:
+    """The one to show under a verdict; "" where there is none."""
+    it = engines.first(found)
+    return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note)}</div>' if it else ""
+
+
+def _engine(name: str, written_for: str, text: str, note: str) -> str:
+    name = escape(name)
+    head = f"<h3>{name} <small>{escape(written_for)}</small></h3>"
+    said = f"<p>{escape(note)}</p>" if note else ""
+    if not text:
+        return f"<section>{head}{said}</section>"
+    # page.js copies what stands in the section's block.
+    copy = (
+        f'<span class="said" role="status"></span>'
+        f'<button type="button" class="copy" aria-label="Copy the settings of {name}">Copy</button>'
+    )
+    block = f'<pre tabindex="0" role="region" aria-label="Settings of {name}">{escape(text)}</pre>'
+    return f"<section><header>{head}{copy}</header>{said}{block}</section>"

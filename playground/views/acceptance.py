@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from playground.format import UNKNOWN, number, percent, ratio
 from playground.results import AcceptanceResult, Summary
-from playground.views import charts, charts_suite, compared, report, spreadsheet, suite
+from playground.views import charts, charts_suite, compared, report, suite, table
 from playground.views.report import Report
 from playground.views.suite import left_out
 from playground.views.table import Table
@@ -30,7 +30,7 @@ def _(result: AcceptanceResult) -> Report:
 
 
 compared.comparable.register(AcceptanceResult, lambda result: result.suite)
-spreadsheet.lines.register(AcceptanceResult, lambda result: suite.lines(result.suite))
+table.lines.register(AcceptanceResult, lambda result: suite.lines(result.suite))
 
 
 def by_rate(result: AcceptanceResult) -> Table:

@@ -10,18 +10,7 @@ import plotly.graph_objects as go
 from playground import metrics
 from playground.format import UNKNOWN, number
 from playground.trace import Comparison, Environment, Trace
-from playground.views import (
-    calibration,
-    charts,
-    compared,
-    drafters,
-    engines,
-    facts,
-    headline,
-    report,
-    segments,
-    spreadsheet,
-)
+from playground.views import charts, compared, drafters, engines, facts, headline, report, run_details, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -37,7 +26,7 @@ def _(result: Comparison) -> Report:
         findings(result),
         [*_race(shown), charts.acceptance(best)],
         [*filter(None, [figures(result), drafters.table(result), facts.memory(shown)])],
-        [*filter(None, [segments.of_comparison(result)]), *calibration.tables(shown.others)],
+        [*filter(None, [run_details.of_comparison(result)]), *run_details.tables(shown.others)],
         [*filter(None, [engines.first(engines.of_comparison(result, best.lane))])],
     )
 
@@ -77,7 +66,7 @@ def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | N
     ]
 
 
-@spreadsheet.lines.register
+@table.lines.register
 def _(result: Comparison) -> list[dict[str, Any]]:
     return [
         {

@@ -12,7 +12,7 @@ from playground import metrics
 from playground.format import count, milliseconds, number, percent, ratio
 from playground.metrics import AtDepth, DepthFigures
 from playground.results import STANDARD, DepthResult, LaneDepths, names_of
-from playground.views import charts, compared, report, spreadsheet, suite
+from playground.views import charts, compared, report, suite, table
 from playground.views.charts import ASSISTED
 from playground.views.report import Report
 from playground.views.suite import left_out
@@ -34,7 +34,7 @@ def _(result: DepthResult) -> Report:
 compared.comparable.register(DepthResult, lambda result: result.suite)
 
 
-@spreadsheet.lines.register
+@table.lines.register
 def _(result: DepthResult) -> list[dict[str, Any]]:
     names = names_of(result.suite.lanes)
     return [

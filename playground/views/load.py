@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from playground.format import UNKNOWN, bracketed, number, percent, ratio
 from playground.metrics.load import Answered, Gain, Limits, Percentiles, Point, crossing, pays
 from playground.results import LoadResult
-from playground.views import charts, compared, engines_load, report, spreadsheet
+from playground.views import charts, compared, engines, report, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -31,7 +31,7 @@ def _(result: LoadResult) -> Report:
         findings(result),
         [speedup(result), pareto(result), latency(result)],
         [by_level(result.points), definitions(result.limits)],
-        deploy=engines_load.settings(engines_load.schedule(result)),
+        deploy=engines.load_settings(engines.schedule(result)),
     )
 
 
@@ -50,7 +50,7 @@ def _(a: LoadResult, b: LoadResult) -> Table:
     return compared.speedup_table(("lane", "level"), first, second)
 
 
-@spreadsheet.lines.register
+@table.lines.register
 def _(result: LoadResult) -> list[dict[str, Any]]:
     return [_request(row) for row in result.rows]
 

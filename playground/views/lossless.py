@@ -9,7 +9,8 @@ from playground.format import UNKNOWN, beginning, count, percent
 from playground.lane import LOSSY
 from playground.metrics import lossless
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, names_of
-from playground.views import compared, report, spreadsheet
+from playground.views import compared, report
+from playground.views import table as spreadsheet
 from playground.views.report import Report
 from playground.views.table import Table
 

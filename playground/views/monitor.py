@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from playground.format import number, percent
-from playground.metrics.serving import Window
+from playground.metrics.load import Window
 from playground.views import charts
 from playground.views.table import Table
 

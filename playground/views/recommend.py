@@ -10,7 +10,8 @@ from playground.format import NO_DIFFERENCE, count, number, ratio
 from playground.lane import LOCAL, Lane, label
 from playground.ranked import Ranked
 from playground.results import STANDARD, Recommendation, names_of
-from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
+from playground.views import charts_suite, compared, ranking, report, suite
+from playground.views import table as spreadsheet
 from playground.views.engines import Settings
 from playground.views.ranking import TIED
 from playground.views.report import Report

@@ -3,13 +3,20 @@ server and without a network, which its content security policy also forbids. So
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from html import escape
 from string import Template
 
+from PIL import Image, ImageDraw, ImageFont
+
 from playground import export, metrics
-from playground.format import percent
+from playground.format import beginning, number, percent
+from playground.metrics import Measured
 from playground.trace import Comparison, Trace
-from playground.views import facts, run_details, scripts, stage
+from playground.views import facts, headline, run_details, scripts, stage
 
 TITLE = "Speculative Decoding Playground"
 
@@ -70,3 +77,131 @@ def _acceptance(trace: Trace) -> str:
 
 def _percent(part: int, whole: int) -> str:
     return percent(part / whole if whole else None)
+
+
+# The replay of a comparison as an animated picture, for places that show no page: both lanes on one clock, in which
+# each token appears when it was there. It is drawn with Pillow, from the rounds alone.
+
+
+SIZE = (800, 500)
+MARGIN, GAP, TOP, LINE, LINES = 28, 24, 140, 19, 15  # pixels, and the lines of text that a lane has room for
+STEPS, STEP_MS, END_MS = 40, 120, 3000  # pictures of the replay, how long each is shown, and the last one
+INK, QUIET, SHEET, RULE = "#1f2328", "#57606a", "#ffffff", "#d9dde2"
+PLAIN = str.maketrans({"×": "x", "≈": "~"})  # what the font lacks
+ACCEPTED, TINT = "#0072b2", "#cfe5f4"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A token's part in one line: where it is drawn, and when it was there."""
+
+    x: float
+    y: float
+    width: float
+    text: str
+    at_s: float
+    accepted: bool
+
+
+def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
+    """A GIF that repeats.
+
+    Args:
+        chosen: the name of the lane beside the baseline.
+        address: of the page, to be read in the picture; "" for none.
+    """
+    found = metrics.measured(comparison, chosen)
+    width = (SIZE[0] - 2 * MARGIN - GAP) / 2
+    lanes = [
+        (trace, MARGIN + i * (width + GAP), list(_cells(trace, MARGIN + i * (width + GAP), width)))
+        for i, trace in enumerate((found.base, found.ours))
+    ]
+    total_s = max((trace.rounds[-1].end_s for trace, *_ in lanes if trace.rounds), default=0.0)
+    image, frames = _still(found, address), []
+    pen = ImageDraw.Draw(image)
+    for step in range(STEPS + 1):
+        before, now = total_s * (step - 1) / STEPS, total_s * step / STEPS
+        for trace, left, cells in lanes:
+            _draw_lane(pen, trace, left, width, [cell for cell in cells if before < cell.at_s <= now], now)
+        frames.append(image.copy())
+    colors = frames[-1].quantize(64)
+    frames = [frame.quantize(palette=colors, dither=Image.Dither.NONE) for frame in frames]
+    out = io.BytesIO()
+    durations = [*[STEP_MS] * STEPS, END_MS]
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    return out.getvalue()
+
+
+def _still(found: Measured, address: str) -> Image.Image:
+    """What does not move: the headline, the prompt, and where it ran."""
+    image = Image.new("RGB", SIZE, SHEET)
+    pen = ImageDraw.Draw(image)
+    base, other = found.base, found.ours
+    figure = headline.speedup(found).translate(PLAIN)
+    pen.text((MARGIN, 14), figure, INK, _font(34))
+    pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(found), QUIET, _font(15))
+    equation = metrics.equation(*metrics.compared_rounds(base, other))
+    if equation:
+        said = f"{number(equation.tokens_per_pass)} tokens a pass at {number(equation.cost)} passes a round"
+        pen.text((MARGIN, 62), f"{said}. {facts.passes(base, other)}", INK, _font(14))
+    pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
+    where = f"{other.lane.target} · {facts.environment_line(other.environment)}"
+    pen.line((MARGIN, SIZE[1] - 32, SIZE[0] - MARGIN, SIZE[1] - 32), RULE)
+    pen.text((MARGIN, SIZE[1] - 26), beginning(where, 70), QUIET, _font(12))
+    home = address or "Speculative Decoding Playground"
+    pen.text((SIZE[0] - MARGIN, SIZE[1] - 26), home, QUIET, _font(12), anchor="ra")
+    return image
+
+
+def _draw_lane(
+    pen: ImageDraw.ImageDraw, trace: Trace, left: float, width: float, cells: list[Cell], now: float
+) -> None:
+    """A lane as it was `now` seconds after its start, over what was drawn before. `cells`: the new ones."""
+    end = trace.rounds[-1].end_s if trace.rounds else 0.0
+    passes = sum(round_.end_s <= now for round_ in trace.rounds)
+    pen.rectangle((left, 106, left + width, 129), SHEET)
+    pen.text((left, 108), trace.lane.name, INK, _font(15))
+    said = f"{passes} passes · {min(now, end):.1f} s"
+    pen.text((left + width, 110), said, ACCEPTED if now >= end else QUIET, _font(13), anchor="ra")
+    pen.line((left, 130, left + width, 130), RULE)
+    for cell in cells:
+        if cell.accepted:
+            pen.rectangle((cell.x, cell.y, cell.x + cell.width - 1, cell.y + LINE - 3), TINT)
+        pen.text((cell.x, cell.y), cell.text, INK, _font(14))
+
+
+def _cells(trace: Trace, left: float, width: float) -> Iterator[Cell]:
+    """The tokens of a lane, broken into lines, as far as there is room."""
+    x, line, font = left, 0, _font(14)
+    for round_ in trace.rounds:
+        own = len(round_.tokens) - (1 if round_.target else 0)
+        for i, token in enumerate(round_.tokens):
+            for n, part in enumerate(_shown("" if token.special else token.text).split("\n")):
+                wide = font.getlength(part)
+                if n or x + wide > left + width:
+                    x, line, part = left, line + 1, part if n else part.lstrip()
+                    wide = font.getlength(part)
+                if line >= LINES:
+                    return
+                if part:
+                    yield Cell(x, TOP + line * LINE, wide, part, round_.end_s, i < own)
+                x += wide
+
+
+def _shown(text: str) -> str:
+    """A token's text without the characters that the font lacks, of which each is a dot."""
+    return "".join(char if char in "\n " or _has(char) else "·" for char in text)
+
+
+@cache
+def _has(char: str) -> bool:
+    font = _font(14)
+    return bytes(font.getmask(char)) != bytes(font.getmask("\U0010ffff"))
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """Pillow's own."""
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont), "with a size it is"
+    return font

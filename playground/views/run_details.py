@@ -1,18 +1,126 @@
-"""A run's settings and where it ran, for whoever wants to repeat it."""
+"""The figures of the segments of outputs, as a table."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from playground import metrics
 from playground.conversation import read_tools
-from playground.format import count
+from playground.format import count, number, percent, ratio
 from playground.lane import LOCAL, Request, verified_by
+from playground.metrics import Segment, SegmentFigures, Timed
+from playground.results import ALL, STANDARD, Row, SuiteResult, names_of
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
-from playground.views import calibration, facts, segments
+from playground.views import facts
+from playground.views.table import Table
+
+Speedups = Mapping[tuple[str, Segment], str]  # as shown, by lane and segment
+
+
+def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | None:
+    """A row for each lane and segment; None where the outputs are answers alone.
+
+    Args:
+        names: of the lanes that are shown beside the baseline; none is all.
+    """
+    names = names or [trace.lane.name for trace in comparison.others]
+    speedups: dict[tuple[str, Segment], str] = {}
+    for name in names:
+        for segment, (over, interval) in metrics.segment_speedups(comparison, name).items():
+            speedups[name, segment] = ratio(over, interval) if interval else f"{ratio(over)}, n = 1"
+    lanes = [it for it in metrics.shown(comparison).lanes if it.lane.name in (comparison.baseline, *names)]
+    return _table({it.lane.name: metrics.by_segment(it) for it in lanes}, comparison.baseline, speedups)
+
+
+def of_suite(result: SuiteResult) -> Table | None:
+    """The same over all prompts. A speed-up is pooled over the prompts that have the segment in both lanes; where these
+    are too few for an interval, it has their number."""
+    names = names_of(result.lanes)
+    rows: dict[str, dict[tuple[int, int], Row]] = {}
+    for row in result.rows:
+        rows.setdefault(row.lane, {})[row.question, row.turn] = row
+    speedups: dict[tuple[str, Segment], str] = {}
+    for lane in rows.keys() - {STANDARD}:
+        for segment in metrics.SEGMENTS:
+            both = [(_timed(rows[STANDARD].get(at), segment), _timed(row, segment)) for at, row in rows[lane].items()]
+            pairs = [(base, ours) for base, ours in both if base and ours]
+            if pairs:
+                pooled = metrics.pooled([base for base, _ in pairs], [ours for _, ours in pairs])
+                prompts = "" if pooled.interval else f", {count(len(pairs), 'prompt')}"
+                speedups[names[lane], segment] = ratio(pooled.speedup, pooled.interval) + prompts
+    overall = {names.get(it.lane, it.lane): it.segments for it in result.summaries if it.category == ALL}
+    return _table(overall, names[STANDARD], speedups)
+
+
+def _timed(row: Row | None, segment: Segment) -> Timed | None:
+    """What a prompt's segment took, without the prefill."""
+    figures = next((it for it in row.segments if it.segment == segment), None) if row else None
+    return Timed((figures.timed,), (figures.seconds,)) if figures and figures.timed and figures.seconds else None
+
+
+def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedups: Speedups) -> Table | None:
+    """Speeds leave the prefill out; a speed-up is over the lane `baseline` in the same segment."""
+    if len({figures.segment for of_lane in lanes.values() for figures in of_lane}) < 2:
+        return None
+    rows = tuple(
+        (lane, it.segment, f"{it.tokens:,}", percent(it.acceptance_rate), number(it.mean_accepted_length, 2),
+         number(it.tokens_per_s, 1), "" if lane == baseline else speedups.get((lane, it.segment), ratio(None)))
+        for lane, of_lane in lanes.items()
+        for it in of_lane
+    )  # fmt: skip
+    columns = ("lane", "segment", "tokens", "accepted", "tokens per pass", "tokens/s", "speed-up")
+    return Table("By segment, prefill left out", columns, rows, numbers=5)
+
+
+# Whether the drafter's confidence is worth anything, as tables.
+
+
+def tables(traces: Iterable[Trace]) -> list[Table]:
+    """Of the lanes that drafted with a q: by position in the draft, then by q. None of synthetic lanes, whose verdicts
+    were drawn."""
+    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.drawn}
+    found = {name: each for name, each in found.items() if each}
+    if not found:
+        return []
+    by_position = [
+        (name, "all" if it.position is None else str(it.position), f"{it.tokens:,}", number(it.q), percent(it.accepted),
+         number(it.ece, 3), number(it.brier, 3))
+        for name, each in found.items()
+        for it in each
+    ]  # fmt: skip
+    by_q = [
+        (name, f"{it.low:.1f} to {it.high:.1f}", f"{it.tokens:,}", number(it.q), percent(it.accepted))
+        for name, each in found.items()
+        for it in each[0].bins
+    ]
+    return [
+        Table(
+            "Is the drafter's confidence worth anything? q against acceptance, by position in the draft",
+            ("lane", "position", "tokens", "mean q", "accepted", "ECE", "Brier"),
+            tuple(by_position),
+            numbers=5,
+        ),
+        Table("Reliability of q", ("lane", "q", "tokens", "mean q", "accepted"), tuple(by_q), numbers=3),
+    ]
+
+
+def sentence(trace: Trace) -> str:
+    """Over all positions, in a run's details; "" if there is nothing to say."""
+    found = metrics.calibration(trace.rounds)
+    if not found or trace.lane.drawn:
+        return ""
+    it = found[0]
+    return (
+        f"mean q {it.q:.2f}, accepted {it.accepted:.0%} of {it.tokens:,} judged draft tokens; calibration error "
+        f"{it.ece:.3f}, Brier score {it.brier:.3f}"
+    )
+
+
+# A run's settings and where it ran, for whoever wants to repeat it.
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
@@ -25,7 +133,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         ("Drafter", lane.drafter + (f": {lane.assistant}" if lane.assistant else "")),
         ("Lookahead", _lookahead(second)),
         ("Rejections", rejections(second)),
-        *([("Confidence", confidence)] if (confidence := calibration.sentence(second)) else []),
+        *([("Confidence", confidence)] if (confidence := sentence(second)) else []),
         *([("Verification", facts.RULES[rule].lower())] if (rule := verified_by(lane)) != "token" else []),
         *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
@@ -70,7 +178,7 @@ def html(rows: list[tuple[str, str]]) -> str:
 def by_segment(comparison: Comparison, chosen: str) -> str:
     """How the baseline and the chosen lane did in each segment of their outputs, folded; "" where those are answers
     alone."""
-    found = segments.of_comparison(comparison, [chosen])
+    found = of_comparison(comparison, [chosen])
     return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
 
 

@@ -22,7 +22,7 @@ from playground.format import (
 from playground.lane import label, together, verified_by
 from playground.metrics.pooled import LEAST_PROMPTS
 from playground.results import ALL, STANDARD, Failure, Row, SuiteResult, Summary, names_of
-from playground.views import charts_suite, compared, facts, ranking, report, segments, spreadsheet
+from playground.views import charts_suite, compared, facts, ranking, report, run_details, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -38,7 +38,7 @@ def _(result: SuiteResult) -> Report:
         findings(result),
         [charts_suite.speedups(result)],
         [ranking.table(result)],
-        [by_category(result), *filter(None, [segments.of_suite(result)]), by_prompt(result)],
+        [by_category(result), *filter(None, [run_details.of_suite(result)]), by_prompt(result)],
         ranking.deploy(result),
     )
 
@@ -60,7 +60,7 @@ def _(a: SuiteResult, b: SuiteResult) -> Table:
     return compared.speedup_table(("lane", "category"), first, second)
 
 
-@spreadsheet.lines.register
+@table.lines.register
 def lines(result: SuiteResult) -> list[dict[str, Any]]:
     """A line for each prompt and lane."""
     names, engine = names_of(result.lanes), ranking.runs_in(result.lanes)

@@ -9,7 +9,8 @@ from playground.lane import AXES
 from playground.metrics import PositionAcceptance
 from playground.results import STANDARD, Point, SweepResult
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views import charts_suite, compared, ranking, report, spreadsheet, suite
+from playground.views import charts_suite, compared, ranking, report, suite
+from playground.views import table as spreadsheet
 from playground.views.ranking import FEW
 from playground.views.report import Report
 from playground.views.suite import left_out

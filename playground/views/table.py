@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from html import escape
+from typing import Any
 
 from rich import table
 from rich.console import Console
 from rich.text import Text
+
+from playground.errors import PlaygroundError
+from playground.results import Result
+from playground.trace import Comparison
 
 SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # to Markdown
 WIDEST = 100_000  # columns of a terminal that wraps nothing
@@ -81,3 +88,28 @@ def _row(cells: Sequence[str]) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+# Results as CSV. Each kind of result registers its lines.
+
+
+def build(result: Result | Comparison) -> str:
+    """Raises:
+    PlaygroundError: it has no such lines.
+    """
+    rows = list(lines(result))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+@singledispatch
+def lines(result: Any) -> Iterable[dict[str, Any]]:
+    """Each with the same keys, which are the head.
+
+    Raises:
+        PlaygroundError: it has none.
+    """
+    raise PlaygroundError("A benchmark has no lines for a spreadsheet.")

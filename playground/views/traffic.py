@@ -7,7 +7,7 @@ from typing import Any
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, number, percent, ratio
 from playground.results import STANDARD, TrafficResult, names_of
-from playground.views import charts_suite, compared, depth, ranking, report, segments, spreadsheet, suite
+from playground.views import charts_suite, compared, depth, ranking, report, run_details, suite, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -28,7 +28,7 @@ def _(result: TrafficResult) -> Report:
         ],
         [
             suite.by_category(result.suite),
-            *filter(None, [segments.of_suite(result.suite)]),
+            *filter(None, [run_details.of_suite(result.suite)]),
             suite.by_prompt(result.suite),
         ],
         ranking.deploy(result.suite),
@@ -38,7 +38,7 @@ def _(result: TrafficResult) -> Report:
 compared.comparable.register(TrafficResult, lambda result: result.suite)
 
 
-@spreadsheet.lines.register
+@table.lines.register
 def _(result: TrafficResult) -> list[dict[str, Any]]:
     return suite.lines(result.suite)
 

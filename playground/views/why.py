@@ -13,7 +13,7 @@ from playground.format import number
 from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
-from playground.trace import Trace
+from playground.trace import Comparison, Trace
 from playground.views import charts, headline
 from playground.views.table import Table
 
@@ -275,3 +275,30 @@ def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12,
         if it.lookahead in shown
     )  # fmt: skip
     return Table("By lookahead", ("lookahead", "", "tokens per pass", "speed-up (predicted)"), rows, numbers=2)
+
+
+# What a token costs: money at an hourly rate, and energy where the device has a counter.
+
+
+NO_COUNTER = "No energy counter of this device could be read (RAPL, or NVML), so the energy is unknown."
+ENERGY = "The energy is the device's during the run, other programs included."
+
+
+def cost_table(comparison: Comparison, hourly_rate: float | None) -> Table:
+    """A row for each lane. `hourly_rate`: of the machine, in any currency; None leaves the price out."""
+    rows = []
+    for trace in comparison.lanes:
+        cells = [number(metrics.measure(trace).tokens_per_s, 1)]
+        if hourly_rate:
+            cells.append(number(theory.price_of(trace, hourly_rate), 2))
+        if measured(comparison):
+            cells.append(number(theory.joules_per_token(trace), 2))
+        rows.append((trace.lane.name, *cells))
+    price, energy = ["price per million tokens"] * bool(hourly_rate), ["J per token"] * measured(comparison)
+    columns = ("lane", "tokens/s", *price, *energy)
+    return Table("Cost", columns, tuple(rows), numbers=len(columns) - 1)
+
+
+def measured(comparison: Comparison) -> bool:
+    """Whether the energy of a lane is known."""
+    return any(theory.joules_per_token(trace) for trace in comparison.lanes)

@@ -8,7 +8,7 @@ import pytest
 
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.store import ModelStore

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from playground.backends.counters import samples
 from playground.backends.kinds import counts_of
-from playground.backends.prometheus import samples
 from playground.errors import PlaygroundError
-from playground.metrics.serving import Counts
+from playground.metrics.load import Counts
 from tests.backends.fake_server import RECORDED
 
 LLAMA = """\

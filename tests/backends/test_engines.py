@@ -9,7 +9,7 @@ import pytest
 from benchmarks import engines
 from playground.backends.connect import connect
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve
 

@@ -13,8 +13,7 @@ from playground.backends.http import KEY, Http, server_url
 from playground.commands import main
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
-from playground.experiments.events import Finished
-from playground.experiments.watch import Watch
+from playground.experiments.events import Finished, Watch
 from playground.lane import Request
 from tests.backends.fake_server import BREAK, HANG, Answer, llama_server, serve
 

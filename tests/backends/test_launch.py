@@ -17,7 +17,7 @@ from playground.backends.llama_server import start_llama
 from playground.backends.vllm import start_vllm
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request
 from playground.models.fetch import starter
 

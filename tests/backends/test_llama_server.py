@@ -11,7 +11,7 @@ from playground.backends.connect import connect
 from playground.backends.llama_server import LlamaServer
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode, run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request
 from playground.trace import Reused
 from playground.views import headline, markdown, report, run_details

@@ -14,9 +14,9 @@ from playground.backends.kinds import counts_of
 from playground.backends.openai import BEYOND
 from playground.backends.server import CACHED
 from playground.errors import PlaygroundError
-from playground.experiments import summaries
+from playground.experiments import suite
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request
 from playground.trace import Comparison, Trace
 from playground.views import charts, facts, report
@@ -94,7 +94,7 @@ def test_what_is_unknown_is_a_dash_wherever_it_is_shown(monkeypatch):
 
 def test_a_suite_takes_counts_and_refuses_where_tokens_are_unknown(monkeypatch):
     base, other = (traced(server(), monkeypatch) for server in (stand_in.plain, stand_in.lm_studio))
-    row = summaries.row(0, 1, "", other.lane.name, [other], [base])
+    row = suite.row(0, 1, "", other.lane.name, [other], [base])
     assert (row.tokens, row.passes, row.accepted, row.drafted) == (9, None, 5, 9)
     assert (row.speedup, row.identical) == (1.0, True)
     uncounted = traced(stand_in.plain(id="x"), monkeypatch)
@@ -102,7 +102,7 @@ def test_a_suite_takes_counts_and_refuses_where_tokens_are_unknown(monkeypatch):
     assert metrics.measure(uncounted).ttft_s == 0.25 and uncounted.text == "".join(TEXTS)
     assert metrics.compare(base, uncounted).speedup is None
     with pytest.raises(PlaygroundError, match="does not say how many tokens"):
-        summaries.row(0, 1, "", uncounted.lane.name, [uncounted], [base])
+        suite.row(0, 1, "", uncounted.lane.name, [uncounted], [base])
 
 
 def test_other_texts_differ_and_are_not_taken_for_the_same_for_want_of_ids(monkeypatch):
@@ -110,7 +110,7 @@ def test_other_texts_differ_and_are_not_taken_for_the_same_for_want_of_ids(monke
     changed = replace(other.rounds[1], target=replace(other.rounds[1].target, text=" other"))
     other = replace(other, rounds=(other.rounds[0], changed, *other.rounds[2:]))
     assert metrics.first_difference(base, other).index == 1
-    assert not summaries.row(0, 1, "", other.lane.name, [other], [base]).identical
+    assert not suite.row(0, 1, "", other.lane.name, [other], [base]).identical
 
 
 # --- what is asked of them ---

@@ -9,11 +9,10 @@ import pytest
 from playground import metrics
 from playground.backends.connect import connect
 from playground.backends.server import Piece
-from playground.backends.vllm import VllmServer
-from playground.backends.vllm_rounds import Chunk, Step, estimated, rounds_of
+from playground.backends.vllm import Chunk, Step, VllmServer, estimated, rounds_of
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request
 from tests.backends.fake_server import RECORDED, Answer, serve, vllm
 

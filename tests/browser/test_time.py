@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from playground.trace import Comparison
-from playground.ui.compare.screen import Screen
+from playground.ui.compare.shown import Screen
 from playground.views import scripts
 from playground.views.stage import packed
 from tests.examples import drafted_round, plain_round, trace, tree_round

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from playground.decoding.contract import Contract
 from playground.decoding.drafters.base import Draft, Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
-from playground.decoding.drafters.grammar import after_forced
+from playground.decoding.drafters.composite import after_forced
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.grammar import Free, Grammar
 from playground.decoding.lookahead import Confidence

@@ -21,15 +21,11 @@ from transformers import (
 from playground.decoding.drafters.base import Drafter
 from playground.decoding.drafters.branches import Branches, ChainDrafter
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.dflash import DFlashBranches
-from playground.decoding.drafters.eagle3 import Eagle3Branches
 from playground.decoding.drafters.gemma4 import Gemma4Branches
-from playground.decoding.drafters.heads import HeadsBranches
-from playground.decoding.drafters.medusa import MedusaBranches
-from playground.decoding.drafters.native_mtp import branches as mtp_branches
-from playground.decoding.drafters.peagle import PEagleBranches
-from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
-from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.mtp import Eagle3Branches
+from playground.decoding.drafters.mtp import branches as mtp_branches
+from playground.decoding.drafters.parallel import DFlashBranches, HeadsBranches, MedusaBranches, PEagleBranches
+from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.drafters.walked import WalkedBranches
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -40,11 +36,9 @@ from playground.lane import Lane, Request
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.dflash2 import DFlash2
 from playground.models.networks.dspark import DSpark
-from playground.models.networks.eagle3 import Eagle3Head
+from playground.models.networks.eagle3 import Eagle3Head, PEagleHead
 from playground.models.networks.gemma4 import Gemma4Assistant
-from playground.models.networks.heads import ParallelHeads
-from playground.models.networks.medusa import MedusaHeads
-from playground.models.networks.peagle import PEagleHead
+from playground.models.networks.heads import MedusaHeads, ParallelHeads
 from playground.models.store import LoadedPair
 from playground.trace import Round
 from tests.decoding.fakes import GREEDY, NumberTokenizer

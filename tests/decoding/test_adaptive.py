@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground.decoding.drafters.adaptive import AGAIN, SHARE, TRIES, AdaptiveDrafter
+from playground.decoding.drafters.composite import AGAIN, SHARE, TRIES, AdaptiveDrafter
 from tests.decoding.fakes import GREEDY, ScriptedDrafter
 
 TRIED = 1 + 3 * TRIES  # rounds: the prefill, then each of the two drafters and plain decoding

@@ -9,9 +9,8 @@ import torch
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen3Config
 
 from playground.decoding import estimate
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
@@ -19,11 +18,11 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.lane import Lane, Request
-from playground.models.decoder import context_of
+from playground.models.attention import context_of
 from playground.models.load import LoadedDrafter
 from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import load_peagle
 from playground.models.networks.mtp import MtpLayer
-from playground.models.networks.peagle import load_peagle
 from playground.models.store import LoadedPair
 from playground.presets import custom_pair
 from tests.decoding.fakes import NumberTokenizer

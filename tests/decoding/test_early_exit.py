@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM
 
+from playground.decoding.drafters.assistant import EarlyExitDrafter
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.lane import Lane

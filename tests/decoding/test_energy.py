@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from playground.decoding import energy
-from playground.decoding.energy import EnergyMeter
+from playground.decoding import clock
+from playground.decoding.clock import EnergyMeter
 
 CPU = torch.device("cpu")
 
@@ -18,7 +18,7 @@ def counter(tmp_path, monkeypatch):
     zone.mkdir()
     (tmp_path / "intel-rapl:0:0").mkdir()  # a part of the package, which must not be counted twice
     (zone / "max_energy_range_uj").write_text("1000000000")
-    monkeypatch.setattr(energy, "RAPL", tmp_path)
+    monkeypatch.setattr(clock, "RAPL", tmp_path)
     return lambda value: (zone / "energy_uj").write_text(f"{value}\n")
 
 
@@ -37,5 +37,5 @@ def test_a_counter_that_starts_again_goes_on(counter):
 
 
 def test_without_a_counter_that_can_be_read_the_energy_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "RAPL", tmp_path / "none")
+    monkeypatch.setattr(clock, "RAPL", tmp_path / "none")
     assert EnergyMeter(CPU).joules() is None

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from playground.decoding import drafts_at, estimate
+from playground.decoding import estimate
+from playground.decoding import estimate as drafts_at
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.lane import Lane

@@ -11,12 +11,12 @@ from playground import export, metrics
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import decode
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Lane, Request, assisted_lane, label, rates_for, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.trace import Comparison
-from playground.views import calibration, engines, headline, markdown
+from playground.views import engines, headline, markdown, run_details
 from tests.tiny import small_llama
 
 REQUEST = Request("The waves count winters", max_new_tokens=48)
@@ -77,7 +77,7 @@ def test_it_is_marked_everywhere(pair):
     data = json.loads(json.dumps(export.to_json(comparison)))
     assert data["lanes"][1]["lane"]["drawn"] == [0.5] and data["lanes"][1]["calibration"] == []
     assert export.from_json(data) == comparison
-    assert calibration.tables([trace]) == []
+    assert run_details.tables([trace]) == []
     assert all(token.q is None for round_ in trace.rounds for token in round_.accepted)
     with pytest.raises(PlaygroundError, match="must be named synthetic"):
         Lane("Assisted", "t", "ngram", drawn=(0.5,))

@@ -15,11 +15,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from playground import child, constraint
 from playground.backends.local import LocalRun
 from playground.constraint import Effort
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft, Drafter
-from playground.decoding.drafters.grammar import GrammarDrafter, after_forced
-from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
+from playground.decoding.drafters.composite import AdaptiveDrafter, GrammarDrafter, after_forced
+from playground.decoding.drafters.tree import SampledTreeDrafter
 from playground.decoding.grammar import Constraint, grammar_for
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode

@@ -11,24 +11,23 @@ import torch
 
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.pard import PardBranches
+from playground.decoding.drafters.parallel import PardBranches
 from playground.decoding.drafters.suffix import SuffixDrafter
-from playground.decoding.kept import Kept, shared
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
+from playground.decoding.prefix_cache import Kept, shared
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer
 from playground.decoding.verify import decide
 from playground.drafting_methods import METHODS
 from playground.experiments.compare import decode as run_lane
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
@@ -124,9 +123,9 @@ def goes_on(model, new_drafter, drafts_at_all: bool = True) -> None:
         drafter = new_drafter(target)
         said = [*first, *ids_of(rounds_on(target, drafter, first, 0.9 - temperature))]
         prompt = [*said[: len(said) - 3], 5, 6, 7, 8]  # a template tokenises the end of an answer differently
-        kept = Kept(said[: target.length], target, drafter, None)
-        alike = shared(kept.ids, prompt)
-        held = kept.rolled_back(alike)
+        prefix_cache = Kept(said[: target.length], target, drafter, None)
+        alike = shared(prefix_cache.ids, prompt)
+        held = prefix_cache.rolled_back(alike)
         assert target.length == held <= alike
         fed = target.passes
         again = rounds_on(target, drafter, prompt, temperature)
@@ -198,11 +197,11 @@ def test_another_conversation_takes_only_what_both_begin_with(pair):
 
 
 def test_a_sliding_window_has_no_way_back_and_is_prefilled_again():
-    from playground.decoding import kept
+    from playground.decoding import prefix_cache
     from playground.models.load import LoadedModel
 
     model = LoadedModel(gemma(0, 2), None, "g", "w")
     target = EagerRunner(model.model)
     target.forward([1, 2, 3], keep=1)
-    kept.keep(model, "key", Kept([1, 2, 3], target, NoDrafter(), None))
+    prefix_cache.keep(model, "key", Kept([1, 2, 3], target, NoDrafter(), None))
     assert not model.kept

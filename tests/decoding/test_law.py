@@ -15,16 +15,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from playground.decoding import verify
 from playground.decoding.chain_rules import Kept
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
-from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, NoDrafter
 from playground.decoding.drafters.branches import ChainDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
 from playground.decoding.drafters.suffix import SuffixDrafter
-from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.sampling import Sampler, whole
 from playground.drafting_methods import METHODS as DRAFTING_METHODS
 from playground.lane import Lane, samples_drafts

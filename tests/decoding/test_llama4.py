@@ -6,15 +6,14 @@ import pytest
 import torch
 from transformers import Llama4ForCausalLM, Llama4TextConfig
 
-from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.lane import Lane
-from playground.models.decoder import decoder_of
+from playground.models.attention import decoder_of
 from playground.models.load import LoadedDrafter, LoadedModel
 from playground.models.networks.early_exit import first_layers
 from playground.models.networks.heads import ParallelHeads

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from playground.models.networks.medusa import MedusaHeads
+from playground.models.networks.heads import MedusaHeads
 from tests.decoding.real import FAMILIES, V, generated, ids_of, leaves_no_state, over, prompts, rounds_of
 from tests.published import medusa_heads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.assistant import EarlyExitDrafter
 from playground.models.cpu.packed import is_packed, pack
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from playground.decoding.drafters.branches import branches_of
 from playground.decoding.drafters.build import Setup, build_drafter
-from playground.decoding.drafters.pard import DRAFTS
+from playground.decoding.drafters.parallel import DRAFTS
 from playground.decoding.drafters.tree import TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode

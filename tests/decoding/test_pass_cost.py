@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from playground.decoding import pass_cost
-from playground.decoding.bandwidth import bandwidth
 from playground.decoding.drafters import tree
 from playground.decoding.drafters.build import build_drafter
-from playground.decoding.pass_cost import TEXT, PassCost, time_passes
+from playground.decoding.pass_cost import TEXT, PassCost, bandwidth, time_passes
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner

@@ -6,12 +6,12 @@ import pytest
 import torch
 import transformers
 
-from playground.decoding import proof
+from playground.decoding import parity_check
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.build import build_drafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.proof import COARSE, FINE, Proof, prove, prove_assistant
+from playground.decoding.parity_check import COARSE, FINE, Proof, prove, prove_assistant
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.factory import Runners
 from playground.drafting_methods import TARGETS, help_for
@@ -25,7 +25,7 @@ from tests.decoding.real import FAMILIES, V, generated, ids_of, rounds_of
 
 
 def tried(name: str, drafter: str) -> None:
-    proof.check(LoadedModel(tiny(name), None, "big", ""), Runners(), drafter)
+    parity_check.check(LoadedModel(tiny(name), None, "big", ""), Runners(), drafter)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -95,9 +95,9 @@ def test_a_model_whose_own_steps_are_wrong_is_refused(name, why):
 
 def test_the_proof_is_made_once():
     loaded = LoadedModel(FAMILIES["llama"](0, 2), None, "big", "")
-    proof.check(loaded, Runners(), "tree")
+    parity_check.check(loaded, Runners(), "tree")
     loaded.model.forward = None
-    proof.check(loaded, Runners(), "tree")
+    parity_check.check(loaded, Runners(), "tree")
 
 
 def test_a_short_context_is_enough():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
+from playground.decoding.drafters.assistant import EarlyExitDrafter
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.early_exit import first_layers

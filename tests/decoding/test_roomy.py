@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.runners.roomy import LEAST, RoomyLayer, roomy
+from playground.decoding.runners.cache import LEAST, RoomyLayer, roomy
 
 STEPS = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 250)), min_size=1, max_size=8)  # appended, then dropped
 

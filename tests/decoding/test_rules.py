@@ -13,8 +13,7 @@ from playground.decoding import lossy
 from playground.decoding.chain_rules import block_of, block_verification, kept_by_tokens, speculative_sampling
 from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import Draft
-from playground.decoding.drafters.sampled_tree import SampledTreeDrafter, chance, shape
-from playground.decoding.drafters.tree import WIDTH
+from playground.decoding.drafters.tree import WIDTH, SampledTreeDrafter, chance, shape
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler

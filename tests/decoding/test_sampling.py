@@ -9,8 +9,7 @@ from scipy.stats import kstest
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from playground.decoding import sampling
-from playground.decoding.noise import exponential
-from playground.decoding.sampling import Sampler, whole
+from playground.decoding.sampling import Sampler, exponential, whole
 from playground.lane import Request
 from tests.decoding.law import agrees
 

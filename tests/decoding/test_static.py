@@ -14,23 +14,21 @@ from torch._dynamo.utils import counters
 from transformers import LlamaConfig, MambaConfig, MambaForCausalLM
 
 from playground.decoding.clock import Clock
-from playground.decoding.drafters.assistant import AssistantDrafter
+from playground.decoding.drafters.assistant import AssistantDrafter, EarlyExitDrafter
 from playground.decoding.drafters.base import NOTHING, Draft, NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
-from playground.decoding.drafters.early_exit import EarlyExitDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.runners import buffers as widths
-from playground.decoding.runners import static_block, static_layer
+from playground.decoding.runners import static_network
 from playground.decoding.runners.buffers import WIDTHS, Inputs
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.eager_layer import EagerLayer
+from playground.decoding.runners.eager_network import EagerLayer
 from playground.decoding.runners.factory import Runners, wants_compiled
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_cache import why_eager
-from playground.decoding.runners.static_layer import StaticLayerRunner
 from playground.decoding.runners.static_model import Buffers, StaticModel
-from playground.decoding.runners.static_network import StaticNetwork
+from playground.decoding.runners.static_network import StaticLayerRunner, StaticNetwork
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.early_exit import first_layers
@@ -199,9 +197,9 @@ def buffers(static: StaticModel | StaticNetwork) -> list[torch.Tensor]:
 def test_compiled_passes_write_the_same_and_are_compiled_once(monkeypatch, way, passes):
     model = llama(0, 2)
     monkeypatch.setattr(widths, "WIDTHS", (8, 64))
-    monkeypatch.setattr(static_layer, "WIDTHS", (64,))
-    monkeypatch.setattr(static_layer, "BRANCHES", (8,))
-    monkeypatch.setattr(static_block, "WIDTHS", (64,))
+    monkeypatch.setattr(static_network, "WIDTHS", (64,))
+    monkeypatch.setattr(static_network, "BRANCHES", (8,))
+    monkeypatch.setattr(static_network, "WIDTHS", (64,))
     compiled = Graphs("compiled", lambda work: torch.compile(work, fullgraph=True, backend="aot_eager", dynamic=False))
     static = StaticModel(model, compiled)
 

@@ -19,15 +19,14 @@ from playground.decoding.drafters.assistant import AssistantDrafter
 from playground.decoding.drafters.base import NoDrafter
 from playground.decoding.drafters.composite import CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
-from playground.decoding.drafters.sampled_tree import SampledTreeDrafter
-from playground.decoding.drafters.tree import TreeDrafter
+from playground.decoding.drafters.tree import SampledTreeDrafter, TreeDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode
 from playground.decoding.sampling import Sampler
 from playground.decoding.text import Detokenizer, StopStrings, shown_until
 from playground.decoding.verify import decide
 from playground.experiments.compare import decode as run_lane
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import Request, assisted_lane, standard_lane
 from playground.metrics import answered
 from playground.models.store import ModelStore

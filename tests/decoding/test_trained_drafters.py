@@ -8,8 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from playground.decoding.drafters.adaptive import AdaptiveDrafter
-from playground.decoding.drafters.composite import CompositeDrafter
+from playground.decoding.drafters.composite import AdaptiveDrafter, CompositeDrafter
 from playground.decoding.drafters.ngram import NgramDrafter
 from playground.decoding.lookahead import Constant
 from playground.decoding.loop import decode

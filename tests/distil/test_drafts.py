@@ -13,7 +13,7 @@ from playground.distil.data import batch_of
 from playground.distil.eagle3 import Eagle3Student, new_head
 from playground.distil.recipe import PUBLISHED, STEPS, layers_read
 from playground.experiments.compare import run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.speculators import drafted, published_state, save_speculators
 from playground.models.store import ModelStore

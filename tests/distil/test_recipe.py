@@ -22,7 +22,7 @@ from playground.distil.students import MtpStudent
 from playground.distil.train import Plan
 from playground.errors import PlaygroundError
 from playground.experiments.compare import run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.networks.mtp import MtpLayer
 from playground.models.store import ModelStore

@@ -10,9 +10,9 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
+from playground.experiments.events import Watch
 from playground.experiments.kinds.acceptance import KIND, AcceptanceOptions
 from playground.experiments.kinds.options import Decoders
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, Request, label, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

@@ -15,8 +15,7 @@ from playground.backends import local
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.compare import repeat, run
-from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone
-from playground.experiments.watch import Watch
+from playground.experiments.events import Finished, LaneFinished, LaneStarted, Progress, RoundDone, Watch
 from playground.experiments.work import Compare
 from playground.export import load, to_json
 from playground.lane import LOCAL, STANDARD, Lane, Request, assisted_lane, standard_lane

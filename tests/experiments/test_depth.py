@@ -10,11 +10,10 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
-from playground.experiments import depth
-from playground.experiments.events import ResultReady
+from playground.experiments.events import ResultReady, Watch
+from playground.experiments.kinds import depth
 from playground.experiments.kinds.depth import KIND, DepthOptions
 from playground.experiments.kinds.options import Decoders
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

@@ -16,7 +16,7 @@ from playground import results
 from playground.backends.connect import Servers
 from playground.commands import main
 from playground.errors import PlaygroundError
-from playground.experiments.events import LevelDone, ResultReady
+from playground.experiments.events import LevelDone, ResultReady, Watch
 from playground.experiments.history import History, open_history
 from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import load
@@ -24,7 +24,6 @@ from playground.experiments.kinds.load import Load
 from playground.experiments.monitor import watched
 from playground.experiments.questions import Question
 from playground.experiments.runner import Runner
-from playground.experiments.watch import Watch
 from playground.lane import Request
 from playground.metrics.load import Level, Limits
 from playground.views import load as views

@@ -13,9 +13,9 @@ import torch
 from playground import metrics, results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
+from playground.experiments.events import Watch
 from playground.experiments.kinds.lossless import Lossless
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL, LOSSY_RULES, Lane, Request, assisted_lane, fits, label, lossy, standard_lane
 from playground.metrics import NearTie, Placed, law_test
 from playground.models.load import LoadedModel

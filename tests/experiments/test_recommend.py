@@ -11,13 +11,12 @@ from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import suite
-from playground.experiments.events import PromptDone
+from playground.experiments.events import PromptDone, Watch
 from playground.experiments.history import History
 from playground.experiments.kinds import recommend
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.recommend import Recommend
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Request, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from playground import metrics
 from playground.backends.local import LocalBackend
 from playground.experiments.compare import run
-from playground.experiments.watch import Watch
+from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
 from playground.models.fetch import shipped, starter
 from playground.models.networks.made_for import draft_ids

@@ -11,11 +11,10 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments import record as records
 from playground.experiments import suite
-from playground.experiments.events import LaneSkipped, PromptDone
+from playground.experiments.events import LaneSkipped, PromptDone, Watch
 from playground.experiments.questions import Question, load
 from playground.experiments.record import Record
-from playground.experiments.summaries import summarise
-from playground.experiments.watch import Watch
+from playground.experiments.suite import summarise
 from playground.lane import LOCAL, Request, assisted_lane, label, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

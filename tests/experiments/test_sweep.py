@@ -8,9 +8,9 @@ import pytest
 from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
+from playground.experiments.events import Watch
 from playground.experiments.kinds import sweep
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

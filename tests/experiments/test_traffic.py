@@ -12,12 +12,11 @@ from playground import metrics, ranked, results
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.errors import PlaygroundError
-from playground.experiments import traffic_log
-from playground.experiments.events import ResultReady
+from playground.experiments import traffic as traffic_log
+from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.traffic import KIND, TrafficOptions
 from playground.experiments.traffic import traffic_result
-from playground.experiments.watch import Watch
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair

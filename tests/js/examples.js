@@ -1,4 +1,4 @@
-// Rounds as Python writes them into a lane's log (views/tokens.py).
+// Rounds as Python writes them into a lane's log (views/stage.py).
 
 /** @import { DraftToken, Kind, Round, Token } from "../../assets/types.d.ts" */
 

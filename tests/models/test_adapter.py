@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from playground.errors import PlaygroundError
-from playground.models import adapter
-from playground.models.adapter import merge
+from playground.models import load
+from playground.models.load import merge
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.tiny import small_llama
@@ -83,6 +83,6 @@ def test_the_store_keeps_a_target_with_and_without_its_adapter(tiny_folder, tmp_
 
 
 def test_without_peft_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(adapter, "find_spec", lambda name: None)
+    monkeypatch.setattr(load, "find_spec", lambda name: None)
     with pytest.raises(PlaygroundError, match=r"playground\[adapters\]"):
         merge(None, "anything")

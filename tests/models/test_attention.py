@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from playground.decoding.runners.buffers import additive
 from playground.decoding.runners.eager import EagerRunner
-from playground.decoding.runners.masks import additive
 from playground.models.attention import GROUPED, attend_by_groups, grouped_sdpa
 from playground.models.load import load
 from tests.decoding.real import FAMILIES

@@ -6,8 +6,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from playground.errors import PlaygroundError
-from playground.models.compatibility import check_same_tokenizer
 from playground.models.load import LoadedModel
+from playground.models.networks.made_for import check_same_tokenizer
 
 
 def model(tokenizer: PreTrainedTokenizerFast, name: str) -> LoadedModel:

@@ -19,13 +19,13 @@ from transformers import (
 )
 
 from benchmarks import waits
-from playground.decoding.drafters.native_mtp import branches
+from playground.decoding.drafters.mtp import branches
 from playground.decoding.runners import static_model
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
-from playground.models.experts import prepare_experts
+from playground.models.fused import prepare_experts
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.decoding.graphs import Recorder

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from transformers import DynamicCache, MixtralConfig, MixtralForCausalLM
 
-from playground.models.footprint import cache_bytes, experts, weights_bytes
 from playground.models.networks.heads import ParallelHeads
+from playground.models.sizing import cache_bytes, experts, weights_bytes
 from playground.trace import Experts
 from tests.decoding.gemma4 import gemma4_target
 

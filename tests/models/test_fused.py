@@ -25,8 +25,8 @@ from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticRunner
 from playground.decoding.runners.static_model import StaticModel
 from playground.models.attention import attend_by_groups
-from playground.models.cpu.blocks import BlockLinear
-from playground.models.cpu.norm import CpuNorm
+from playground.models.cpu.int4 import BlockLinear
+from playground.models.cpu.packed import CpuNorm
 from playground.models.fused import Beside, FusedLayer, Norm, fuse, fuse_and_join
 from tests.decoding import real
 from tests.decoding.graphs import Recorder

@@ -13,9 +13,9 @@ from transformers import BitsAndBytesConfig
 from playground.errors import PlaygroundError
 from playground.models import load, quantised
 from playground.models.device import resolve_dtype
-from playground.models.footprint import weights_bytes
 from playground.models.networks.native_mtp import load_native
 from playground.models.quantised import precision
+from playground.models.sizing import weights_bytes
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.quantised import llama

@@ -6,7 +6,7 @@ import pytest
 from transformers import GenerationConfig
 
 from playground.lane import Request
-from playground.models.sampling_defaults import differing, sampling_defaults
+from playground.models.load import differing, sampling_defaults
 
 
 @pytest.mark.parametrize(

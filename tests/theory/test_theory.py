@@ -14,7 +14,7 @@ from playground.commands import main
 from playground.presets import SHIPPED
 from playground.theory.formulas import pass_seconds
 from playground.trace import Comparison, Experts, Memory, PassTime, Round, Trace
-from playground.views import charts_predicted, headline, why
+from playground.views import charts, headline, why
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 
 # Made passes all take the same time, on which scipy's Welch test remarks.
@@ -222,10 +222,10 @@ def test_what_a_finished_run_predicts_is_drawn_and_unknown_without_measured_pass
     times = (PassTime(1, 0.1), PassTime(16, 0.2), PassTime(64, 0.8))
     other = replace(assisted(0.7, 3), environment=replace(ENVIRONMENT, pass_times=times))
     points = theory.batches_of(standard(), other)
-    drawn = charts_predicted.batches(points).data[0]
+    drawn = charts.batches(points).data[0]
     assert list(drawn.y) == [it.speedup for it in points] and drawn.marker.symbol[-1] == "circle-open"
     plain, ours = theory.Band(2.0, 1.5, 2.5), theory.Band(1.0, 0.9, 1.1)
-    lines = charts_predicted.load([theory.LoadPoint(0.1, plain, ours, 3.0, 2.0, theory.Band(2.0, 1.8, 2.2))]).data
+    lines = charts.load([theory.LoadPoint(0.1, plain, ours, 3.0, 2.0, theory.Band(2.0, 1.8, 2.2))]).data
     assert [(line.name, *line.y) for line in lines] == [("standard", 2.0), ("assisted", 1.0)]
     assert list(lines[0].error_y.array) == [0.5] and lines[1].error_y.arrayminus[0] == pytest.approx(0.1)
     assert theory.batches_of(standard(), assisted(0.7, 3)) == theory.loads_of(standard(), assisted(0.7, 3)) == []

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from playground.hosting.access import FOR_VISITORS, Access
-from playground.hosting.size_limits import make_room
+from playground.hosting.request_filter import make_room
 from tests.ui import fakes
 
 SMALL = Access(public=True, models=(), limits=dataclasses.replace(FOR_VISITORS, upload=10_000, files=15_000))

@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-from playground.ui import docs
+from playground.ui import rooms
 
 
-@pytest.mark.parametrize("name", docs.NAMES)
+@pytest.mark.parametrize("name", rooms.NAMES)
 def test_a_document_links_to_what_this_server_has(name):
-    links = re.findall(r"\]\(([^)]+)\)", docs.text(name))
+    links = re.findall(r"\]\(([^)]+)\)", rooms.text(name))
     local = [link for link in links if not link.startswith(("http", "#"))]
-    assert all(re.match(r"docs\?page=([\w-]+)", link)[1] in docs.NAMES for link in local)
-    assert not docs.text(name).startswith("---")
+    assert all(re.match(r"docs\?page=([\w-]+)", link)[1] in rooms.NAMES for link in local)
+    assert not rooms.text(name).startswith("---")
 
 
 def test_a_name_that_there_is_not_gives_the_readme():
-    assert docs.text("../app") == docs.text(docs.HOME)
+    assert rooms.text("../app") == rooms.text(rooms.DOCS_HOME)

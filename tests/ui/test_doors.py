@@ -14,7 +14,7 @@ import pytest
 from playground.errors import check
 from playground.experiments.runner import Runner
 from playground.hosting.access import FOR_VISITORS, Access
-from playground.hosting.quiet_blocks import QuietBlocks
+from playground.hosting.page_head import QuietBlocks
 from playground.hosting.turns import REMEMBERED, Turns
 from playground.ui import page
 from tests.ui import fakes

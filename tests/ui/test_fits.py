@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from playground.models.fit import Fit
 from playground.ui.compare.controls import OWN, _described, pair_choices
-from playground.ui.fits import Fits
+from playground.ui.preload import Fits
 from tests.ui import fakes
 
 

@@ -19,7 +19,7 @@ from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.side_process import SideProcess
 from playground.ui.compare import rendered
 from playground.ui.compare.handlers import Handlers
-from playground.ui.compare.opened_traces import Opened
+from playground.ui.compare.shown import Opened
 from tests.ui import fakes
 from tests.ui.driven import unpacked
 

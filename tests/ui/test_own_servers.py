@@ -10,8 +10,7 @@ import pytest
 from playground.backends.launch import Running
 from playground.errors import PlaygroundError
 from playground.progress import Progress
-from playground.ui.servers.start import shown_states
-from playground.ui.servers.started import LOOKUP, PLAIN, StartedServers
+from playground.ui.serve import LOOKUP, PLAIN, StartedServers, shown_states
 
 SLEEP = [sys.executable, "-c", "import time; print('loading tides', flush=True); time.sleep(60)"]
 

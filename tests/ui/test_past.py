@@ -12,9 +12,9 @@ from playground import export
 from playground.errors import PlaygroundError
 from playground.experiments.history import History
 from playground.hosting.access import FOR_VISITORS, Access
+from playground.ui import past as tab
 from playground.ui.compare.shown import Shown
-from playground.ui.history import tab
-from playground.ui.history.visible import VisibleHistory
+from playground.ui.past import VisibleHistory
 from tests.ui import fakes
 
 PUBLIC = Access(public=True, models=(), limits=FOR_VISITORS)

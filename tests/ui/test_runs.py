@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from playground.ui.compare.last_runs import KEPT, added, choices, index_of
-from playground.ui.compare.shown import Shown
+from playground.ui.compare.shown import KEPT, Shown, added, choices, index_of
 from tests.ui import fakes
 
 

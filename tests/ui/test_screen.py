@@ -9,8 +9,8 @@ from playground.experiments.events import Finished, LaneFinished, LaneStarted, R
 from playground.presets import load_pairs, load_suites
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
-from playground.ui.compare.screen import Screen, details
-from playground.views import tokens
+from playground.ui.compare.shown import Screen, details
+from playground.views import stage
 from tests.ui import fakes
 
 
@@ -42,7 +42,7 @@ def test_logs_only_grow():
         log = screen.value()["lanes"][1]["log"]
         assert log.startswith(seen)
         seen = log
-    assert seen == tokens.log(comparison.lanes[1].rounds)
+    assert seen == stage.log(comparison.lanes[1].rounds)
 
 
 def test_a_lane_that_has_ended_has_its_gaps_and_its_median_plain_pass():
@@ -76,7 +76,7 @@ def test_a_run_that_was_cut_off_keeps_what_it_has():
     screen.end("No memory left.")
     value = screen.value()
     assert value["status"] == {"text": "No memory left.", "kind": "error", "fraction": None}
-    assert value["lanes"][0]["log"] == tokens.line(trace.rounds[0])
+    assert value["lanes"][0]["log"] == stage.line(trace.rounds[0])
     assert [lane["state"] for lane in value["lanes"]] == ["stopped", ""]
 
 
@@ -141,5 +141,5 @@ def test_rounds_that_are_amended_at_the_end_replace_those_that_were_streamed():
         for round_ in trace.rounds:
             screen.take(RoundDone(index, dataclasses.replace(round_, drafted=round_.accepted)))
         screen.take(LaneFinished(index, trace))
-    assert screen.lanes[1].log == tokens.log(whole.lanes[1].rounds)
+    assert screen.lanes[1].log == stage.log(whole.lanes[1].rounds)
     assert screen.lanes[1].measure() == metrics.measure(whole.lanes[1])

@@ -7,8 +7,8 @@ import asyncio
 from playground.experiments.runner import Runner
 from playground.hosting.access import FOR_VISITORS, NO_SERVERS, Access
 from playground.hosting.turns import Turns
-from playground.metrics.serving import Window
-from playground.ui.servers import tab as servers
+from playground.metrics.load import Window
+from playground.ui import serve as servers
 
 WINDOWS = [Window(5 * i, 5 * i + 5, 100, 0.5, 2.5, (0.8, 0.5), 40.0, 2, 0) for i in range(3)]
 

@@ -14,9 +14,9 @@ import gradio as gr
 import httpx
 import pytest
 
-from playground.hosting import readers
+from playground.hosting import turns
 from playground.hosting.access import FOR_VISITORS, Access
-from playground.hosting.readers import address_of
+from playground.hosting.turns import address_of
 from playground.ui.compare.controls import SERVERS
 from playground.ui.compare.handlers import Handlers
 from tests.ui import fakes
@@ -125,7 +125,7 @@ def test_ids_of_other_sessions_are_nowhere_to_be_read(client):
 
 
 def test_a_trace_is_not_opened_for_a_session_that_nobody_reads(client, monkeypatch):
-    monkeypatch.setattr(readers, "ARRIVES_S", 0.2)
+    monkeypatch.setattr(turns, "ARRIVES_S", 0.2)
     path = client.post("/gradio_api/upload", files={"files": ("trace.json", b"{}")}).json()[0]
     data = [{"path": path, "meta": {"_type": "gradio.FileData"}}]
     body = {"data": data, "fn_index": client.events["open"], "session_hash": "unread"}

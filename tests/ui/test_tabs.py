@@ -19,7 +19,7 @@ from playground.experiments.work import Experiment
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane
 from playground.metrics.load import Level
-from playground.ui import deploy, markup
+from playground.ui import panels
 from playground.ui.compare.handlers import Handlers
 from playground.ui.experiments import controls, tab
 from playground.ui.experiments.service import Experiments, View
@@ -73,7 +73,7 @@ def test_an_experiment_is_followed_to_its_result(kind, prompts, one):
     assert shown["name"] == name and report.of(views[-1].result).findings[0] in head and "<table>" in tables
     assert shown["run"]["interactive"] and not shown["stop"]["interactive"]
     assert not shown["resume"]["visible"] and shown["save"]["visible"]
-    assert f'href="{kind}?id={name}"' in markup.history([views[-1].entry], searched=False)
+    assert f'href="{kind}?id={name}"' in panels.history([views[-1].entry], searched=False)
 
 
 def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
@@ -91,7 +91,7 @@ def test_a_load_test_is_followed_to_its_verdict_and_its_charts():
     )
     assert shown["first"]["visible"] and shown["second"]["visible"] and "goodput" in shown["tables"]
     assert "llama-server: " in tab._progress(last)["tables"], "the levels so far"
-    assert f'href="load?id={name}"' in markup.history(found.entries(), searched=False)
+    assert f'href="load?id={name}"' in panels.history(found.entries(), searched=False)
 
 
 def test_a_server_that_does_not_answer_fails_in_a_sentence():
@@ -171,7 +171,7 @@ def test_what_the_terminal_left_out_has_its_default(kind):
 
 def test_settings_to_deploy_are_blocks_to_copy_with_names_escaped():
     lane = Lane("<b>", "a/<i>target", drafter="ngram", lookahead=3)
-    shown = deploy.blocks(engines.settings(lane, "ngram"))
+    shown = panels.blocks(engines.settings(lane, "ngram"))
     assert "<i>" not in shown and "a/&lt;i&gt;target" in shown
     assert shown.count('class="copy"') == shown.count("<pre ") == 5
     assert "<h3>mlx-lm <small></small></h3><p>mlx-lm drafts with a draft model only.</p>" in shown

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from playground.hosting.access import FOR_VISITORS, Access
 from playground.hosting.request_filter import NOT_JSON
-from playground.ui.compare.watch import NO_ADDRESS, VIEW
+from playground.ui.compare.api import NO_ADDRESS, VIEW
 from tests.ui import fakes
 
 STRANGERS = Access(public=True, models=(), limits=FOR_VISITORS)

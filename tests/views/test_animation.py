@@ -6,7 +6,7 @@ import io
 
 from PIL import Image, ImageChops
 
-from playground.views import animation
+from playground.views import replay_file
 from tests.ui import fakes
 
 HALVES = {"standard": (28, 140, 388, 430), "assisted": (412, 140, 772, 430)}
@@ -14,7 +14,7 @@ HALVES = {"standard": (28, 140, 388, 430), "assisted": (412, 140, 772, 430)}
 
 def test_the_assisted_lane_is_done_while_the_other_still_writes():
     comparison = fakes.comparison(tokens=40)
-    data = animation.build(comparison, "Prompt lookup", "example.org")
+    data = replay_file.build_gif(comparison, "Prompt lookup", "example.org")
     picture = Image.open(io.BytesIO(data))
     frames = []
     for number in range(picture.n_frames):
@@ -30,7 +30,7 @@ def test_the_assisted_lane_is_done_while_the_other_still_writes():
 
 
 def test_text_that_the_font_lacks_is_dots_and_never_boxes():
-    assert animation._shown("a தமி\n") == "a ···\n"
+    assert replay_file._shown("a தமி\n") == "a ···\n"
 
 
 def test_a_lane_without_rounds_has_a_picture():
@@ -39,4 +39,4 @@ def test_a_lane_without_rounds_has_a_picture():
     comparison = fakes.comparison(tokens=4)
     standard, other = comparison.lanes
     empty = dataclasses.replace(comparison, lanes=(standard, dataclasses.replace(other, rounds=(), finish="stopped")))
-    assert animation.build(empty, other.lane.name).startswith(b"GIF89a")
+    assert replay_file.build_gif(empty, other.lane.name).startswith(b"GIF89a")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import isnan
 
 from playground.experiments.kinds import sweep
-from playground.experiments.summaries import summarise
+from playground.experiments.suite import summarise
 from playground.lane import Lane, Request
 from playground.results import STANDARD, Predicted, Recommendation, Row, SuiteResult
 from playground.trace import Environment

@@ -10,7 +10,7 @@ from playground.experiments.compare import again
 from playground.metrics.measured import clearly_fastest
 from playground.trace import Comparison, Memory
 from playground.views import comparison as view  # noqa: F401  # registers its lines
-from playground.views import drafters, spreadsheet
+from playground.views import drafters, table
 from tests.examples import drafted_round, plain_round, trace
 
 PLAIN = trace([plain_round(i, start_s=0.1 * i) for i in range(4)])
@@ -33,10 +33,10 @@ def test_the_fastest_comes_first_and_a_loss_is_said():
 
 
 def test_a_spreadsheet_has_the_ratio_and_its_range():
-    base, once = spreadsheet.lines(Comparison((PLAIN, FAST)))
+    base, once = table.lines(Comparison((PLAIN, FAST)))
     assert (base["speedup"], once["speedup"], once["speedup_low"]) == (None, 2.0, None)
     half = trace([plain_round(i, start_s=0.05 * i, verify_s=0.05) for i in range(4)])
-    _, again = spreadsheet.lines(Comparison((PLAIN, FAST), repeats=((half,),)))
+    _, again = table.lines(Comparison((PLAIN, FAST), repeats=((half,),)))
     found = metrics.measured(Comparison((PLAIN, FAST), repeats=((half,),)), "Fast")
     assert (again["speedup_low"], again["speedup_high"]) == found.interval and again["speedup"] == found.speedup
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import yaml
 
 from playground.metrics.load import Level
-from playground.views import engines_load, report
+from playground.views import engines, report
 from tests.test_metrics_load import answered, result_of
 
 
@@ -27,9 +27,9 @@ def measured():
 
 
 def test_each_level_has_the_lookahead_that_was_fastest_there():
-    found = engines_load.schedule(measured())
+    found = engines.schedule(measured())
     assert found == [(1, 5), (4, 2), (16, 0)]
-    vllm, sglang, tensorrt = engines_load.settings(found)
+    vllm, sglang, tensorrt = engines.load_settings(found)
     assert json.loads(vllm.text) == {
         "num_speculative_tokens": 5,
         "num_speculative_tokens_per_batch_size": [[1, 1, 5], [2, 4, 2], [5, 16, 0]],
@@ -42,6 +42,6 @@ def test_each_level_has_the_lookahead_that_was_fastest_there():
 
 
 def test_nothing_is_advised_where_nothing_pays_or_the_batch_is_unknown():
-    assert engines_load.settings([(1, 0), (8, 0)]) == []
+    assert engines.load_settings([(1, 0), (8, 0)]) == []
     result = measured()
-    assert engines_load.schedule(replace(result, levels=(Level(rate=2.0),))) == []
+    assert engines.schedule(replace(result, levels=(Level(rate=2.0),))) == []

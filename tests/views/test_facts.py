@@ -10,7 +10,7 @@ from playground import metrics
 from playground.experiments.events import Finished
 from playground.lane import adapted
 from playground.trace import Comparison, PassTime, Round, Trace
-from playground.ui.compare import screen
+from playground.ui.compare import shown as screen
 from playground.views import facts, headline, report, run_details
 from tests.examples import ENVIRONMENT, drafted_round, plain_round, trace
 

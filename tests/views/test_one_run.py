@@ -12,22 +12,14 @@ from PIL import ImageDraw
 
 from playground import metrics, theory
 from playground.trace import Comparison, Trace
-from playground.ui.compare import last_runs, screen
+from playground.ui.compare import shown as last_runs
+from playground.ui.compare import shown as screen
 from playground.ui.compare.shown import Shown
-from playground.views import (
-    animation,
-    charts,
-    cost,
-    drafters,
-    headline,
-    markdown,
-    replay_file,
-    report,
-    spreadsheet,
-    stage,
-    why,
-)
-from playground.views import segments as by_segment
+from playground.views import charts, drafters, headline, markdown, replay_file, report, stage, why
+from playground.views import replay_file as animation
+from playground.views import run_details as by_segment
+from playground.views import table as spreadsheet
+from playground.views import why as cost
 from tests.examples import drafted_round, plain_round, trace
 
 MARKERS = ((90, "<think>"), (91, "</think>"))
@@ -130,7 +122,7 @@ def test_spreadsheet_drafters_cost_and_race():
     assert (row.speedup, row.tokens_per_pass, row.cost) == (
         SPEEDUP, f"{EQUATION.tokens_per_pass:.2f}", f"{EQUATION.cost:.2f}",
     )  # fmt: skip
-    assert [f"{row[1]} tok/s" for row in cost.table(metrics.shown(COMPARISON), None).rows] == [*SPEED.values()]
+    assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON), None).rows] == [*SPEED.values()]
     race = next(chart for chart in report.of(COMPARISON).charts if "Tokens over time" in chart.layout.meta)
     assert all(f"{name}: 32 tokens in {total}." in race.layout.meta for name, total in TOTAL.items())
     assert charts.race(metrics.shown(COMPARISON)).layout.meta == race.layout.meta

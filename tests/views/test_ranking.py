@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from playground.experiments.summaries import summarise
+from playground.experiments.suite import summarise
 from playground.lane import Lane, Request, label
 from playground.ranked import rank, ratio
 from playground.results import STANDARD, Row, SuiteResult

@@ -5,12 +5,16 @@ A lookup costs nothing and is rarely wrong when it matches a long n-gram; elsewh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from playground.decoding.drafters import tree
-from playground.decoding.drafters.base import NOTHING, Draft, Drafter, rewound
+from playground.decoding.drafters.base import NOTHING, Draft, Drafter, NoDrafter, rewound
 from playground.decoding.drafters.build import Setup
 from playground.decoding.drafters.ngram import SURE, NgramDrafter
+from playground.decoding.grammar import Free, Grammar
 from playground.decoding.sampling import Sampler
 
 
@@ -41,3 +45,132 @@ class CompositeDrafter(Drafter):
 
 def build(setup: Setup) -> CompositeDrafter:
     return CompositeDrafter(NgramDrafter(*SURE), tree.build(setup))
+
+
+# Drafts what the request's grammar forces: where it leaves one way to go on, such as the names of a JSON object, the
+# tokens need no model.
+# They are drafted as the tokenizer writes the text. The target may write the same text in other tokens, so they are
+# verified as any draft. Every other drafter drafts where nothing is forced. It does not go on after forced tokens:
+# most of them read hidden states, which the target has for those tokens only once it has verified them.
+
+
+class GrammarDrafter(Drafter):
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
+        forced = self._grammar.forced()[: max(k, 0)]
+        return Draft(forced, [1.0] * len(forced), forced=len(forced)) if forced else NOTHING
+
+    def commit(self, length: int) -> None:
+        pass  # the loop moves the grammar on
+
+    def rewind(self, length: int) -> int:
+        return length
+
+
+def after_forced(grammar: Grammar, drafter: Drafter) -> Drafter:
+    """What drafts for one answer: the grammar, and the drafter where the grammar forces nothing."""
+    return drafter if isinstance(grammar, Free) else CompositeDrafter(GrammarDrafter(grammar), drafter)
+
+
+def build_grammar(setup: Setup) -> NoDrafter:
+    """The method drafts nothing but what `after_forced` adds."""
+    return NoDrafter()
+
+
+# Several drafters and plain decoding, of which the one that has given the most tokens per second drafts next.
+# Which of them is fastest depends on the text, on the machine and on what else runs there: on a busy CPU, drafting can
+# be slower than not drafting. So every round is timed, from its start until its tokens are committed, and counts for
+# the drafter that drafted it. Rounds without a draft count for plain decoding.
+
+
+KEEP = 0.9  # weight of a round, relative to the next one
+TRIES = 2  # rounds of each drafter before it is judged
+AGAIN = 16  # rounds without a draft after which a drafter is tried again
+SHARE = 0.03  # of the run's time: while drafting has cost more than this, nothing is tried again
+
+
+@dataclass
+class Arm:
+    """A drafter, with the fading sums of its rounds. `idle`: rounds since its last one."""
+
+    drafter: Drafter
+    tokens: float = 0.0
+    seconds: float = 0.0
+    tries: int = 0
+    idle: int = sys.maxsize
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class AdaptiveDrafter(Drafter):
+    """Asks the drafters in the order of their tokens per second, until one proposes something or plain decoding comes.
+
+    A drafter that has not drafted for a while is asked first, since the text may suit it by now; but not while drafting
+    has made the run slower than plain decoding by more than SHARE.
+
+    Args:
+        drafters: in the order in which they are tried at first.
+        clock: in seconds.
+    """
+
+    def __init__(self, *drafters: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._drafters, self._clock = drafters, clock
+        self._start, self._length = 0.0, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Knows nothing of the drafters yet."""
+        self._plain = Arm(NoDrafter())
+        self._arms = [self._plain, *map(Arm, self._drafters)]
+        self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
+        self._elapsed = self._lost = 0.0  # seconds of all rounds; of the drafted ones, beyond those of plain decoding
+        self._prefilled = False
+
+    @property
+    def cache_bytes(self) -> int:
+        return sum(drafter.cache_bytes for drafter in self._drafters)
+
+    def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
+        self._start, self._length = self._clock(), len(ids)
+        found = NOTHING
+        for arm in sorted(self._arms, key=lambda arm: (not self._is_due(arm), -arm.rate)):
+            draft = arm.drafter.propose(ids, k, stop_below, sampler)
+            found = draft if draft.ids or draft.past_context else found
+            if draft.ids or arm is self._plain:
+                break
+        self._asked = arm
+        return found
+
+    def _is_due(self, arm: Arm) -> bool:
+        affordable = arm is self._plain or self._lost <= SHARE * self._elapsed
+        return arm.tries < TRIES or (arm.idle >= AGAIN and affordable)
+
+    def commit(self, length: int) -> None:
+        seconds, tokens = self._clock() - self._start, length - self._length + 1  # with the target's own token
+        for arm in self._arms:
+            arm.drafter.commit(length)
+            arm.tokens *= KEEP
+            arm.seconds *= KEEP
+            arm.idle += 1
+        asked, self._asked = self._asked, None
+        if self._prefilled and asked:  # the first round's time is that of the prefill
+            asked.tokens += tokens
+            asked.seconds += seconds
+            asked.tries, asked.idle = asked.tries + 1, 0
+            self._elapsed += seconds
+            self._lost += seconds - tokens / self._plain.rate
+        self._prefilled = True
+
+    def rewind(self, length: int) -> int:
+        """A run learns for itself which drafter is fast, so that it does not depend on the runs before it."""
+        self._begin()
+        return rewound(self._drafters, length)
+
+
+def build_adaptive(setup: Setup) -> AdaptiveDrafter:
+    return AdaptiveDrafter(NgramDrafter(*SURE), tree.build(setup))

@@ -15,7 +15,7 @@ import torch
 
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
-from playground.models.decoder import context_of
+from playground.models.attention import context_of
 from playground.models.networks.gemma4 import Gemma4Assistant
 
 

@@ -11,7 +11,7 @@ from playground.decoding.drafters.base import Chosen
 from playground.decoding.runners.base import Runner
 from playground.decoding.sampling import Sampler
 from playground.decoding.transfer import to_device
-from playground.models.networks.shared_head import SharedHead
+from playground.models.networks.heads import SharedHead
 
 
 class HiddenStates:

@@ -11,11 +11,17 @@ import sys
 from collections.abc import Sequence
 
 import torch
+from transformers.cache_utils import DynamicLayer
 
+from playground.decoding.drafters.branches import Branches
 from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import RecursiveLayer, Runner
-from playground.models.decoder import context_of
+from playground.decoding.transfer import to_device
+from playground.models.attention import context_of
+from playground.models.networks.eagle3 import Eagle3Head
 from playground.models.networks.mtp import MtpLayer
+from playground.models.networks.native_mtp import NativeLayer, NativeLayers
+from playground.models.sizing import cache_bytes
 
 
 class MtpBranches:
@@ -84,3 +90,105 @@ class TrainedBranches(MtpBranches):
 
     def _logits(self, logits: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         return self._vocabulary.extended(logits, out)
+
+
+# An EAGLE-3 head drafts recursively from three layers of the target.
+# Li et al. 2025, "EAGLE-3"; the network: models/networks/eagle3.py. Recursion, KV cache and tree are those of an MTP
+# layer; only the hidden states that it reads differ.
+
+
+class Eagle3Branches(MtpBranches):
+    def __init__(self, head: Eagle3Head, target: Runner) -> None:
+        super().__init__(head, target, head.layers)
+
+
+# Several multi-token prediction layers that come with the target: each drafts one token of the chain.
+# DeepSeek-V3 (2024, section 2.2); the network is in models/networks/native_mtp.py. A single layer drafts as in mtp.py.
+# Layer k's KV cache holds an entry for each position i whose token i + k + 1 is in the text. Up to k further entries
+# depend on draft tokens and are dropped after each draft. A layer that a round does not reach catches up in the next
+# one that does. After the last layer's token, the last layer continues recursively.
+
+
+class NativeBranches:
+    """Grows a chain, as deep as asked.
+
+    Args:
+        target: the runner that the loop uses; its hidden states are watched.
+    """
+
+    deepest = sys.maxsize
+    confidence: torch.Tensor | None = None
+
+    def __init__(self, layers: NativeLayers, target: Runner) -> None:
+        self.draft_ids, self.context = layers.draft_ids, context_of(layers.config)
+        self._layers = layers
+        self._hidden = HiddenStates(target)
+        self._cache = layers.new_cache()
+        self._cache.activate_past_recording()
+        self._entries = [0] * layers.count  # of each layer, those that the text without a draft determines
+        # (1, positions, width), the input of each layer at the positions after those entries
+        self._waiting = [torch.empty(1, 0, 0)] * layers.count
+        self._text: torch.Tensor  # (tokens,), draft included
+        self._positions = 0  # of the text that have a hidden state of the target
+        self._out: torch.Tensor  # (1, positions, width), the output of the last call
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
+
+    def root(self, ids: Sequence[int]) -> torch.Tensor | None:
+        hidden = self._hidden.take()
+        if hidden is None:
+            return None
+        self._text = to_device(list(ids), hidden.device)
+        self._positions = len(ids) - 1
+        self._waiting[0] = hidden[None]
+        return self._drafted_by(0)
+
+    def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        self._text = torch.cat([self._text, to_device(ids, self._text.device)])
+        depth = len(self._text) - self._positions - 1
+        if depth < self._layers.count:
+            return self._drafted_by(depth)
+        return self._run(self._layers.count - 1, self._out[:, -1:])
+
+    def _drafted_by(self, k: int) -> torch.Tensor:
+        hidden, start = self._waiting[k], self._entries[k]
+        logits = self._run(k, hidden)
+        self._entries[k] = self._determined(k)
+        self._waiting[k] = hidden[:, self._entries[k] - start :]
+        if k + 1 < self._layers.count:
+            before = self._waiting[k + 1]
+            self._waiting[k + 1] = torch.cat([before, self._out], dim=1) if before.shape[1] else self._out
+        return logits
+
+    def _run(self, k: int, hidden: torch.Tensor) -> torch.Tensor:
+        tokens = self._text[None, -hidden.shape[1] :]
+        self._out = self._layers.run(k, tokens, hidden, self._cache)
+        return self._layers.logits(self._out[0, -1:])
+
+    def _determined(self, k: int) -> int:
+        """The number of entries of layer k that the text without a draft determines."""
+        return max(0, self._positions - k)
+
+    def end(self) -> None:
+        for k, entries in enumerate(self._entries):
+            layer = self._cache.layers[k]
+            assert isinstance(layer, DynamicLayer), "transformers' MTP layers are attention layers"
+            if layer.is_initialized:
+                layer.crop(entries - layer.get_seq_length())
+            if k:
+                self._waiting[k] = self._waiting[k][:, : self._determined(k - 1) - entries]
+
+    def commit(self) -> None:
+        self._hidden.commit()
+
+    def rewind(self, length: int) -> int:
+        return 0  # each layer keeps another part of the text
+
+
+def branches(network: MtpLayer | NativeLayers, target: Runner) -> Branches:
+    """What grows drafts with MTP layers: one that was trained for the target, or one or several of the target's own."""
+    if isinstance(network, MtpLayer):
+        return TrainedBranches(network, target)
+    return MtpBranches(network, target) if isinstance(network, NativeLayer) else NativeBranches(network, target)

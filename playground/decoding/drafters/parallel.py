@@ -8,8 +8,16 @@ from collections.abc import Sequence
 
 import torch
 
-from playground.decoding.drafters.hidden import HiddenStates
+from playground.decoding.drafters.base import rewound_model
+from playground.decoding.drafters.build import Setup
+from playground.decoding.drafters.hidden import HiddenStates, TextVocabulary
 from playground.decoding.runners.base import Runner
+from playground.decoding.transfer import to_device
+from playground.models.attention import context_of
+from playground.models.networks.dflash import DFlash
+from playground.models.networks.eagle3 import PEagleHead
+from playground.models.networks.heads import MedusaHeads, ParallelHeads
+from playground.models.sizing import cache_bytes
 
 
 class ParallelBranches(ABC):
@@ -91,3 +99,156 @@ class HiddenParallelBranches(ParallelBranches):
         """Most read the last hidden state alone."""
         self._hidden.drop()
         return length
+
+
+# Parallel heads draft several tokens from one hidden state of the target, all at once.
+# Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verification is exact;
+# Medusa's lossy "typical acceptance" is not used.
+
+
+class HeadsBranches(HiddenParallelBranches):
+    def __init__(self, heads: ParallelHeads, target: Runner) -> None:
+        super().__init__(heads.draft_ids, heads.count, target)
+        self._heads = heads
+        self._vocabulary = TextVocabulary(heads)
+
+    def rewind(self, length: int) -> int:
+        self._vocabulary.clear()
+        return super().rewind(length)
+
+    def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
+        self.draft_ids = self._vocabulary.read(ids)
+        return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))
+
+
+# Medusa's heads draft several tokens from the target's last hidden state, all at once.
+# Cai et al. 2024 (arXiv 2401.10774); the network: models/networks/heads.py. The target's own head chose the last
+# token from the hidden state before it; from the same state head k, counted from 0, proposes the token k + 1 positions
+# after. Verification is exact; Medusa's lossy "typical acceptance" is not used.
+
+
+class MedusaBranches(HiddenParallelBranches):
+    def __init__(self, heads: MedusaHeads, target: Runner) -> None:
+        super().__init__(heads.draft_ids, heads.count, target)
+        self._heads = heads
+
+    def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
+        return self._heads(hidden[-1])
+
+
+# DFlash drafts a block of tokens at once: one pass over mask tokens that attend to the target's hidden states.
+# Chen et al. 2026 (arXiv 2602.06036); the network: models/networks/dflash.py. The distribution of each position does
+# not depend on the tokens chosen before it; samples are verified like any others. A tree over them is DDTree (Ringel
+# and Romano 2026, arXiv 2604.12989).
+
+
+class DFlashBranches(HiddenParallelBranches):
+    """Keeps the cache entries of the sequence across rounds, and drops those of a block when its draft is done."""
+
+    def __init__(self, network: DFlash, target: Runner) -> None:
+        super().__init__(network.draft_ids, network.drafts, target, network.layers)
+        self.context = context_of(network.config)
+        self._block = target.block(network)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._block.cache_bytes
+
+    def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
+        return self._block.read(ids[-1], hidden)
+
+    def end(self) -> None:
+        self._block.end()
+
+    def rewind(self, length: int) -> int:
+        super().rewind(length)
+        return self._block.rewind(length)
+
+
+# P-EAGLE drafts several tokens in one pass of an EAGLE-3 head: slots of a mask token after the text.
+# The network: models/networks/eagle3.py. The distribution of a position does not depend on the tokens chosen before
+# it; samples are verified like any others.
+
+
+class PEagleBranches(HiddenParallelBranches):
+    """Keeps the cache entries of the text across rounds, and drops those of the slots when their draft is done."""
+
+    def __init__(self, head: PEagleHead, target: Runner) -> None:
+        super().__init__(head.draft_ids, head.drafts, target, head.layers)
+        self.context = context_of(head.config)
+        self._head = head
+        self._cache = head.new_cache()
+        self._cache.activate_past_recording()
+        self._entries = 0  # of the text in its cache
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._cache)
+
+    def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
+        tokens = to_device(ids[self._entries + 1 :], hidden.device)
+        self._entries = len(ids) - 1
+        return self._head.drafted(tokens, hidden, self._cache)
+
+    def end(self) -> None:
+        self._cache.crop(1 - self._head.drafts)
+
+    def rewind(self, length: int) -> int:
+        """Entry i is of the token at i + 1, so that the last one of the text is not among them."""
+        kept = min(self._entries, length - 1)
+        if kept < 1 or any(getattr(layer, "sliding_window", None) for layer in self._cache.layers):
+            return 0
+        super().rewind(kept)
+        self._cache.crop(kept - self._entries)
+        self._entries = kept
+        return kept
+
+
+# PARD: a small model that was taught to draft several tokens in one pass, from mask tokens after the text.
+# An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model Adaptation" (arXiv 2504.18583).
+# The model is a causal language model like any other and reads nothing of the target. The last token predicts the next
+# one as usual, and each mask token after it the one after that.
+
+
+DRAFTS = 8  # tokens of a pass: the paper trains so many
+
+
+class PardBranches(ParallelBranches):
+    """Keeps the model's KV cache of the text across rounds, and drops the mask tokens when their draft is done.
+
+    Args:
+        mask: the id of the mask token.
+        vocab_size: the target's; see `AssistantBranches`.
+    """
+
+    def __init__(self, model: Runner, mask: int, vocab_size: int) -> None:
+        model.prepare()
+        super().__init__(torch.arange(min(model.vocab_size, vocab_size), device=model.device), DRAFTS)
+        self.context = model.context_limit
+        self._model, self._mask = model, mask
+        self._text = 0  # tokens
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._model.cache_bytes
+
+    def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
+        """Near the end of the model's context, of fewer positions. None too where the text has a token that the model
+        lacks."""
+        text = ids[self._model.length :]
+        if max(text) >= self._model.vocab_size:
+            return None
+        self._text = len(ids)
+        drafts = min(DRAFTS, self.context - len(ids))
+        return self._model.forward([*text, *[self._mask] * (drafts - 1)], keep=drafts)[:, : len(self.draft_ids)]
+
+    def end(self) -> None:
+        self._model.commit(self._text)
+
+    def rewind(self, length: int) -> int:
+        return rewound_model(self._model, length)
+
+
+def branches(setup: Setup) -> PardBranches:
+    mask = setup.assistant.model.config.pard_token
+    return PardBranches(setup.runners(setup.assistant, "assistant"), mask, setup.target.vocab_size)

@@ -13,8 +13,8 @@ import torch
 from playground.decoding.drafters.hidden import HiddenStates
 from playground.decoding.runners.base import Runner
 from playground.decoding.transfer import to_device
-from playground.models.decoder import context_of
-from playground.models.networks.walked import Walked
+from playground.models.attention import context_of
+from playground.models.networks.dspark import Walked
 
 
 class WalkedBranches:

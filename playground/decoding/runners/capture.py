@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from playground.models.decoder import decoder_of, layers_of
+from playground.models.attention import decoder_of, layers_of
 
 
 class HiddenCapture:

@@ -12,15 +12,14 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer, not_numbers
+from playground.decoding.runners.buffers import additive, ancestry, tree_masks
 from playground.decoding.runners.cache import SequenceCache
 from playground.decoding.runners.capture import HiddenCapture
-from playground.decoding.runners.eager_block import EagerBlock
-from playground.decoding.runners.eager_layer import EagerLayer
-from playground.decoding.runners.masks import additive, ancestry, tree_masks
+from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
 from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
-from playground.models.decoder import context_of, layers_of
-from playground.models.footprint import cache_bytes
+from playground.models.attention import context_of, layers_of
+from playground.models.sizing import cache_bytes
 
 
 class EagerRunner:

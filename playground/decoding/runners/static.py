@@ -10,15 +10,13 @@ from transformers import PreTrainedModel
 
 from playground.decoding.runners.base import FULL, BlockNetwork, BlockRunner, LayerRunner, RecursiveLayer, not_numbers
 from playground.decoding.runners.buffers import MOST, WIDTHS, width_of
-from playground.decoding.runners.eager_block import EagerBlock
-from playground.decoding.runners.eager_layer import EagerLayer
-from playground.decoding.runners.static_block import StaticBlockRunner
+from playground.decoding.runners.eager_network import EagerBlock, EagerLayer
 from playground.decoding.runners.static_cache import has_growing_rope, why_growing
-from playground.decoding.runners.static_layer import StaticLayerRunner
 from playground.decoding.runners.static_model import StaticModel
+from playground.decoding.runners.static_network import StaticBlockRunner, StaticLayerRunner
 from playground.errors import PlaygroundError
-from playground.models.decoder import context_of
-from playground.models.footprint import cache_bytes
+from playground.models.attention import context_of
+from playground.models.sizing import cache_bytes
 
 
 class StaticRunner:

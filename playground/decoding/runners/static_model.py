@@ -16,16 +16,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
-from playground.decoding.runners.buffers import MOST, Inputs, width_of, widths_up_to
+from playground.decoding.runners.buffers import MOST, Inputs, additive, ancestry, width_of, widths_up_to
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.runners.graphs import Graphs
-from playground.decoding.runners.masks import additive, ancestry
-from playground.decoding.runners.static_block import StaticBlock
 from playground.decoding.runners.static_cache import StaticCache
-from playground.decoding.runners.static_layer import StaticLayer
+from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import to_device
-from playground.models.decoder import context_of, layers_of
-from playground.models.experts import prepare_experts
+from playground.models.attention import context_of, layers_of
+from playground.models.fused import prepare_experts
 
 LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
 

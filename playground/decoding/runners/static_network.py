@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from playground.decoding.runners.buffers import MOST
+from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
+from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import Cursor, StaticCache
+from playground.decoding.transfer import to_device
+from playground.models.fused import prepare_experts
+from playground.models.sizing import cache_bytes
 
 
 class StaticNetwork(ABC):
@@ -63,3 +68,222 @@ class StaticNetwork(ABC):
     @abstractmethod
     def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
         """All that is captured, by keys of its own."""
+
+
+# The static runner of a layer that drafts from a model's hidden states: fixed widths, a cache of fixed length, graphs.
+# What one pass leaves to the next stays on the device: its output, what each of its rows attends to, and where the
+# draft goes on. So the passes of a chain follow each other without the host.
+
+
+BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
+DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: as many as its depth times its branches
+
+
+class StaticLayer(StaticNetwork):
+    """A layer beside a static model. `limit`: the number of positions that the model knows."""
+
+    _mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
+    _out: Tensor  # (branches, width), the last pass's output
+    _logits: Tensor  # (branches, draft vocabulary)
+
+    def __init__(self, layer: RecursiveLayer, target: Cursor, graphs: Graphs, limit: int) -> None:
+        super().__init__(1, DRAFT, target, graphs)
+        prepare_experts(layer.modules())
+        device = layer.draft_ids.device
+        self._layer, self._limit = layer, limit
+        # By width: first entry, index of the last token, tokens.
+        self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
+        self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the last pass's tokens
+        self._free = torch.zeros(1, dtype=torch.int64, device=device)  # the next entry of the draft
+
+    def _allocate(self, entries: int) -> None:
+        free = self._entries[entries : entries + 1]
+        self._mask = self._hidden.new_zeros(BRANCHES[-1], len(self._entries))
+        out = self._pass(self._entries[:1], self._hidden[:1], free, free, self._mask[:1])
+        self._out = out.new_zeros(BRANCHES[-1], out.shape[1])
+        self._logits = self._layer.logits(self._out).clone()
+
+    def _place(self, entries: int) -> None:
+        for inputs in self._inputs.values():
+            inputs.rows.zero_()
+        for start in (*(inputs.rows[0, :1] for inputs in self._inputs.values()), self._position, self._free):
+            start.fill_(entries)
+
+    def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
+        yield from ((("read", width), partial(self._read_narrow, width)) for width in WIDTHS)
+        yield from ((("grow", width), partial(self._grow, width)) for width in BRANCHES)
+
+    def read(self, ids: Sequence[int], hidden: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """As `LayerRunner.read`, from entry `start` on. More tokens than the widest of WIDTHS are never captured."""
+        n = len(ids)
+        if n > WIDTHS[-1]:
+            inputs = to_device([start, n - 1, *ids], hidden.device)
+            self._read(inputs[2:], hidden, inputs[:2])
+        else:
+            width = next(width for width in WIDTHS if width >= n)
+            self._inputs[width].send([start, n - 1, *ids, *[0] * (width - n)])
+            self._hidden[:n].copy_(hidden)
+            self.graphs.run((self, ("read", width)), partial(self._read_narrow, width))
+        return self._logits[:1].clone(), self._out[:1]
+
+    def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """As `LayerRunner.grow`."""
+        n = len(ids)
+        width = next(width for width in BRANCHES if width >= n)
+        if isinstance(ids, Tensor):
+            self._picks.rows[0, :n].copy_(ids)
+        else:
+            unused = [0] * (BRANCHES[-1] - n)
+            self._picks.send([*ids, *unused], [*rows, *unused])
+        self.graphs.run((self, ("grow", width)), partial(self._grow, width))
+        return self._logits[:n].clone(), self._out[:n]
+
+    def _read_narrow(self, width: int) -> None:
+        inputs = self._inputs[width].rows[0]
+        self._read(inputs[2:], self._hidden[:width], inputs[:2])
+
+    def _read(self, ids: Tensor, hidden: Tensor, at: Tensor) -> None:
+        """What is captured, as is `_grow`. `at`: the entry of the first token, and the index of the last."""
+        start, last = at[:1], at[1:]
+        slots = start + self._entries[: len(ids)]
+        mask = hidden.new_zeros(len(ids), len(self._entries))
+        mask.masked_fill_(self._entries > slots[:, None], torch.finfo(mask.dtype).min)
+        out = self._pass(ids, hidden, slots, slots, mask).index_select(0, last)
+        self._logits[:1].copy_(self._layer.logits(out))
+        self._out.copy_(out)  # all rows, since padding follows any of them
+        self._mask.copy_(mask.index_select(0, last))
+        self._position.copy_(start + last)
+        self._free.copy_(start + last + 1)
+        self._picks.rows[1].zero_()  # of a chain, whose passes are told no rows
+
+    def _grow(self, width: int) -> None:
+        ids, rows = self._picks.rows[:, :width]
+        self._position.add_(1)
+        slots = self._free + self._entries[:width]
+        mask = self._mask.index_select(0, rows).scatter_(1, slots[:, None], 0.0)
+        out = self._pass(ids, self._out.index_select(0, rows), self._position.expand(width), slots, mask)
+        self._out[:width].copy_(out)
+        self._logits[:width].copy_(self._layer.logits(out))
+        self._mask[:width].copy_(mask)
+        self._free.add_(width)
+
+    def _pass(self, ids: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
+        self.cache.cursor.slots, self.cache.cursor.read = slots, len(self._entries)
+        positions = positions.clamp(max=self._limit - 1)  # of padding
+        return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask[None, None])[0]
+
+
+class StaticLayerRunner:
+    """Runs a layer with full attention; `LayerRunner` documents the members."""
+
+    def __init__(self, static: StaticLayer) -> None:
+        self._static = static
+        self._entries = 0  # of the text
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._static.cache.states)
+
+    def prepare(self, hidden: Tensor) -> None:
+        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
+        self._static.prepare(self._entries, hidden)
+
+    def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
+        self._static.fit(self._entries, hidden)
+        logits = self._static.read(ids, hidden, self._entries)
+        self._entries += len(ids)
+        return logits
+
+    def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return self._static.grow(ids, rows)
+
+    def end(self) -> None:
+        pass  # the entries after the text are masked, then overwritten
+
+    def rewind(self, entries: int) -> int:
+        return 0  # its buffers are every lane's
+
+
+# The static runner of a network that drafts a block in one pass: fixed widths, a cache of fixed length, graphs.
+
+
+class StaticBlock(StaticNetwork):
+    """A network that drafts blocks, beside a static model."""
+
+    _logits: Tensor  # (positions of a draft, vocabulary)
+
+    def __init__(self, network: BlockNetwork, target: Cursor, graphs: Graphs) -> None:
+        super().__init__(network.config.num_hidden_layers, network.block_size, target, graphs)
+        self._network = network
+        self._inputs = Inputs(1, 3, torch.int64, network.draft_ids.device)  # first entry, hidden states, last token
+
+    def _allocate(self, entries: int) -> None:
+        self._place(entries)
+        self._logits = self._drafted(self._hidden[:1], self._inputs.rows[0]).clone()
+
+    def _place(self, entries: int) -> None:
+        self._inputs.rows.zero_()
+        self._inputs.rows[0, :1].fill_(entries)
+
+    def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
+        return ((width, partial(self._read, width)) for width in WIDTHS)
+
+    def read(self, token: int, hidden: Tensor, start: int) -> Tensor:
+        """As `BlockRunner.read`, from entry `start` on. More hidden states than the widest of WIDTHS are never
+        captured."""
+        n = len(hidden)
+        if n > WIDTHS[-1]:
+            return self._drafted(hidden, to_device([start, n, token], hidden.device))
+        width = next(width for width in WIDTHS if width >= n)
+        self._inputs.send([start, n, token])
+        self._hidden[:n].copy_(hidden)
+        self.graphs.run((self, width), partial(self._read, width))
+        return self._logits.clone()
+
+    def _read(self, width: int) -> None:
+        self._logits.copy_(self._drafted(self._hidden[:width], self._inputs.rows[0]))
+
+    def _drafted(self, hidden: Tensor, at: Tensor) -> Tensor:
+        """Logits. The hidden states lie in the cache from the first entry on, padding included, and then the block,
+        whose positions are those without padding. `at`: first entry, number of hidden states, last token."""
+        size, width, entries = self._network.block_size, len(hidden), self._entries
+        start, n, token = at[:1], at[1:2], at[2:]
+        slots = start + entries[: width + size]
+        block = start + n + entries[:size]  # positions
+        positions = torch.where(entries < start + width, entries, entries - width + n)  # of all entries
+        visible = (entries < start + n) | ((entries >= start + width) & (entries < start + width + size))
+        masks = {}
+        for kind in set(self._network.config.layer_types):
+            sees = self._network.sees(kind, block, positions)
+            masks[kind] = (visible if sees is None else visible & sees).expand(1, 1, size, -1)
+        self.cache.cursor.slots, self.cache.cursor.read = slots, len(entries)
+        return self._network.drafted(token, hidden, self.cache.states, torch.cat([slots[:width], block]), masks)
+
+
+class StaticBlockRunner:
+    """Runs a network that drafts blocks; `BlockRunner` documents the members."""
+
+    def __init__(self, static: StaticBlock) -> None:
+        self._static = static
+        self._entries = 0  # of the text
+
+    @property
+    def cache_bytes(self) -> int:
+        return cache_bytes(self._static.cache.states)
+
+    def prepare(self, hidden: Tensor) -> None:
+        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
+        self._static.prepare(self._entries, hidden)
+
+    def read(self, token: int, hidden: Tensor) -> Tensor:
+        self._static.fit(self._entries, hidden)
+        logits = self._static.read(token, hidden, self._entries)
+        self._entries += len(hidden)
+        return logits
+
+    def end(self) -> None:
+        pass  # the entries after the text are masked, then overwritten
+
+    def rewind(self, entries: int) -> int:
+        return 0  # its buffers are every lane's

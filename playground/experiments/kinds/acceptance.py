@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from playground.backends.base import Backend
 from playground.errors import check
 from playground.experiments import suite
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -20,7 +20,6 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import Lane, synthetic, together
 from playground.presets import Pair
 from playground.results import AcceptanceResult

@@ -1,4 +1,8 @@
-"""Depth: how far into a long context does speculation pay?"""
+"""How far does speculation pay into a long context? One conversation that grows turn by turn, and its rounds by depth.
+
+The cache of the earlier turns is kept, so that all depths together cost one conversation and not a prefill each. It
+grows by the project's own documents: text that is here for everyone and does not repeat.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,103 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from playground import metrics
 from playground.backends.base import Backend
-from playground.experiments import depth
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
-from playground.experiments.kinds.options import (
-    ANSWER,
-    AnswerOptions,
-    Decoders,
-    DraftingOptions,
-    RunsOptions,
-    option,
-)
+from playground.errors import Stopped, check
+from playground.experiments import suite
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at
+from playground.experiments.kinds.options import ANSWER, AnswerOptions, Decoders, DraftingOptions, RunsOptions, option
+from playground.experiments.kinds.sweep import CHARACTERS, documents
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
-from playground.lane import Lane, Request, together
+from playground.experiments.record import Record
+from playground.lane import Lane, Request, label, together
 from playground.presets import Pair
-from playground.results import DepthResult
+from playground.results import STANDARD, DepthResult, LaneDepths, SuiteResult
 from playground.settings import PRESET
+from playground.trace import Trace
+
+ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
+SAMPLE = 400  # characters that say how many a token has
+LEAST = 64  # tokens that a turn grows by
+
+
+def run(
+    baseline: Lane,
+    lane: Lane,
+    request: Request,
+    until: int,
+    turns: int,
+    backends: Mapping[str, Backend],
+    watch: Watch,
+    *,
+    runs: int = 1,
+    record: Record | None = None,
+) -> DepthResult | None:
+    """As `suite.run`, of one question with many turns.
+
+    Args:
+        request: how each turn is answered; its prompt is not asked.
+        until: tokens of context at the end, answers included.
+        turns: in which it gets there.
+
+    Raises:
+        PlaygroundError: there is not so much text, the turns are too many, the conversation does not fit the context,
+            or as `suite.run`.
+    """
+    try:
+        backends[baseline.backend].load(baseline, watch.progress)
+    except Stopped:
+        return None
+    asked = conversation(request, until, turns, backends[baseline.backend], baseline)
+    found = suite.run(baseline, [lane], [asked], backends, watch, runs=runs, record=record)
+    if found is None:
+        return None
+    suite.check_ran(found)
+    return depth_result(found, until, turns)
+
+
+def conversation(request: Request, until: int, turns: int, backend: Backend, lane: Lane) -> Question:
+    """A question whose turns bring so many tokens of documents that the context ends near `until`.
+
+    Raises:
+        PlaygroundError: as `run`.
+    """
+    text = documents()
+
+    def tokens(part: str) -> int:
+        prompt = ASKED.format(part)
+        ids = backend.run(lane, replace(request, prompt=prompt)).prompt_ids
+        return len(prompt) // CHARACTERS if ids is None else len(ids)
+
+    asked = tokens("")
+    step = until // turns - request.max_new_tokens - asked
+    check(
+        step >= LEAST,
+        f"{turns} turns with answers of {request.max_new_tokens:,} tokens leave no room for text in {until:,} tokens. "
+        "Ask for a deeper context, fewer turns or shorter answers.",
+    )
+    each = step * SAMPLE // max(1, tokens(text[:SAMPLE]) - asked)
+    check(
+        each * turns <= len(text),
+        f"There is not enough text for {until:,} tokens: about {until * len(text) // (each * turns):,} are here.",
+    )
+    parts = [ASKED.format(text[i * each : (i + 1) * each]) for i in range(turns)]
+    return Question("depth", replace(request, prompt=parts[0]), tuple(parts[1:]))
+
+
+def depth_result(found: SuiteResult, until: int, turns: int) -> DepthResult:
+    """The rounds of a long conversation by depth, in as many spans as it has turns."""
+    edges = [i * until // turns for i in range(turns + 1)]
+    lanes: dict[str, list[Trace]] = {STANDARD: [], **{label(lane): [] for lane in found.lanes}}
+    for trace in found.traces:
+        lanes[label(trace.lane) if trace.lane in found.lanes else STANDARD].append(trace)
+    depths = tuple(LaneDepths(name, tuple(metrics.by_depth(traces, edges))) for name, traces in lanes.items())
+    base, ours = (each.figures for each in depths)
+    return DepthResult(found, depths, until, metrics.stops_paying(base, ours))
+
+
+# Depth: how far into a long context does speculation pay?
 
 
 @dataclass(frozen=True)
@@ -61,14 +144,14 @@ class Depth(OfPrompts):
         return 2 * self.runs * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> DepthResult | None:
-        return depth.run(
+        return run(
             baseline, self.lane, self.request, self.until, self.steps, backends, watch,
             runs=self.runs, record=record_at(self.record),
         )  # fmt: skip
 
     def so_far(self) -> DepthResult | None:
         found = on_record(self.record)
-        return depth.depth_result(found, self.until, self.steps) if found and found.rows else None
+        return depth_result(found, self.until, self.steps) if found and found.rows else None
 
 
 def _work(options: DepthOptions, on: Decoders) -> tuple[Depth, str]:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from playground.backends.base import Backend
+from playground.backends.connect import connected
+from playground.experiments import suite
+from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.options import Options
+from playground.experiments.questions import Question
+from playground.experiments.record import Record, read
 from playground.experiments.work import Experiment
+from playground.lane import Lane, standard_lane, together
+from playground.presets import Pair
+from playground.results import Result, SuiteResult
 
 
 @dataclass(frozen=True)
@@ -43,3 +53,64 @@ class Kind:
     servers: bool = False
     varies: Callable[[Any], str] = lambda options: ""
     room: str = "Best drafter"
+
+
+# What the experiments whose lanes answer prompts have in common.
+
+
+class OfPrompts:
+    """Base of a dataclass with these fields, and `lanes`: of one pair; or of servers, with a `baseline` and without a
+    pair."""
+
+    pair: Pair | None
+    questions: tuple[Question, ...]
+    record: str = ""
+    baseline: Lane | None = None
+
+    if TYPE_CHECKING:  # else it would be the default of a field
+
+        @property
+        def lanes(self) -> Sequence[Lane]: ...
+
+    def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Result | None:
+        """None if it was stopped before there was a result."""
+        raise NotImplementedError
+
+    def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
+        baseline = self.baseline
+        if baseline is None:
+            assert self.pair, "without a pair there is a server's lane"
+            baseline = standard_lane(self.pair)
+        result = self.run(baseline, {**backends, **connected([baseline, *self.lanes])}, watch)
+        if result:
+            watch.emit(ResultReady(result))
+
+    def so_far(self) -> Result | None:
+        """What the record holds; None without a finished question."""
+        return on_record(self.record)
+
+    @property
+    def answer_tokens(self) -> int:
+        """The most new tokens that one lane decodes for all prompts."""
+        return sum((1 + len(question.more)) * question.request.max_new_tokens for question in self.questions)
+
+
+def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str:
+    """What an experiment is called in the history. `prompts`, `models`: their names; `tokens`: new ones, at most."""
+    named = prompts if "." in prompts else f"{prompts[:1].upper()}{prompts[1:]}"  # a file is called what it is called
+    return f"{named} on {models}: {together(lanes)}, {tokens} tokens"
+
+
+def record_at(path: str) -> Record | None:
+    """Where the rows go; None for ""."""
+    return Record(Path(path)) if path else None
+
+
+def on_record(path: str, questions: int | None = None) -> SuiteResult | None:
+    """What a record of a suite holds, of the first questions; None without a finished one."""
+    if not Path(path).is_file():
+        return None
+    header, results = read(Path(path))
+    return suite.suite_result(
+        header, [result for result in results if questions is None or result.question < questions]
+    )

@@ -25,11 +25,10 @@ from playground.backends.server import ServerBackend
 from playground.errors import PlaygroundError, Stopped, check
 from playground.experiments import record
 from playground.experiments.compare import decode
-from playground.experiments.events import LevelDone, ResultReady
+from playground.experiments.events import LevelDone, ResultReady, Watch
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.kinds.options import AnswerOptions, Decoders, PromptOptions, TracesOptions, option
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import Lane
 from playground.metrics.load import Answered, Level, Limits, gains, points
 from playground.progress import Progress

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, cast
 from playground import metrics
 from playground.backends.base import Backend
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress, PromptDone
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
+from playground.experiments.events import Event, Progress, PromptDone, Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
     Decoders,
     DraftersOptions,
@@ -23,7 +22,6 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import JOINT, LOCAL, LOSSY_RULES, Lane, Rule, fits, lossy, samples_drafts, verified_by
 from playground.presets import Pair
 from playground.results import STANDARD, Differing, LaneCheck, LosslessResult, SuiteResult

@@ -19,12 +19,10 @@ from pathlib import Path
 from playground import ranked
 from playground.backends.base import Backend
 from playground.experiments import suite
-from playground.experiments.events import Event, Progress, PromptDone
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
+from playground.experiments.events import Event, Progress, PromptDone, Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import AnswerOptions, Decoders, DraftersOptions, OrderOptions, PromptOptions
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import Lane, at_lookahead, label
 from playground.presets import Pair
 from playground.results import Recommendation, SuiteResult

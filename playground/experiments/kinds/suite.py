@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from playground.backends.base import Backend
 from playground.experiments import suite
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, record_at, titled
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, record_at, titled
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -22,7 +22,6 @@ from playground.experiments.kinds.options import (
 )
 from playground.experiments.questions import Question
 from playground.experiments.record import append_traces
-from playground.experiments.watch import Watch
 from playground.lane import Lane
 from playground.presets import Pair
 from playground.results import SuiteResult

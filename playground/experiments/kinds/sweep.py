@@ -16,9 +16,10 @@ from playground import ROOT, ranked, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
-from playground.experiments import suite, summaries
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at
+from playground.experiments import suite
+from playground.experiments import suite as summaries
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
     AnswerOptions,
     Decoders,
@@ -29,7 +30,6 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, together
 from playground.presets import Pair
 from playground.results import STANDARD, Point, Predicted, SuiteResult, SweepResult

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from playground.backends.base import Backend
 from playground.errors import check
-from playground.experiments import traffic_log
-from playground.experiments.kinds.kind import Kind
-from playground.experiments.kinds.of_prompts import OfPrompts, on_record, record_at, titled
+from playground.experiments import traffic as traffic_log
+from playground.experiments.events import Watch
+from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
     ANSWER,
     AnswerOptions,
@@ -23,7 +23,6 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.experiments.watch import Watch
 from playground.lane import Lane
 from playground.presets import Pair
 from playground.results import SuiteResult, TrafficResult

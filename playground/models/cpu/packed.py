@@ -1,11 +1,4 @@
-"""Linear layers whose weights a CPU keeps in float16 and multiplies in float32.
-
-The kernels are FBGEMM's, which torch has on x86 (Khudia et al. 2021, "FBGEMM: Enabling High-Performance Low-Precision
-Deep Learning Inference", arXiv 2101.05615). They read half the memory of float32, and verifying several tokens costs
-little more than one. With AVX-512 the output for a token is the same to the bit whatever tokens are in the pass with
-it; with AVX2 alone it differs by rounding. float16 has 11 significant bits where bfloat16, in which most weights are
-published, has 8; weights below 0.00006 are rounded to multiples of 0.00000006.
-"""
+"""Root mean square norms on a CPU, for which torch has no kernel there."""
 
 from __future__ import annotations
 
@@ -19,10 +12,54 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.models.cpu.blocks import BlockLinear
-from playground.models.cpu.int4 import Int4Linear
-from playground.models.cpu.norm import CpuNorm
-from playground.models.fused import Beside, fuse
+from playground.models.cpu.int4 import BlockLinear, Int4Linear
+from playground.models.fused import Beside, Norm, fuse
+
+
+class CpuNorm(Norm):
+    """In four operations, in float32: x √d w / √(|x|² + d ε), whose root is a hypotenuse."""
+
+    _scaled: Tensor
+    _least: Tensor
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        super().__init__(weight, epsilon)
+        width = weight.shape[-1]
+        self.register_buffer("_scaled", weight.detach().float() * width**0.5, persistent=False)
+        self.register_buffer("_least", torch.tensor((width * epsilon) ** 0.5), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / torch.hypot(length, self._least) * self._scaled
+
+
+# Memory layout of float32 weights on a CPU.
+# torch stores the matrix of a linear layer by rows, one for each output. For a few tokens at once, as in a verify
+# pass, its float32 kernel is far faster on a matrix stored by columns (measured on x86). For one token, or for a long
+# prompt, the layout makes no difference.
+
+
+def lay_out(network: nn.Module) -> None:
+    """Lays the matrices of its linear layers out; their values and shapes stay."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            module.weight.data = by_columns(module.weight.data)
+
+
+def by_columns(weight: Tensor) -> Tensor:
+    """The same matrix, laid out by columns where that pays; another format, such as quantised weights, as it is."""
+    if type(weight) is not Tensor or weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return weight
+    return weight.t().contiguous().t()
+
+
+# Linear layers whose weights a CPU keeps in float16 and multiplies in float32.
+# The kernels are FBGEMM's, which torch has on x86 (Khudia et al. 2021, "FBGEMM: Enabling High-Performance Low-
+# Precision Deep Learning Inference", arXiv 2101.05615). They read half the memory of float32, and verifying several
+# tokens costs little more than one. With AVX-512 the output for a token is the same to the bit whatever tokens are in
+# the pass with it; with AVX2 alone it differs by rounding. float16 has 11 significant bits where bfloat16, in which
+# most weights are published, has 8; weights below 0.00006 are rounded to multiples of 0.00000006.
+
 
 MOSTLY = 0.9  # the least share of the weights in linear layers at which a model is packed
 ROWS = 512  # FBGEMM pads the inputs of a matrix to a multiple of this: 576 take the memory of 1024

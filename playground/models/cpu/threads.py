@@ -6,12 +6,17 @@ times a layer, and fewer threads are faster: a single one was three times as fas
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from statistics import median
 
 import torch
+from safetensors import safe_open
+from transformers import modeling_utils
 
 BLOCKS, PASSES = 5, 2  # measured blocks of each number of threads, in turn, and passes in each block
 MARGIN = 1.1  # how much faster than all threads another number must be
@@ -53,3 +58,35 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
 def most_threads() -> int:
     """As many as torch starts with: the cores, or what OMP_NUM_THREADS says. To be called before any choice."""
     return torch.get_num_threads()
+
+
+# Loading weights so that the memory of each tensor is given back as soon as the tensor is packed.
+
+
+# Of glibc's malloc.h. A block of at least so many bytes is returned to the system when it is freed. By itself glibc
+# raises the limit with every such block, to 32 MB at most, and then keeps most of the weights that were packed.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+SMALL, LARGEST = 128 * 1024, 32 * 1024 * 1024
+
+
+@contextmanager
+def tensors_apart() -> Iterator[None]:
+    """Has transformers read each tensor into a block of its own, as it does on Windows. Elsewhere it maps whole files,
+    which stay in memory while any of their tensors is in use."""
+    mapped = modeling_utils.safe_open
+    apart = lambda file, **options: safe_open(file, **{**options, "backend": "pread"})  # noqa: E731
+    modeling_utils.safe_open = apart  # type: ignore[misc, assignment]
+    _set_limits(SMALL, SMALL)
+    try:
+        yield
+    finally:
+        modeling_utils.safe_open = mapped  # type: ignore[misc]
+        _set_limits(LARGEST, 2 * LARGEST)  # where glibc itself ends up, so that passes reuse their memory
+
+
+def _set_limits(block: int, trim: int) -> None:
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # which musl lacks
+        if mallopt:
+            mallopt(M_MMAP_THRESHOLD, block)
+            mallopt(M_TRIM_THRESHOLD, trim)

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from transformers.utils.logging import disable_progress_bar
 
 from playground.errors import PlaygroundError
-from playground.models.cpu.blocks import SAVED, read_gguf
+from playground.models.cpu.int4 import SAVED, read_gguf
 from playground.models.fetch import hub
 from playground.models.fetch.files import ModelFiles, cache_folder
 from playground.progress import Progress, of_bytes

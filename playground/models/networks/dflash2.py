@@ -28,7 +28,7 @@ from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained
 from playground.models.networks.dflash import load_head, options
 from playground.models.networks.dflash_files import BlockFiles, read_block, under
-from playground.models.networks.walked import Slot, Walked
+from playground.models.networks.dspark import Slot, Walked
 from playground.progress import Progress
 
 PARTS = (

@@ -1,31 +1,66 @@
-"""DSpark: DFlash's block with a Markov head, which lets a slot know the token before it, and a confidence head.
-
-DeepSeek-AI 2026, "DSpark". A pass over the block gives states h_1 … h_γ and logits as in DFlash. Going from left to
-right, the Markov head adds W2 f(W1[x_k-1], h_k) to the logits of slot k, where x_0 is the last token of the sequence:
-
-    vanilla  f = W1[x_k-1]
-    gated    f = g ⊙ W1[x_k-1], g = σ(W_g [h_k; W1[x_k-1]])
-    rnn      f = tanh(o), [z; c; o] = W [s_k-1; W1[x_k-1]; h_k], s_k = σ(z) ⊙ s_k-1 + (1 - σ(z)) ⊙ tanh(c), s_0 = 0
-
-The confidence head gives σ(w [h_k; W1[x_k-1]] + b), the probability that the token of slot k is accepted. It does not
-read x_k: a draft that ends by it stays exact.
-"""
+"""Base of the networks whose slots are drafted in one pass and then walked: what was chosen before counts in a slot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter, LoadedModel, explained
-from playground.models.networks.dflash import load_head, options
+from playground.models.networks.dflash import DFlash, load_head, options
 from playground.models.networks.dflash_files import BlockFiles, read_block, under
-from playground.models.networks.walked import Slot, Walked
 from playground.progress import Progress
+
+
+class Slot(NamedTuple):
+    """What is known of a slot once the tokens before it are chosen, in so many rows as there are such branches.
+
+    `logits`: (rows, draft vocabulary); `confidence`: (rows,), None without a head for it; `memory`: (rows, values),
+    what the network remembers of each branch.
+    """
+
+    logits: Tensor
+    confidence: Tensor | None
+    memory: Tensor
+
+
+class Walked(DFlash):
+    """Arguments: those of `DFlash`."""
+
+    def drafted(
+        self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
+    ) -> Tensor:
+        """(drafts, width), the states of the slots. Arguments as for `DFlash.drafted`."""
+        return self.states(token, hidden, cache, positions, masks)
+
+    def no_memory(self, states: Tensor) -> Tensor:
+        """(1, values), before the first slot."""
+        return states.new_zeros(1, 0)
+
+    @abstractmethod
+    def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
+        """Args:
+        base: (draft vocabulary,), the slot's logits before anything is chosen.
+        state: (width,), the slot's.
+        ids: (rows,), the token before it in each branch.
+        memory: (rows, values), of each branch.
+        """
+
+
+# DSpark: DFlash's block with a Markov head, which lets a slot know the token before it, and a confidence head.
+# DeepSeek-AI 2026, "DSpark". A pass over the block gives states h_1 … h_γ and logits as in DFlash. Going from left to
+# right, the Markov head adds W2 f(W1[x_k-1], h_k) to the logits of slot k, where x_0 is the last token of the
+# sequence:
+# vanilla f = W1[x_k-1] gated f = g ⊙ W1[x_k-1], g = σ(W_g [h_k; W1[x_k-1]]) rnn f = tanh(o), [z; c; o] = W [s_k-1;
+# W1[x_k-1]; h_k], s_k = σ(z) ⊙ s_k-1 + (1 - σ(z)) ⊙ tanh(c), s_0 = 0
+# The confidence head gives σ(w [h_k; W1[x_k-1]] + b), the probability that the token of slot k is accepted. It does
+# not read x_k: a draft that ends by it stays exact.
+
 
 PARTS = r"|markov_head\.(markov_w1|markov_w2|gate_proj|joint_proj)\.(weight|bias)|confidence_head\.proj\.(weight|bias)"
 GATED, RNN = "markov_head.gate_proj.weight", "markov_head.joint_proj.weight"

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from playground.errors import PlaygroundError
-from playground.models.decoder import decoder_of, layers_of
+from playground.models.attention import decoder_of, layers_of
 from playground.models.load import LoadedModel
 
 M = TypeVar("M", bound=nn.Module)

@@ -1,19 +1,73 @@
-"""Parallel heads: several future tokens from one pass over the target's last hidden state.
-
-Medusa (Cai et al. 2024) and independent heads for several tokens (Gloeckle et al. 2024). Unlike Medusa's, these read
-the token that the target has just chosen: from its embedding and the hidden state before it, head s, counted from 0,
-proposes the token s + 1 positions later. The heads do not see each other's proposals. Embedding and head matrix are
-the target's.
-"""
+"""Base of the networks that draft with the target's embedding and with rows of its head."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.models.networks.shared_head import SharedHead
+from playground.errors import PlaygroundError
+from playground.models.cpu.packed import PackedLinear, by_columns
+from playground.models.load import LoadedDrafter, LoadedModel, check_memory, explained
+from playground.models.networks.made_for import check_made_for, fetch
+from playground.models.sizing import within_files
+from playground.progress import Progress
+
+
+class SharedHead(nn.Module):
+    """Args:
+    target: its embedding and head are used; shared, not copied.
+    draft_ids: (draft vocabulary,), the token id of each column of the logits.
+    """
+
+    draft_ids: Tensor
+    _embedding: nn.Embedding
+    _target_head: nn.Linear | PackedLinear
+    _head: nn.Module
+
+    def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
+        super().__init__()
+        config = target.config.get_text_config(decoder=True)
+        like: dict[str, Any] = {"eps": 1e-5, "dtype": target.dtype, "device": target.device}
+        self.vocab_size, self._dtype = config.vocab_size, target.dtype
+        self.norm_embedding = nn.RMSNorm(config.hidden_size, **like)
+        self.norm_hidden = nn.RMSNorm(config.hidden_size, **like)
+        self.register_buffer("draft_ids", draft_ids.to(target.device).long())
+        object.__setattr__(self, "_embedding", target.get_input_embeddings())  # not a submodule: not saved, not trained
+        object.__setattr__(self, "_target_head", target.get_output_embeddings())
+        object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
+
+    def joined(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """Tokens (…,) and the hidden states one position before them (…, width), both normed, to (…, 2 width)."""
+        embedding = self._embedding(ids).detach().to(hidden.dtype)
+        return torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
+        return self._head(hidden)
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """(tokens,) to (tokens, width): rows of the target's head for any tokens of its vocabulary."""
+        return self._target_head.weight.detach()[ids].to(self._dtype)
+
+
+def _part(head: nn.Module, rows: Tensor) -> nn.Module:
+    """A head of these rows only, packed if the whole head is."""
+    part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+    packs = isinstance(head, PackedLinear)
+    part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
+    return PackedLinear(part) if packs else part
+
+
+# Parallel heads: several future tokens from one pass over the target's last hidden state.
+# Medusa (Cai et al. 2024) and independent heads for several tokens (Gloeckle et al. 2024). Unlike Medusa's, these read
+# the token that the target has just chosen: from its embedding and the hidden state before it, head s, counted from 0,
+# proposes the token s + 1 positions later. The heads do not see each other's proposals. Embedding and head matrix are
+# the target's.
 
 
 class ParallelHeads(SharedHead):
@@ -38,3 +92,92 @@ class ParallelHeads(SharedHead):
         both = self.joined(ids, hidden)
         mixed = both + nn.functional.silu(self.proj(both))
         return self.heads(mixed).unflatten(-1, (-1, hidden.shape[-1]))
+
+
+# Medusa's heads: several future tokens from the target's last hidden state.
+# Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (arXiv
+# 2401.10774). From the hidden state that gives the target's next token, head k, counted from 0, proposes the token k +
+# 1 positions after that one. A head is some residual blocks and a matrix over the vocabulary: its own (Medusa-1) or
+# the target's.
+
+
+WEIGHTS = "medusa_lm_head.safetensors"
+
+
+class ResBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + nn.functional.silu(self.linear(hidden))
+
+
+class MedusaHeads(nn.Module):
+    """Args:
+    target: its head is used if the heads have no matrix of their own; shared, not copied.
+    count, blocks: the number of heads, and of blocks in each.
+    own: whether each head has its own matrix over the vocabulary.
+    """
+
+    _head: nn.Module
+
+    def __init__(self, target: PreTrainedModel, count: int, blocks: int, own: bool) -> None:
+        super().__init__()
+        text = target.config.get_text_config(decoder=True)
+        width, vocabulary = text.hidden_size, text.vocab_size
+        self.count = count
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                *(ResBlock(width) for _ in range(blocks)),
+                *([nn.Linear(width, vocabulary, bias=False)] if own else []),
+            )
+            for _ in range(count)
+        )
+        self.draft_ids = torch.arange(vocabulary, device=target.device)
+        # Not a submodule: it is the target's.
+        object.__setattr__(self, "_head", nn.Identity() if own else target.get_output_embeddings())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(width,), the target's hidden state at a position, to (heads, vocabulary), logits for the tokens two and more
+        positions later."""
+        return self._head(torch.stack([head(hidden) for head in self.heads]))
+
+
+def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    """Raises:
+    PlaygroundError: no such heads, pickled or of another kind, trained for another target, or broken files.
+    """
+    weights, config = fetch(name, "A set of Medusa heads", progress)
+    count, blocks = config.get("medusa_num_heads"), config.get("medusa_num_layers")
+    path = weights.folder / WEIGHTS
+    if not (isinstance(count, int) and isinstance(blocks, int) and path.is_file()):
+        raise PlaygroundError(
+            f"{weights.name} holds no supported Medusa heads. Choose a folder or a model on the hub with {WEIGHTS} and "
+            "a config.json that has medusa_num_heads and medusa_num_layers."
+        )
+    progress(Progress(f"Loading {weights.name}"))
+    with explained(weights, target.model.device):
+        check_memory(weights, target.model.dtype, target.model.device)
+        # By way of the CPU: read straight to a GPU, safetensors pins memory, which needs CUDA itself, and the process
+        # that loads on ZeroGPU has only an emulation of it.
+        loaded = load_file(path)
+        state = {key: tensor.to(target.model.device, target.model.dtype) for key, tensor in loaded.items()}
+    first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")
+    width = first if first is not None else last
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = [
+        ("hidden states of {}", None if width is None else width.shape[1], text.hidden_size),
+        ("a vocabulary of {}", None if last is None else last.shape[0], text.vocab_size),
+    ]
+    check_made_for(weights.name, target.name, sizes)
+    with torch.device("meta"), within_files(weights):
+        network = MedusaHeads(target.model, count, blocks, own=last is not None)
+    try:
+        network.heads.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        raise PlaygroundError(
+            f"The weights of {weights.name} are not {count} heads of {blocks} blocks each, which its config.json names "
+            f"({str(error).splitlines()[-1].strip()}). Fetch it again, or choose other heads."
+        ) from error
+    return LoadedDrafter(network.eval().requires_grad_(False), weights.name, weights.origin)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, Cache, DynamicCache, PretrainedConfig, PreTrainedModel
 
-from playground.models.decoder import decoder_of
-from playground.models.networks.shared_head import SharedHead
+from playground.models.attention import decoder_of
+from playground.models.networks.heads import SharedHead
 
 
 class MtpLayer(SharedHead):

@@ -19,7 +19,7 @@ from playground.lane import Lane, Request, all_drafters, assisted_lane, standard
 from playground.lane import asked as conversation
 from playground.presets import BESIDE, Pair, Prompt, custom_pair, drafters, kind_of
 from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
-from playground.ui.fits import Fits
+from playground.ui.preload import Fits
 from playground.ui.wiring import QUIET, picked
 
 if TYPE_CHECKING:  # torch would double what the process that opens traces holds

@@ -1,15 +1,11 @@
-"""What happens when someone presses something. Handlers drain a run and never touch a tensor.
-
-A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by a
-limit, or when nobody reads it any more.
-"""
+"""A download that is so large that somebody has to agree to it."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -19,15 +15,14 @@ from playground import metrics
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
-from playground.experiments.events import Event, Finished, LaneSkipped, Progress
+from playground.experiments.events import Event, Finished, LaneSkipped, Progress, Watch
 from playground.experiments.history import new_id
 from playground.experiments.runner import Runner
-from playground.experiments.watch import Watch
 from playground.experiments.work import Compare, Repeat, Work
+from playground.format import gigabytes
 from playground.hosting.access import Access, visitor
-from playground.hosting.readers import Reader
 from playground.hosting.side_process import SideProcess
-from playground.hosting.turns import Turns
+from playground.hosting.turns import Reader, Turns
 from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
@@ -35,12 +30,44 @@ from playground.trace import Comparison, Trace
 from playground.ui import panels
 from playground.ui.compare import prefill, rendered
 from playground.ui.compare.controls import CompareOptions
-from playground.ui.compare.download_offer import LargeDownload, Offer, check_fit
-from playground.ui.compare.opened_traces import Held, Opened
-from playground.ui.compare.screen import Screen
-from playground.ui.compare.shown import Shown, goes_on_with
+from playground.ui.compare.shown import Held, Opened, Screen, Shown, goes_on_with
 from playground.ui.wiring import Named
 from playground.views.stage import Status
+
+
+class LargeDownload(PlaygroundError):
+    """Nobody has agreed to this download yet."""
+
+    def __init__(self, pair: Pair, size: float) -> None:
+        super().__init__(
+            f"{pair.title} is not on this machine: up to {gigabytes(size)} has to be downloaded first. Agree to it "
+            "on the page, or choose models that are ready."
+        )
+        self.size = size
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A download of at most `size` bytes that a session was asked about, and the run that wants it."""
+
+    size: float
+    every: bool
+
+
+def check_fit(pair: Pair, fit: Fit, agreed: float) -> None:
+    """Raises:
+    PlaygroundError: the pair cannot run here, or needs a larger download than was agreed to.
+    """
+    if fit.state in ("too large", "gated"):
+        raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
+    if fit.download > agreed:
+        raise LargeDownload(pair, fit.download)
+
+
+# What happens when someone presses something. Handlers drain a run and never touch a tensor.
+# A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by a
+# limit, or when nobody reads it any more.
+
 
 BackendFor = Callable[[Pair], Backend]
 UNREAD = "Nobody reads what this session is sent. Reload the page."

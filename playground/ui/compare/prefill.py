@@ -6,18 +6,25 @@ Nothing is run by itself, and whatever comes from outside is checked as the endp
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+from html import escape
 from typing import Any
 
 import gradio as gr
+from gradio.events import Dependency
 
+from playground.decoding import template
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
+from playground.models.load import differing
+from playground.models.store import Store
 from playground.presets import Pair
-from playground.settings import DRAFTING, PRESET, SETTINGS, default
+from playground.settings import DRAFTING, PRESET, SAMPLING, SETTINGS, default
 from playground.trace import Comparison
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
+from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, filled
 
 OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 
@@ -92,3 +99,84 @@ def _read(name: str, text: str, pairs: Mapping[str, Pair], chosen: Pair | None) 
     names = {"pair": (*pairs, OWN), "drafter": [drafter for _, drafter in drafter_choices(chosen)]}
     check(value in names.get(name, (value,)), setting.refusal(value))
     return value
+
+
+# A line below the controls that appears if the loaded checkpoint recommends different sampling settings than those
+# chosen, and a button that applies them.
+
+
+def lay_out() -> dict[str, Any]:
+    with gr.Row(visible=False, elem_id="own-settings") as row:
+        line = gr.HTML()
+        button = gr.Button("Use the model's settings", size="sm", min_width=180, scale=0)
+    return {"recommended": row, "recommended_line": line, "recommended_button": button}
+
+
+def wire_sampling(
+    parts: Mapping[str, Any],
+    pairs: Mapping[str, Pair],
+    defaults_of: Callable[[str], dict[str, float]],
+    after: Sequence[Dependency],
+) -> None:
+    """Checks whenever a sampling control changes, and after the events that may have loaded a model.
+
+    Args:
+        parts: the components by their names.
+        defaults_of: a target's own sampling settings; none if it is not loaded.
+    """
+    models = [parts["pair"], parts["target"]]
+    sampling = [parts[name] for name in SAMPLING]
+    chosen = Gathered([*models, *sampling])
+    row, line = parts["recommended"], parts["recommended_line"]
+
+    def defaults(pair: str, target: str) -> dict[str, float]:
+        return defaults_of(pairs[pair].target if pair in pairs else target.strip())
+
+    def check(gathered: Any) -> Filled:
+        pair, target, *values = chosen.read(gathered)
+        differ = differing(defaults(str(pair), str(target)), dict(zip(SAMPLING, values, strict=True)))
+        return {row: gr.update(visible=bool(differ)), line: f"<p>{escape(sampling_sentence(differ))}</p>"}
+
+    def use(pair: str, target: str) -> Filled:
+        return filled(parts, {name: value for name, value in defaults(pair, target).items() if name in SAMPLING})
+
+    changes = partial(gr.on, [control.change for control in (*models, *sampling)])
+    for event in (changes, *(end.then for end in after)):
+        chosen.after(event).then(check, chosen.input, [row, line], trigger_mode="always_last", **QUIET)
+    parts["recommended_button"].click(use, models, sampling, **QUIET)
+
+
+def sampling_sentence(differ: Mapping[str, float]) -> str:
+    listed = ", ".join(f"{SETTINGS[name].label.lower()} {value:g}" for name, value in differ.items())
+    return f"This model recommends different sampling settings: {listed}."
+
+
+# What the chat template of the loaded model reads, below the box for its arguments.
+
+
+SAYS = SETTINGS["template"].help
+
+
+def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: Store) -> None:
+    """Reads the template when Advanced is unfolded: the process that does so takes seconds to start."""
+
+    models = Gathered([parts["pair"], parts["target"]])
+
+    def describe(gathered: Any) -> Any:
+        pair, target = map(str, models.read(gathered))
+        return gr.update(info=template_sentence(store, pairs[pair].target if pair in pairs else target.strip()))
+
+    models.after(parts["more"].expand).then(describe, models.input, parts["template"], **UNBOUNDED)
+
+
+def template_sentence(store: Store, target: str) -> str:
+    tokenizer = store.tokenizer(target)
+    if tokenizer is None:
+        return f"{SAYS}. Which it names is said here once the model is loaded"
+    try:
+        names = template.names(tokenizer)
+    except PlaygroundError as problem:
+        return f"{SAYS}. {problem}"
+    if not names:
+        return f"{SAYS}. This model's reads none: it has no thinking to switch"
+    return f"{SAYS}. This model's reads {', '.join(names)}"

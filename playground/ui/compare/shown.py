@@ -1,16 +1,196 @@
-"""What a page shows: a comparison, which of its lanes, and what ran it."""
+"""The stage of the page: a run's events are folded in, the stage's value comes out. Knows no Gradio events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import pickle
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
+import gradio as gr
+
+from playground import export, metrics
+from playground.errors import check
+from playground.experiments.events import Event, Finished, LaneFinished, LaneSkipped, LaneStarted, RoundDone
 from playground.experiments.history import new_id
 from playground.lane import LOCAL, preset_of
 from playground.presets import Pair
-from playground.trace import Comparison
-from playground.ui.compare.opened_traces import Held
-from playground.ui.compare.screen import Screen
+from playground.progress import Progress
+from playground.trace import Comparison, Trace
+from playground.views import facts, headline, run_details, scripts, stage
+from playground.views import stage as tokens
+from playground.views.stage import NAMES, LaneView, Stage, Status
+
+
+class Screen(Stage):
+    """The stage while a run streams, and after it."""
+
+    def __init__(self, state: str = "", limit: int = 0, lanes: int = 2) -> None:
+        """`limit`: the largest number of new tokens of a lane, for its progress bar. `lanes`: how many will run."""
+        super().__init__(state, lanes)
+        self._traces: list[Trace] = []  # of the lanes that finished, the baseline first
+        self._limit = limit
+        self._began = time.monotonic()  # when its reader began to wait
+
+    def value(self) -> dict[str, Any]:
+        running = self._running()
+        return super().value() | ({"status": asdict(running)} if running else {})
+
+    def packed(self) -> dict[str, Any]:
+        """The value as the page takes it."""
+        return stage.packed(self.value())
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self.status = Status(event.label, "busy", event.fraction)
+            case LaneStarted():
+                self.lanes[event.index] = LaneView(NAMES[min(event.index, 1)])  # a skipped lane may have begun here
+                self.lanes[event.index].start(event.lane)
+                self.chosen = event.lane.name
+            case RoundDone():
+                self.lanes[event.index].rounds.append(event.round)
+                self.lanes[event.index].log += tokens.line(event.round)
+            case LaneFinished():
+                self.lanes[event.index].finish(event.trace)
+                self._traces.append(event.trace)
+                if len(self._traces) > 1:
+                    self.rank(Comparison(tuple(self._traces), self._traces[0].lane.name))
+            case LaneSkipped():
+                self.lanes.pop()
+                self.skipped.append(f"{event.lane.name}: {event.reason}")
+            case Finished():
+                self.finish(event.comparison)
+                self.status = Status(facts.done(event.comparison, time.monotonic() - self._began))
+                self.replay = "once"
+
+    @classmethod
+    def recorded(cls) -> Screen:
+        """A run that comes with the page, so that there is something to see before a model is loaded."""
+        comparison = export.load((scripts.ASSETS / "recorded.json").read_bytes())
+        screen = cls()
+        screen.load(comparison)
+        environment = comparison.others[0].environment
+        screen.status = Status()
+        where = facts.environment_line(environment)
+        screen.banner = f"Recorded run: {where}, {environment.created[:10]}. Press Run for your own."
+        screen.replay = "loop"
+        return screen
+
+    def opened(self, comparison: Comparison, source: str) -> None:
+        """Shows a comparison that did not run just now, and says where it comes from."""
+        self.load(comparison)
+        environment = comparison.others[0].environment
+        self.banner = (
+            f"Opened from {source}: run at {facts.run_at(environment)} on {facts.environment_line(environment)}."
+        )
+
+    def end(self, error: str = "") -> None:
+        """Nothing more will come: lanes that did not finish were stopped."""
+        for view in self.lanes:
+            if view.state in ("waiting", "running"):
+                view.state = "stopped" if view.rounds else ""
+        if error:
+            self.status = Status(error, "error")
+        elif self.comparison is None:
+            self.status = Status("Stopped before a lane had output: nothing to compare or save.")
+
+    def _running(self) -> Status | None:
+        for number, view in enumerate(self.lanes, 1):
+            if view.state == "running":
+                fraction = (view.measure().tokens or 0) / self._limit if self._limit else None
+                return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
+        return None
+
+
+def details(comparison: Comparison | None, chosen: str = "") -> str:
+    """Settings, machine and memory of the baseline and the chosen lane, folded, below their segments; "" without a
+    comparison."""
+    if comparison is None:
+        return ""
+    name = chosen or comparison.others[0].lane.name
+    shown = run_details.details(metrics.beside(comparison, name))
+    return run_details.by_segment(comparison, name) + run_details.html(shown)
+
+
+# Traces from files that pages show. They are kept packed, and within bounds: a small file can be long.
+
+
+GONE = "This trace is no longer kept, since many were opened. Open it again."
+
+
+class Opened:
+    """Those of all sessions.
+
+    Args:
+        room: bytes of all; the ones that were shown longest ago go first.
+        each: how many of a visitor's are being opened, or wait for it.
+    """
+
+    def __init__(self, room: float, each: float) -> None:
+        self._room, self._each = room, each
+        self._packed: OrderedDict[str, bytes] = OrderedDict()
+        self._opening: Counter[str] = Counter()
+
+    @contextmanager
+    def opening(self, visitor: str) -> Iterator[None]:
+        """Around each work on a visitor's trace.
+
+        Raises:
+            PlaygroundError: too many of the visitor's are under way.
+        """
+        check(
+            self._opening[visitor] < self._each,
+            f"{self._opening[visitor]} of your traces are being opened, the most on this server. Wait for one of them.",
+        )
+        self._opening[visitor] += 1
+        try:
+            yield
+        finally:
+            self._opening[visitor] -= 1
+            if not self._opening[visitor]:
+                del self._opening[visitor]
+
+    def keep(self, packed: bytes) -> Held:
+        """Keeps what `pickle` made of a comparison."""
+        held = Held(self, secrets.token_hex(8))
+        self._packed[held.key] = packed
+        while sum(map(len, self._packed.values())) > self._room:
+            self._packed.popitem(last=False)
+        return held
+
+    def packed(self, key: str) -> bytes:
+        """Raises:
+        gr.Error: it is no longer kept.
+        """
+        if key not in self._packed:
+            raise gr.Error(GONE, print_exception=False)
+        self._packed.move_to_end(key)
+        return self._packed[key]
+
+
+@dataclass(frozen=True)
+class Held:
+    """One of them, by its key."""
+
+    of: Opened
+    key: str
+
+    @property
+    def packed(self) -> bytes:
+        return self.of.packed(self.key)
+
+    @property
+    def comparison(self) -> Comparison:
+        return pickle.loads(self.packed)
+
+
+# What a page shows: a comparison, which of its lanes, and what ran it.
 
 
 @dataclass(frozen=True)
@@ -48,3 +228,49 @@ def goes_on_with(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair])
     plain = all(it.backend == LOCAL and it.rule == "exact" and not (it.adapter or it.drawn) for it in lanes)
     whole = plain and lanes[0].drafter == "none" and all(trace.finish != "stopped" for trace in both)
     return preset_of(lanes[1], pairs.values()) if whole and lanes[0].target == lanes[1].target else None
+
+
+# The last runs of a browser session, as a strip of choices: the newest first.
+
+
+KEPT = 8
+DAY_MINUTES = 24 * 60
+
+
+def strip() -> gr.Radio:
+    return gr.Radio(
+        [], label="Last runs", info="click to reopen", visible=False,
+        elem_id="runs",
+    )  # fmt: skip
+
+
+def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:
+    """The runs with one more; the oldest goes when there are too many. A run without a result is not kept, and one that
+    was repeated takes the place that it had."""
+    if shown is None:
+        return [*runs]
+    if (at := index_of(runs, shown)) is not None:
+        return [*runs[:at], shown, *runs[at + 1 :]]
+    return [shown, *runs][:KEPT]
+
+
+def index_of(runs: Sequence[Shown], shown: Shown | None) -> int | None:
+    """Where a run is among them; its repeats make no other run of it."""
+    return next((i for i, run in enumerate(runs) if shown and run.comparison.lanes == shown.comparison.lanes), None)
+
+
+def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str, Any]:
+    """An update of the strip, with the run at an index chosen. `minutes`: what the reader's clock is ahead of UTC, as
+    the browser says; UTC where that is no clock's."""
+    known = isinstance(minutes, (int, float)) and abs(minutes) < DAY_MINUTES
+    zone = timezone(timedelta(minutes=minutes if known else 0))
+    named = [(_label(shown, zone), index) for index, shown in enumerate(runs)]
+    return gr.update(choices=named, value=chosen, visible=bool(runs))
+
+
+def _label(shown: Shown, zone: timezone) -> str:
+    """Such as "14:32 · Draft tree · 1.87×"."""
+    measured = metrics.measured(shown.comparison, shown.chosen)
+    trace = measured.ours
+    at = datetime.fromisoformat(trace.environment.created).astimezone(zone)
+    return f"{at:%H:%M} · {trace.lane.name} · {headline.speedup(measured)}"

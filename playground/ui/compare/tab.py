@@ -15,20 +15,21 @@ from gradio.events import Dependency
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError
 from playground.hosting.access import Access
-from playground.hosting.readers import address_of
+from playground.hosting.turns import address_of
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
 from playground.ui import panels
-from playground.ui.compare import controls, last_runs, prefill, recommended_sampling, share, template_arguments, why
+from playground.ui.compare import controls, prefill, rendered, why
+from playground.ui.compare import prefill as recommended_sampling
+from playground.ui.compare import prefill as template_arguments
+from playground.ui.compare import shown as last_runs
 from playground.ui.compare.handlers import Handlers
-from playground.ui.compare.screen import Screen
-from playground.ui.compare.shown import Shown
-from playground.ui.fits import Fits
-from playground.ui.history.visible import VisibleHistory, owner_of
-from playground.ui.preload import Preload
-from playground.ui.servers.started import StartedServers
+from playground.ui.compare.shown import Screen, Shown
+from playground.ui.past import VisibleHistory, owner_of
+from playground.ui.preload import Fits, Preload
+from playground.ui.serve import StartedServers
 from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, filled
-from playground.views import animation
+from playground.views import replay_file
 
 SHARED = ("menu", "html", "save")
 OUTCOME = ("details", *SHARED)
@@ -51,7 +52,7 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
         parts["open"] = gr.UploadButton(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
-        parts |= share.lay_out()
+        parts |= rendered.lay_out()
     parts["strip"] = last_runs.strip()
     parts["details"] = gr.HTML(elem_id="details", render=False)  # below the folds
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
@@ -83,7 +84,7 @@ def wire(
     why.renew([*finished, chosen, *fills])
     _wire_address(page, parts, pairs, default)
     asked = controls.inputs(parts)
-    share.wire(parts["menu"], presses, [it.then for it in fills], asked, pairs)
+    rendered.wire(parts["menu"], presses, [it.then for it in fills], asked, pairs)
     parts["details"].render()
     return finished
 
@@ -231,7 +232,7 @@ def _wire_history(
     for end in finished:
         end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
         end.then(past.keep, [owner, shown], saved, **PRIVATE).then(
-            None, saved, None, js=f"(id) => {share.SCRIPT}.showRun(id)", **PRIVATE
+            None, saved, None, js=f"(id) => {rendered.SCRIPT}.showRun(id)", **PRIVATE
         )
     link = gr.Textbox(visible=False)  # what the address of a shared run asks for
 
@@ -243,13 +244,13 @@ def _wire_history(
 
     def animate(shown: Shown | None, address: str | None) -> dict[str, Any]:
         assert shown, "the menu offers it of a run alone"
-        return panels.saved("replay.gif", animation.build(shown.comparison, shown.chosen, address or ""))
+        return panels.saved("replay.gif", replay_file.build_gif(shown.comparison, shown.chosen, address or ""))
 
     address = gr.JSON(visible=False)  # of the page, as the browser knows it
-    ask = f"(shown) => [shown, {share.SCRIPT}.publicAddress()]"
+    ask = f"(shown) => [shown, {rendered.SCRIPT}.publicAddress()]"
     drawn = parts["menu"].download(animate, [shown, address], parts["gif"], js=ask, concurrency_limit=1, **PRIVATE)
     drawn.success(None, None, None, js="() => document.getElementById('save-gif').click()", **PRIVATE)
-    copied = f"(query) => {share.SCRIPT}.copyRun(query)"
+    copied = f"(query) => {rendered.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
     return back
 
@@ -314,8 +315,8 @@ def wire_models(
         end.then(ready, None, model, **PRIVATE)
     addresses = [parts["server"], parts["baseline_server"]]
     page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
-    recommended_sampling.wire(parts, pairs, store.sampling_defaults, [loaded, *finished])
-    template_arguments.wire(parts, pairs, store)
+    recommended_sampling.wire_sampling(parts, pairs, store.sampling_defaults, [loaded, *finished])
+    template_arguments.wire_template(parts, pairs, store)
 
 
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:

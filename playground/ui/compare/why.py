@@ -14,10 +14,13 @@ from gradio.events import Dependency
 from playground import metrics, theory
 from playground.lane import preset_of
 from playground.presets import Pair
-from playground.ui import deploy, panels
+from playground.ui import panels
+from playground.ui import panels as deploy
 from playground.ui.compare.shown import Shown
 from playground.ui.wiring import PRIVATE
-from playground.views import charts, charts_predicted, cost, engines, facts, why
+from playground.views import charts, engines, facts, why
+from playground.views import charts as charts_predicted
+from playground.views import why as cost
 
 NOTHING = "There is no comparison yet."
 UNKNOWN = "This takes a lane that drafts, run by the playground itself, and target passes of several widths, timed."
@@ -137,7 +140,7 @@ def _cost(shown: Shown | None, rate: float | None) -> str:
         return f"<p>{NOTHING}</p>"
     comparison = metrics.shown(shown.comparison)
     said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
-    return f"{cost.table(comparison, rate).html()}<p>{said}</p>"
+    return f"{cost.cost_table(comparison, rate).html()}<p>{said}</p>"
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:

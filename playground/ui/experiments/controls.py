@@ -19,7 +19,7 @@ from playground.experiments.work import Experiment
 from playground.presets import Pair, suites
 from playground.settings import SETTINGS
 from playground.ui.compare.controls import drafter_choices
-from playground.ui.fits import Fits
+from playground.ui.preload import Fits
 from playground.ui.wiring import QUIET, Named, picked
 
 OWN_FILE = "own"

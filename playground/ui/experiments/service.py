@@ -15,7 +15,7 @@ from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import Entry, History
 from playground.experiments.jobs import Jobs
 from playground.hosting.access import OWN_MACHINE, Access
-from playground.hosting.readers import Reader
+from playground.hosting.turns import Reader
 from playground.results import Result
 from playground.views import report
 from playground.views.report import Report

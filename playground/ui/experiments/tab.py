@@ -15,11 +15,13 @@ from playground import results
 from playground.errors import PlaygroundError
 from playground.experiments.kinds.kind import Kind
 from playground.experiments.work import Experiment
-from playground.ui import deploy, markup, panels
+from playground.ui import panels
+from playground.ui import panels as deploy
+from playground.ui import panels as markup
 from playground.ui.experiments import controls
 from playground.ui.experiments.controls import Models
-from playground.ui.experiments.progress import so_far
 from playground.ui.experiments.service import Experiments, View
+from playground.ui.panels import so_far
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, filled
 from playground.views import scripts
 

@@ -17,8 +17,7 @@ from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.models import device
 from playground.models.cpu import int4
-from playground.models.cpu.blocks import SAVED, BlockLinear, read_gguf
-from playground.models.cpu.int4 import Int4Linear, multiplies_blocks
+from playground.models.cpu.int4 import SAVED, BlockLinear, Int4Linear, multiplies_blocks, read_gguf
 from playground.models.cpu.packed import PackedLinear
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import read

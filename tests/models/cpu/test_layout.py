@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from playground.models.cpu.layout import by_columns, lay_out
+from playground.models.cpu.packed import by_columns, lay_out
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 

@@ -11,9 +11,9 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from playground.models import device
 from playground.models.cpu.packed import ROWS, PackedLinear, pack
-from playground.models.footprint import weights_bytes
 from playground.models.load import load
 from playground.models.quantised import precision
+from playground.models.sizing import weights_bytes
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from tests.packing import CPU, needs_packing

@@ -13,7 +13,7 @@ import torch
 
 from playground.decoding.text import chat_ids
 from playground.errors import PlaygroundError
-from playground.models.cpu.blocks import SAVED
+from playground.models.cpu.int4 import SAVED
 from playground.models.fetch import hub, starter
 from playground.models.fetch.files import ModelFiles
 from playground.models.load import load

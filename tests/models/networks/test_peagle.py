@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from playground.decoding.runners.eager import EagerRunner
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedDrafter
-from playground.models.networks.peagle import PEagleHead, load_peagle
+from playground.models.networks.eagle3 import PEagleHead, load_peagle
 from playground.presets import kind_of
 from tests.decoding.real import V, branches_over, generated, leaves_no_state, llama, over
 from tests.models.networks.test_eagle3 import Reference, change_config, change_weights, loaded, write_head

@@ -18,7 +18,7 @@ from playground.errors import PlaygroundError
 from playground.lane import Lane
 from playground.models.load import LoadedModel
 from playground.models.networks.dflash import load_dflash
-from playground.models.networks.medusa import load_medusa
+from playground.models.networks.heads import load_medusa
 from playground.models.store import ModelStore
 from playground.presets import custom_pair, kind_of
 from tests.models.networks.blocks import write_block

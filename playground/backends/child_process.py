@@ -1,6 +1,6 @@
 """Runs a program that ends when its standard input does, which is when the parent process exits.
 
-`python -m playground.backends.leash COMMAND …`, as the leader of a process group.
+`python -m playground.backends.child_process COMMAND …`, as the leader of a process group.
 """
 
 from __future__ import annotations

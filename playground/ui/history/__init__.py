@@ -1,1 +1,0 @@
-"""What was run and is kept, for whoever looks."""

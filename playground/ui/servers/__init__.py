@@ -1,1 +1,0 @@
-"""Servers that the page starts, and servers that it watches."""
