@@ -42,7 +42,7 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "metrics": asdict(metrics.measure(trace)),
         "segments": metrics.segments(trace),
         "by_segment": [asdict(it) for it in metrics.by_segment(trace)],
-        "calibration": [] if trace.lane.drawn else [asdict(each) for each in metrics.calibration(trace.rounds)],
+        "calibration": [] if trace.lane.forced_rates else [asdict(each) for each in metrics.calibration(trace.rounds)],
     }
 
 

@@ -257,9 +257,9 @@ class Lane(DraftSettings):
     `backend` names what runs the lane: LOCAL, or a server such as "vLLM at http://127.0.0.1:8000". `drafter` is a key
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
-    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `drawn`: the
-    chance with which the draft token at each position is accepted if those before it were, whatever the target says of
-    it; the last one holds for all further positions. The output is that of standard decoding all the same
+    "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `forced_rates`:
+    the chance with which the draft token at each position is accepted if those before it were, whatever the target says
+    of it; the last one holds for all further positions. The output is that of standard decoding all the same
     (decoding/lossy.py), and all else is synthetic. Empty for real verdicts.
     """
 
@@ -270,13 +270,17 @@ class Lane(DraftSettings):
     backend: str = LOCAL
     rule: Rule = "exact"
     adapter: str | None = None
-    drawn: Annotated[tuple[float, ...], Field(validation_alias=AliasChoices("drawn", "forced"))] = ()  # in older files
+    forced_rates: Annotated[
+        tuple[float, ...], Field(validation_alias=AliasChoices("forced_rates", "drawn", "forced"))
+    ] = ()  # in older files
 
     def __post_init__(self) -> None:
         check_fields(self)
         check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
-        check(not self.drawn or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}.")
-        check(all(0 <= rate <= 1 for rate in self.drawn), "Forced acceptance takes rates from 0 to 1.")
+        check(
+            not self.forced_rates or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}."
+        )
+        check(all(0 <= rate <= 1 for rate in self.forced_rates), "Forced acceptance takes rates from 0 to 1.")
 
     @property
     def program(self) -> str:
@@ -335,9 +339,9 @@ def fits(lane: Lane, rule: Rule) -> bool:
 
 
 def synthetic(lane: Lane, rates: Sequence[float]) -> Lane:
-    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.drawn`."""
+    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.forced_rates`."""
     check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
-    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", drawn=tuple(rates))
+    return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced_rates=tuple(rates))
 
 
 def rates_for(length: float, lookahead: int) -> tuple[float]:
@@ -430,4 +434,4 @@ def _drafts(lane: Lane) -> list[str]:
 def _verdicts(lane: Lane) -> list[str]:
     """Where they are not the target's own."""
     rule = [] if lane.rule == "exact" else [f"{LOSSY}: {lane.rule}"]
-    return [*rule, *([f"{SYNTHETIC}: {_rates(lane.drawn)} accepted"] if lane.drawn else [])]
+    return [*rule, *([f"{SYNTHETIC}: {_rates(lane.forced_rates)} accepted"] if lane.forced_rates else [])]

@@ -74,7 +74,7 @@ def test_compare_adds_a_synthetic_lane_at_rates_or_at_a_length(tiny_folder, caps
     for option, rates in (("--force-acceptance=0.8,0.5", [0.8, 0.5]), ("--force-length=1", [0.0])):
         main([*common, option])
         lanes = json.loads(capsys.readouterr().out)["lanes"]
-        assert [lane["lane"]["drawn"] for lane in lanes] == [[], [], rates]
+        assert [lane["lane"]["forced_rates"] for lane in lanes] == [[], [], rates]
         assert "synthetic" in lanes[2]["lane"]["name"] and lanes[2]["token_ids"] == lanes[0]["token_ids"]
 
 

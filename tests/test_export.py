@@ -45,8 +45,8 @@ def test_drawn_verdicts_open_by_the_name_that_they_had():
     old = exported()
     lane = old["lanes"][1]["lane"]
     lane |= {"forced": [0.5], "name": "Assisted (synthetic)"}
-    del lane["drawn"]
-    assert from_json(old).others[0].lane.drawn == (0.5,)
+    del lane["forced_rates"]
+    assert from_json(old).others[0].lane.forced_rates == (0.5,)
 
 
 def test_what_a_server_does_not_report_survives_as_unknown():

@@ -43,7 +43,7 @@ class Servers:
         """The baseline's first."""
         return [url for url in (self.baseline_server, self.server) if url]
 
-    def beside(self, local: Sequence[Lane]) -> Compared:
+    def with_local(self, local: Sequence[Lane]) -> Compared:
         """The servers' lanes with those of this process: the baseline first, the server that is compared last.
 
         Raises:

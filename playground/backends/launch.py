@@ -79,7 +79,7 @@ class Running:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the server
         self.process = subprocess.Popen(
             [sys.executable, "-m", "playground.backends.child_process", *command],
-            stdin=subprocess.PIPE,  # its end tells the leash that we are gone
+            stdin=subprocess.PIPE,  # its end tells the child process that we are gone
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=os.environ | environment,

@@ -79,13 +79,13 @@ class LocalBackend:
             generation_config.json is broken.
         """
         models = self.models(lane)
-        answer = self._answer(models, lane, request) if lane.drawn else ()
+        answer = self._answer(models, lane, request) if lane.forced_rates else ()
         return LocalRun(models, lane, request, self.runners(models), answer)
 
     def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
         """What standard decoding writes, for lanes whose verdicts are drawn; kept for the next of them."""
         if request not in self._answers:
-            plain = replace(lane, drafter="none", drawn=())
+            plain = replace(lane, drafter="none", forced_rates=())
             run = LocalRun(models, plain, request, self.runners(models))
             written = [token.id for round_ in run.rounds for token in round_.tokens]
             self._answers = {request: tuple(id_ for id_ in written if id_ is not None)}
@@ -236,9 +236,9 @@ class LocalRun:
         self._drafter = self._kept_drafter if standard else after_forced(self._grammar, self._kept_drafter)
         self.reused = Reused(held, found.bytes if found else 0)
         self._rule = rule_of(lane)
-        if lane.drawn:
+        if lane.forced_rates:
             check(not request.constraint, "Forced acceptance takes no grammar. Leave one of the two out.")
-            self._drafter = drawn = Forced(self._drafter, lane.drawn, len(prompt_ids), answer, request.seed)
+            self._drafter = drawn = Forced(self._drafter, lane.forced_rates, len(prompt_ids), answer, request.seed)
             self._rule = drawn.decide
         stops = (*request.stops, *contract.stops)
         self._stops = StopStrings(stops, models.target.tokenizer, prompt_ids) if stops else None

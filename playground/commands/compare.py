@@ -172,7 +172,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         standard, assisted, server = served(options)
         return [standard, *lanes, assisted], {**backends, standard.backend: server}, standard.name
     servers = Servers(options.server or "", options.baseline_server or "", options.model, options.lookahead)
-    lanes, in_servers, baseline = servers.beside(lanes)
+    lanes, in_servers, baseline = servers.with_local(lanes)
     backends |= in_servers
     if options.server and lanes[-1].drafter == "none":
         plain = in_servers[lanes[-1].backend]
@@ -265,7 +265,7 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground.views import why as cost
 
     name = comparison.others[i].lane.name
-    pair, measured = metrics.beside(comparison, name), metrics.measured(comparison, name)
+    pair, measured = metrics.pair_with(comparison, name), metrics.measured(comparison, name)
     other = measured.ours
     found = theory.attribute(pair.standard, other)
     if found is None:
@@ -273,9 +273,9 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     lines = [other.lane.name, why.paragraph(measured)]
     result: dict = {"lane": other.lane.name, "attribution": asdict(found)}
     if options.published and (decoding := theory.decoding(pair.standard, other)):
-        beside = theory.published(decoding, options.published, options.published_length)
-        result["published"] = asdict(beside)
-        lines.append(why.against(decoding, beside))
+        pair_with = theory.published(decoding, options.published, options.published_length)
+        result["published"] = asdict(pair_with)
+        lines.append(why.against(decoding, pair_with))
     if whatif := theory.what_if(pair.standard, other):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif).text()]

@@ -129,7 +129,7 @@ class Forced(Drafter):
     """A drafter whose first branch begins with tokens of the answer, as many as are to be accepted.
 
     Args:
-        rates: as `Lane.drawn`.
+        rates: as `Lane.forced_rates`.
         prompt: its length in tokens.
         answer: what standard decoding writes after it.
         seed: of the verdicts.

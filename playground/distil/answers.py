@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from playground.decoding.runners.cache import roomy
+from playground.decoding.runners.cache import growing_cache
 from playground.decoding.runners.capture import watched_modules, watching
 from playground.decoding.text import chat_ids
 from playground.distil.prompts import Messages
@@ -72,7 +72,7 @@ def write(
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
     heat = torch.tensor(temperatures, device=device)
     row_of = list(range(len(prompts)))  # of the batch as it began, for each row that still writes
-    cache = roomy(DynamicCache(config=model.config))
+    cache = growing_cache(DynamicCache(config=model.config))
     parts: list[list[_Pass]] = [[] for _ in prompts]
     for start in range(0, width, COLUMNS):
         seen = _forward(model, ids[:, start : start + COLUMNS], mask[:, : start + COLUMNS], cache, layers)

@@ -69,7 +69,7 @@ class Compare:
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
         for url in self.servers.urls:
             watch.emit(Progress(f"Asking the server at {url}"))
-        lanes, servers, baseline = self.servers.beside(self.lanes)
+        lanes, servers, baseline = self.servers.with_local(self.lanes)
         every = {**backends, **connected(self.lanes), **servers}
         compare.run(lanes, self.request, every, watch, baseline=self.baseline or baseline, skip=self.skip)
 

@@ -71,7 +71,7 @@ def shown(comparison: Comparison) -> Comparison:
     return replace(comparison, lanes=tuple(runs[name][middle(speeds[name])] for name in lanes), repeats=())
 
 
-def beside(comparison: Comparison, name: str) -> Comparison:
+def pair_with(comparison: Comparison, name: str) -> Comparison:
     """The baseline and this lane alone, each with the run that is shown."""
     of = shown(comparison)
     return replace(of, lanes=tuple(trace for trace in of.lanes if trace.lane.name in (comparison.baseline, name)))
@@ -116,7 +116,7 @@ def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[f
     """The ratio of the tokens per second in each segment that the shown runs of both lanes have, without the prefill,
     and its interval where each run has the segment."""
     of_runs = {lane: [_by_segment(run) for run in runs] for lane, runs in _runs(comparison).items()}
-    pair = beside(comparison, name)
+    pair = pair_with(comparison, name)
     base, ours = _by_segment(pair.standard), _by_segment(pair.others[0])
     found: dict[Segment, tuple[float, Interval | None]] = {}
     for segment in (it for it in ours if it in base):
@@ -166,7 +166,7 @@ def clearly_fastest(speeds: Speeds, lanes: Sequence[str]) -> str | None:
 
 
 def _competes(trace: Trace) -> bool:
-    return not (trace.lane.adapter or trace.lane.drawn)
+    return not (trace.lane.adapter or trace.lane.forced_rates)
 
 
 def _runs(comparison: Comparison) -> dict[str, list[Trace]]:

@@ -71,7 +71,7 @@ class AcceptanceResult:
     @property
     def curve(self) -> list[tuple[float, Summary | None]]:
         """Each rate with its lane over all prompts."""
-        return [(lane.drawn[0], self._of(lane)) for lane in self.suite.lanes[1:]]
+        return [(lane.forced_rates[0], self._of(lane)) for lane in self.suite.lanes[1:]]
 
     def _of(self, lane: Lane) -> Summary | None:
         return self.suite.of(label(lane)) if self.suite.rows else None

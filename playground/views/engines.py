@@ -123,13 +123,13 @@ def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None)
     """As `of_ranked`, of this lane and then of the others, the fastest first. Empty for a lane that drafts nothing, for
     one whose drafter has too short a context for the text, that is lossy or has drawn verdicts, and for a server's,
     which runs there."""
-    if lane.drafter == "none" or lane.backend != LOCAL or lane.drawn or lane.rule != "exact":
+    if lane.drafter == "none" or lane.backend != LOCAL or lane.forced_rates or lane.rule != "exact":
         return []
     ranked = [it for it in metrics.ranked(comparison) if not metrics.out_of_context(it.ours.rounds)]
     found = {it.ours.lane: headline.speedup(it) for it in ranked}
     if lane not in found:
         return []
-    able = [it for it in found if it.backend == LOCAL and not it.drawn and it.drafter != "none"]
+    able = [it for it in found if it.backend == LOCAL and not it.forced_rates and it.drafter != "none"]
     return of_ranked({it: found[it] for it in (lane, *able)}, method, comparison.standard.request)
 
 

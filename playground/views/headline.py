@@ -100,7 +100,7 @@ def _unclear(found: Measured) -> str:
 
 def synthetic(trace: Trace) -> str:
     """That the lane's verdicts were drawn; "" if they are the target's."""
-    if not trace.lane.drawn:
+    if not trace.lane.forced_rates:
         return ""
     return (
         "Synthetic acceptance: how much a round accepts was drawn, not judged. Times are measured; acceptance and "

@@ -46,7 +46,7 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
         usual |= {name: getattr(pair, name) for name in PRESET}
     else:
         models = ["--target", lane.target, *_assistant(lane.assistant)]
-    here = [other.lane for other in comparison.others if other.lane.backend == LOCAL and not other.lane.drawn]
+    here = [other.lane for other in comparison.others if other.lane.backend == LOCAL and not other.lane.forced_rates]
     drafters = [] if not here else ["--drafter", lane.drafter] if len(here) == 1 else ["--all-drafters"]
     words = [*models, *drafters, *_servers(comparison)]
     if again := sum(len(traces) == len(comparison.lanes) for traces in comparison.repeats):
@@ -54,7 +54,7 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
     dtype = (trace.environment.dtype or "").split(" ")[0]
     if dtype in DTYPES:
         words += ["--dtype", dtype]
-    for rates in (other.lane.drawn for other in comparison.others if other.lane.drawn):
+    for rates in (other.lane.forced_rates for other in comparison.others if other.lane.forced_rates):
         words.append(f"--force-acceptance={','.join(map(str, rates))}")
     for name, value in usual.items():
         words += _option(name, getattr(lane if name in DRAFTING else request, name), value)

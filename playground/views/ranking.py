@@ -94,7 +94,7 @@ def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
     """
     if any(lane.backend != LOCAL for lane in result.lanes):
         return []
-    lanes = {label(lane): lane for lane in result.lanes if not lane.drawn}
+    lanes = {label(lane): lane for lane in result.lanes if not lane.forced_rates}
     found = {lanes[it.lane]: it for it in ranking(result) if it.lane in lanes}
     return commands(found, result.lanes[0].target, method)
 

@@ -29,7 +29,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
         home: the address of a page that everyone reaches, to which the file links; "" for none.
     """
     shown = stage.replaying(comparison, chosen)
-    pair = metrics.beside(comparison, shown.chosen)
+    pair = metrics.pair_with(comparison, shown.chosen)
     other = pair.others[0]
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
     value = shown.value()

@@ -82,7 +82,7 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
 def tables(traces: Iterable[Trace]) -> list[Table]:
     """Of the lanes that drafted with a q: by position in the draft, then by q. None of synthetic lanes, whose verdicts
     were drawn."""
-    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.drawn}
+    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.forced_rates}
     found = {name: each for name, each in found.items() if each}
     if not found:
         return []
@@ -111,7 +111,7 @@ def tables(traces: Iterable[Trace]) -> list[Table]:
 def sentence(trace: Trace) -> str:
     """Over all positions, in a run's details; "" if there is nothing to say."""
     found = metrics.calibration(trace.rounds)
-    if not found or trace.lane.drawn:
+    if not found or trace.lane.forced_rates:
         return ""
     it = found[0]
     return (

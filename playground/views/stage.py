@@ -230,7 +230,7 @@ class Stage:
         assert self.comparison, "a comparison that has ended"
         self.chosen = name
         self._shown = metrics.measured(self.comparison, name)
-        self._pair = _views(metrics.beside(self.comparison, name))
+        self._pair = _views(metrics.pair_with(self.comparison, name))
         found = engines.first(engines.of_comparison(self.comparison, self._shown.ours.lane))
         self._deploy = asdict(found) if found else None
 

@@ -118,7 +118,7 @@ def test_other_texts_differ_and_are_not_taken_for_the_same_for_want_of_ids(monke
 
 def test_lm_studio_is_asked_for_the_draft_model_of_the_address(monkeypatch):
     with standing_in(stand_in.lm_studio(), monkeypatch) as server:
-        compared = Servers(f"{URL}#tiny-draft", URL).beside([])
+        compared = Servers(f"{URL}#tiny-draft", URL).with_local([])
         assert [lane.name for lane in compared.lanes] == ["LM Studio: drafts unknown", "LM Studio: tiny-draft"]
         for lane in compared.lanes:
             decode(compared.backends[lane.backend], lane, REQUEST, Watch())

@@ -75,19 +75,20 @@ def test_it_is_marked_everywhere(pair):
     comparison = Comparison((standard, trace))
     assert headline.doubts(metrics.measured(comparison, trace.lane.name))[0].startswith("Synthetic acceptance")
     data = json.loads(json.dumps(export.to_json(comparison)))
-    assert data["lanes"][1]["lane"]["drawn"] == [0.5] and data["lanes"][1]["calibration"] == []
+    assert data["lanes"][1]["lane"]["forced_rates"] == [0.5] and data["lanes"][1]["calibration"] == []
     assert export.from_json(data) == comparison
     assert run_details.tables([trace]) == []
     assert all(token.q is None for round_ in trace.rounds for token in round_.accepted)
     with pytest.raises(PlaygroundError, match="must be named synthetic"):
-        Lane("Assisted", "t", "ngram", drawn=(0.5,))
+        Lane("Assisted", "t", "ngram", forced_rates=(0.5,))
 
 
 def test_a_synthetic_lane_is_never_the_best_nor_deployed_and_its_command_says_so(pair):
     lane = assisted_lane(pair, "assistant", 4)
     standard, real, drawn = run(pair, [standard_lane(pair), lane, synthetic(lane, [1.0])])
     faster = replace(
-        drawn, rounds=tuple(replace(r, start_s=r.start_s / 1e3, end_s=r.end_s / 1e3) for r in drawn.rounds)
+        drawn,
+        rounds=tuple(replace(r, start_s=r.start_s / 1e3, end_s=r.end_s / 1e3) for r in drawn.rounds),
     )
     comparison = Comparison((standard, real, faster), repeats=((standard, real, faster),))
     assert [it.ours.lane for it in metrics.ranked(comparison)] == [lane, drawn.lane]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.runners.cache import LEAST, RoomyLayer, roomy
+from playground.decoding.runners.cache import LEAST, RoomyLayer, growing_cache
 
 STEPS = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 250)), min_size=1, max_size=8)  # appended, then dropped
 
@@ -40,7 +40,7 @@ def test_an_entry_is_written_where_it_stays_until_the_room_is_full():
 
 
 def test_sequences_that_are_done_leave_a_batch():
-    cache = roomy(DynamicCache())
+    cache = growing_cache(DynamicCache())
     cache.layers = [RoomyLayer(), RoomyLayer()]
     rows = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 5, 2)
     cache.update(rows, rows, 0)

@@ -52,7 +52,7 @@ class RoomyLayer(DynamicLayer):
         self.keys, self.values = (room[:, :, :end] for room in self._rooms)
 
 
-def roomy(cache: DynamicCache) -> DynamicCache:
+def growing_cache(cache: DynamicCache) -> DynamicCache:
     """The same empty cache, with room in its layers of full attention."""
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
@@ -77,7 +77,7 @@ class SequenceCache:
     @classmethod
     def empty(cls, config: PretrainedConfig) -> SequenceCache:
         try:
-            states = roomy(DynamicCache(config=config))
+            states = growing_cache(DynamicCache(config=config))
         except Exception as error:  # of any kind: a config may hold anything under the keys that only a cache reads
             raise PlaygroundError(
                 "The model's config.json describes a KV cache that cannot be made "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from playground.decoding.runners.base import BlockNetwork, RecursiveLayer
 from playground.decoding.runners.buffers import additive
-from playground.decoding.runners.cache import roomy
+from playground.decoding.runners.cache import growing_cache
 from playground.decoding.transfer import to_device
 from playground.models.sizing import cache_bytes
 
@@ -19,7 +19,7 @@ class EagerLayer:
 
     def __init__(self, layer: RecursiveLayer) -> None:
         self._layer = layer
-        self._cache = roomy(layer.new_cache())
+        self._cache = growing_cache(layer.new_cache())
         self._cache.activate_past_recording()
         self._entries = 0  # of the text; entry i is for the token at position i + 1 and the hidden state at position i
         self._window = getattr(self._cache.layers[0], "sliding_window", None)

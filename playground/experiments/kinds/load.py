@@ -131,7 +131,7 @@ class Load:
         Raises:
             PlaygroundError: a server cannot be had, a prompt does not fit, or the record is another's.
         """
-        lanes, servers, _ = self.servers.beside([])
+        lanes, servers, _ = self.servers.with_local([])
         try:
             environments = _prepared(lanes, self.questions, servers, watch)
             header = Header(tuple(lanes), self.questions, self.plan.requests, self.plan.seed, environments)

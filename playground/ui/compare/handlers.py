@@ -177,7 +177,7 @@ class Handlers:
         pair = shown.pair or goes_on_with(shown.comparison, shown.chosen, self._pairs)
         if pair is None:
             raise _nothing_shown()
-        comparison = metrics.beside(shown.comparison, shown.chosen)
+        comparison = metrics.pair_with(shown.comparison, shown.chosen)
 
         async def read() -> Ready:
             with self.turns.reading(session, address):
@@ -201,7 +201,7 @@ class Handlers:
         if isinstance(shown.held, Held):
             limits = self._access.limits
             found = await self._aside(
-                session, address, rendered.beside, shown.held.packed, name, self._pairs, limits.files
+                session, address, rendered.pair_with, shown.held.packed, name, self._pairs, limits.files
             )
             if found is None:
                 raise _nothing_shown()
@@ -290,7 +290,7 @@ class Handlers:
         screen.opened(comparison, source)
         screen.goes_on = goes_on_with(comparison, screen.chosen, self._pairs) is not None
         shown = Shown(comparison, screen.chosen)
-        values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), self._pairs, own=own)
+        values = prefill.from_comparison(metrics.pair_with(comparison, screen.chosen), self._pairs, own=own)
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
 
@@ -298,7 +298,7 @@ class Handlers:
         """Shows a run of this session again, with its prompt and settings; as `open`."""
         if shown is None:
             raise _nothing_shown()
-        values = prefill.from_comparison(metrics.beside(shown.comparison, shown.chosen), self._pairs, own=True)
+        values = prefill.from_comparison(metrics.pair_with(shown.comparison, shown.chosen), self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
     async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> Shown:

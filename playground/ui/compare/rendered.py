@@ -107,12 +107,12 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
     screen = Screen()
     screen.opened(comparison, "a file")
     screen.goes_on = goes_on_with(comparison, screen.chosen, pairs) is not None
-    values = prefill.from_comparison(metrics.beside(comparison, screen.chosen), pairs)
+    values = prefill.from_comparison(metrics.pair_with(comparison, screen.chosen), pairs)
     drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs, room)}
     return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
 
 
-def beside(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> dict[str, Any] | None:
+def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> dict[str, Any] | None:
     """Another lane beside the baseline of a comparison that `file` packed: the stage and the outcome; None if it has
     no lane of this name."""
     comparison: Comparison = pickle.loads(packed)

@@ -114,7 +114,7 @@ def details(comparison: Comparison | None, chosen: str = "") -> str:
     if comparison is None:
         return ""
     name = chosen or comparison.others[0].lane.name
-    shown = run_details.details(metrics.beside(comparison, name))
+    shown = run_details.details(metrics.pair_with(comparison, name))
     return run_details.by_segment(comparison, name) + run_details.html(shown)
 
 
@@ -225,7 +225,7 @@ def goes_on_with(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair])
     is none."""
     both = (comparison.standard, next(trace for trace in comparison.others if trace.lane.name == chosen))
     lanes = [trace.lane for trace in both]
-    plain = all(it.backend == LOCAL and it.rule == "exact" and not (it.adapter or it.drawn) for it in lanes)
+    plain = all(it.backend == LOCAL and it.rule == "exact" and not (it.adapter or it.forced_rates) for it in lanes)
     whole = plain and lanes[0].drafter == "none" and all(trace.finish != "stopped" for trace in both)
     return preset_of(lanes[1], pairs.values()) if whole and lanes[0].target == lanes[1].target else None
 

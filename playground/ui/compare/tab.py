@@ -79,7 +79,7 @@ def wire(
     looks = [stage.retry, stage.select, parts["open"].upload, parts["strip"].input]
     why.wire(parts["shown"], pairs, [*presses, *looks])
     finished = _wire_runs(parts, events, waiting)
-    chosen, looked = _wire_looks(page, parts, events)
+    chosen, looked = _wire_selection(page, parts, events)
     fills = [*looked, _wire_history(page, parts, events, past, finished)]
     why.renew([*finished, chosen, *fills])
     _wire_address(page, parts, pairs, default)
@@ -154,7 +154,7 @@ def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> li
     return finished
 
 
-def _wire_looks(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
+def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
     """Stop, and what shows another lane or another run. Returns the choice of a lane, and what fills the controls."""
     fill, of, stage, shown = _by_name(parts)
     strip, kept, open_ = parts["strip"], parts["kept"], parts["open"]

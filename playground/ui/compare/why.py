@@ -116,7 +116,7 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
     if shown is None:
         yield f"<p>{NOTHING}</p>", hidden, hidden
         return
-    comparison = metrics.beside(shown.comparison, shown.chosen)
+    comparison = metrics.pair_with(shown.comparison, shown.chosen)
     other = comparison.others[0]
     points = theory.batches_of(comparison.standard, other)
     if not points:
