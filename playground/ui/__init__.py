@@ -1,1 +1,1 @@
-"""The Gradio page: layout, controls and events. It knows no tensors: it drains a run and shows what comes."""
+"""The Gradio page: layout, controls and events. It never touches a tensor: it drains a run's events and shows them."""

@@ -14,25 +14,26 @@ from playground.views import scripts, stage
 
 
 def replay(trace: str | bytes | Path, lane: str = "") -> gr.HTML:
-    """The view of a trace, to lay out in a `gr.Blocks` that is launched with `look()`. One fits on a page.
+    """Returns the view of a trace, for a `gr.Blocks` that is launched with `look()`. A page can hold one view.
 
     Args:
         trace: a file that the page or `compare --json` saved, or its text.
-        lane: the name of the lane beside the baseline; "" for the fastest.
+        lane: the name of the lane to compare with the baseline; "" for the fastest.
 
     Raises:
-        PlaygroundError: it is no trace, or of a newer version.
+        PlaygroundError: the text is no trace, or of a newer version.
         OSError: the file cannot be read.
     """
     return panels.stage(value(trace, lane))
 
 
 def value(trace: str | bytes | Path, lane: str = "") -> dict[str, Any]:
-    """What a handler returns to show another trace in the view; as `replay`."""
+    """Returns a value with which a handler shows another trace in the view. Arguments and errors are those of
+    `replay`."""
     comparison = export.load(trace.read_bytes() if isinstance(trace, Path) else trace)
     return stage.packed(stage.replaying(comparison, lane).value())
 
 
 def look() -> dict[str, Any]:
-    """Arguments for `launch`: the view's style sheets."""
+    """Returns arguments for `launch`: the view's style sheets."""
     return {"css_paths": scripts.styles()}

@@ -1,4 +1,4 @@
-"""The page: its rooms, its look, and what the server behind it may hold."""
+"""The page: its rooms, its look, and the bounds of its server."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from playground.ui.serve import LOOKUP, PLAIN, StartedServers
 from playground.views import scripts
 
 TAGLINE = "A small drafter guesses ahead; the model checks all guesses in one pass. Same answer, fewer passes."
-SHORT = 8  # calls at a time of each handler that does not run models
-BESIDES = 64  # events under way beside the runs; and runs beyond the limit, which are answered with a sentence
-# How often Gradio looks whether an event waits. Its own 0.001 s takes time of the cores that decode.
+SHORT = 8  # concurrent calls of each handler that does not run models
+BESIDES = 64  # events in progress besides the runs; also runs beyond the limit, which are refused with a sentence
+# How often Gradio checks for waiting events. Its default of 0.001 s takes time from the cores that decode.
 LOOKS_EVERY_S = 0.02
 DAY_S = 86_400
 
@@ -65,9 +65,16 @@ def build(
     access: Access = Access(),  # noqa: B008  # frozen
     history: History | None = None,
 ) -> gr.Blocks:
-    """The page over a model store. `default` begins to load here, in the background; `problems` are shown on top.
-    `backend_for` replaces the local backend, for tests; `elsewhere` decodes in other processes; `access` says what
-    visitors may do; `history` keeps long experiments, by default for as long as the page lives."""
+    """Builds the page over a model store.
+
+    Args:
+        default: the pair that begins to load in the background.
+        problems: sentences that are shown at the top.
+        backend_for: replaces the local backend, for tests.
+        elsewhere: decodes in other processes.
+        access: what visitors may do.
+        history: stores long experiments; by default they last as long as the page.
+    """
     limits, runner = access.limits, Runner()
     backend_for = backend_for or (lambda pair: LocalBackend(store, pair))
     events = Handlers(pairs, backend_for, store.fit, elsewhere, access, runner)
@@ -81,7 +88,7 @@ def build(
 
     def load(progress: Callable[[Progress], None]) -> None:
         store.get(default, drafter=default.drafter, progress=progress)
-        fits.find(default.name)  # what had to be downloaded is here now
+        fits.find(default.name)  # downloaded by now
 
     preload = Preload(load)
     with QuietBlocks(title=TITLE, analytics_enabled=False, delete_cache=(DAY_S, DAY_S)) as page:
@@ -120,7 +127,7 @@ def build(
 
 
 def bounds(access: Access) -> dict[str, Any]:
-    """What the server may hold, as arguments for `launch`. Each run that waits is an event under way."""
+    """Returns the bounds of the server as arguments for `launch`. Each waiting run is an event in progress."""
     limits = access.limits
     return {
         "max_threads": limits.runs + BESIDES,
@@ -131,7 +138,7 @@ def bounds(access: Access) -> dict[str, Any]:
 
 
 def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
-    """The theme, style sheet and script of the page, as arguments for `launch`."""
+    """Returns the theme, style sheet and script of the page as arguments for `launch`."""
     return {
         "theme": gr.themes.Default(
             primary_hue=BLUE,
@@ -151,7 +158,7 @@ def look(access: Access = Access()) -> dict[str, Any]:  # noqa: B008  # frozen
         "css_paths": scripts.styles(),
         "js": f"() => {scripts.bundle('page.js')}.page()",
         "footer_links": ["api", "settings"],
-        # Else Gradio asks its own server for the page and gives up after 3 s, which a busy machine may take.
+        # Otherwise Gradio requests the page from its own server and gives up after 3 s, which a busy machine may take.
         "_frontend": False,
         "app_kwargs": {
             "middleware": [

@@ -1,7 +1,7 @@
-"""The components that show things: the stage with both lanes, status lines, details, charts.
+"""Components and HTML that show results: the stage, status lines, charts, experiments, tables and settings to deploy.
 
-Everything that can hold other people's words (names, errors, prompts) is escaped here; model text goes through the
-stage's script alone, which writes text, never markup.
+All text that may come from other people (names, errors, prompts) is escaped here. Model text goes through the stage's
+script alone, which writes text and never markup.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from playground.views.load import by_level
 from playground.views.table import Table
 
 if find_spec("bokeh") is None:
-    # Gradio tries to import it for each chart of each new session, and meanwhile answers nobody. Python remembers no
-    # failed import unless it is told.
+    # Gradio tries to import it for each chart of each new session, which blocks all other requests. Python does not
+    # remember a failed import by itself.
     sys.modules["bokeh"] = None  # type: ignore[assignment]
 
 
 def stage(value: dict[str, Any]) -> gr.HTML:
-    """Status line, both lanes and the figure between them, as one component that draws a value that is `packed`.
+    """Returns status line, both lanes and the figure between them as one component, which draws a `packed` value.
 
-    One, because each component that streams costs Gradio time on both ends, and the decoding may share the machine.
+    It is one component because each one that streams costs Gradio time on both ends, and the decoding may share the
+    machine.
     """
     return gr.HTML(
         value,
@@ -50,7 +51,7 @@ def stage(value: dict[str, Any]) -> gr.HTML:
 
 
 def status(sentence: str = "", kind: str = "", fraction: float | None = None) -> str:
-    """One line on what is going on. `kind` is "", "error", or "busy" (a bar, sweeping where no fraction is known)."""
+    """Returns a status line. `kind` is "", "error", or "busy" (a bar, sweeping where no fraction is known)."""
     if not sentence:
         return ""
     bar = ""
@@ -62,37 +63,35 @@ def status(sentence: str = "", kind: str = "", fraction: float | None = None) ->
 
 
 def plot(figure: go.Figure, name: str) -> PlotData:
-    """A figure for gr.Plot with Plotly's settings beside it, which the figure itself cannot carry."""
+    """Returns a figure for gr.Plot together with Plotly's settings, which the figure itself cannot carry."""
     return PlotData(type="plotly", plot=json.dumps({**json.loads(figure.to_json()), "config": charts.config(name)}))
 
 
 def plots(name: str, figures: Sequence[go.Figure]) -> dict[str, Any]:
-    """Updates of the two plots "first" and "second"; one without a figure is hidden."""
+    """Returns updates of the two plots "first" and "second"; a plot without a figure is hidden."""
     shown = [plot(figure, f"{name}-{i}") for i, figure in enumerate(figures, 1)]
     pair = zip(("first", "second"), [*shown, None, None], strict=False)
     return {which: gr.update(value=value, visible=value is not None) for which, value in pair}
 
 
 def empty_plot() -> gr.Plot:
+    """Returns a plot without a label."""
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
 def saved(name: str, data: bytes | None) -> dict[str, Any]:
-    """An update of a button that downloads the data; it cannot be pressed without any."""
+    """Returns an update of a button that downloads the data; without data it is disabled."""
     if data is None:
         return gr.update(value=None, interactive=False)
     path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
     return gr.update(value=path, interactive=True)
 
 
-# A long experiment while it runs, and in the list of all, in words.
-
-
 MINUTE_S, HOUR_S = 60, 3600
 
 
 def state(entry: Entry, left_s: float | None = None) -> str:
-    """Such as "Prompt 3 of 12: MTP tree. About 4 minutes left."."""
+    """Describes an experiment's state, such as "Prompt 3 of 12: MTP tree. About 4 minutes left."."""
     match entry.status:
         case "running":
             left = f". {about(left_s)} left." if left_s else ""
@@ -106,7 +105,7 @@ def state(entry: Entry, left_s: float | None = None) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration, rounded as an estimate is."""
+    """Returns a duration in words, rounded like an estimate."""
     for unit, name in ((HOUR_S, "hour"), (MINUTE_S, "minute")):
         if seconds >= 1.5 * unit:
             return f"About {round(seconds / unit)} {name}s"
@@ -114,13 +113,13 @@ def about(seconds: float) -> str:
 
 
 def at(seconds: float) -> str:
-    """A moment, in UTC."""
+    """Returns a moment in words, in UTC."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def so_far(parts: Sequence[PartDone]) -> Table:
-    """Of the parts that have ended, one or more: the levels of a load; or the prompts of the last stage, with each
-    lane's speed-up, or why it has none."""
+    """Returns a table of the parts that have ended, at least one: the levels of a load test; or the prompts of the last
+    stage, with each lane's speed-up, or why it has none."""
     last = parts[-1]
     if isinstance(last, LevelDone):
         return by_level(last.points)
@@ -136,23 +135,21 @@ def so_far(parts: Sequence[PartDone]) -> Table:
     return Table(f"{stage or 'So far'}: speed-up by prompt", ("prompt", *lanes), tuple(rows), numbers=len(lanes))
 
 
-# The HTML of the tabs: progress, sentences, tables, the list of experiments. All words are escaped here.
-
-
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "failed": "!"}
 
 
 def moment(seconds: float) -> str:
-    """A time since 1970, which page.js shows as the reader's clock has it."""
+    """Returns a time since 1970 as HTML that page.js converts to the reader's time zone."""
     return f'<local-time data-s="{seconds:.0f}">{at(seconds)}</local-time>'
 
 
 def note(sentence: str) -> str:
+    """Returns a muted line."""
     return f'<p class="empty">{escape(sentence)}</p>'
 
 
 def progress(entry: Entry, left_s: float | None) -> str:
-    """Title, when it was started, and how far it is."""
+    """Returns title, start and progress of an experiment."""
     kind = {"running": "busy", "failed": "error"}.get(entry.status, "")
     line = status(state(entry, left_s), kind, entry.fraction if entry.status == "running" else None)
     title = f"{escape(entry.title)} <small>{moment(entry.created)}</small>"
@@ -160,12 +157,12 @@ def progress(entry: Entry, left_s: float | None) -> str:
 
 
 def findings(sentences: Sequence[str]) -> str:
-    """What it found; the first sentence stands out."""
+    """Returns the findings as HTML; the first sentence is emphasised."""
     return f'<ul class="findings">{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>'
 
 
 def tables(shown: Sequence[Table], opened: int = 1) -> str:
-    """The first of them open, the others folded."""
+    """Returns tables as HTML. The first `opened` are open, the others folded."""
     return "".join(
         f"<details{' open' if i < opened else ''}><summary>{escape(each.caption)}</summary>{each.html()}</details>"
         for i, each in enumerate(shown)
@@ -173,12 +170,12 @@ def tables(shown: Sequence[Table], opened: int = 1) -> str:
 
 
 def folded(caption: str, body: str) -> str:
-    """Markup under a caption, closed at first."""
+    """Returns markup under a caption, folded at first."""
     return f"<details><summary>{escape(caption)}</summary>{body}</details>"
 
 
 def history(entries: Sequence[Entry], *, searched: bool) -> str:
-    """A line for each with a box to choose it; which opens on its tab."""
+    """Returns a line for each entry: a box to choose it, and a link that opens it on its page."""
     if not entries:
         return note("Nothing matches." if searched else "Nothing was run yet. What you run is listed here.")
     return f'<ul class="history">{"".join(map(_entry, entries))}</ul>'
@@ -200,7 +197,7 @@ def _name(entry: Entry) -> str:
 
 
 def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Table) -> str:
-    """Two entries with what was asked differently, and the figures of both."""
+    """Returns two entries with the settings in which they differ, and the figures of both."""
     named = "".join(
         f"<li>{name}: {escape(entry.title)}, {moment(entry.created)}</li>"
         for name, entry in zip(("First", "Second"), entries, strict=True)
@@ -210,11 +207,9 @@ def side_by_side(entries: Sequence[Entry], sentences: Sequence[str], figures: Ta
     return f'<section role="status"><h2>Side by side</h2><ul>{named}{asked}</ul>{shown}</section>'
 
 
-# Settings to deploy, ready to paste: a block with a copy button for each engine that can decode so.
-
-
 def blocks(found: Sequence[Settings]) -> str:
-    """Those that cannot decode this way say why, at the end."""
+    """Returns a block with a copy button for each engine that can decode this way; the others say why not, at the
+    end."""
     able = [_engine(it.engine, it.written_for, it.text, it.note) for it in found if it.text]
     reasons = dict.fromkeys(it.note for it in found if not it.text)
     unable = [
@@ -225,7 +220,7 @@ def blocks(found: Sequence[Settings]) -> str:
 
 
 def first(found: Sequence[Settings]) -> str:
-    """The one to show under a verdict; "" where there is none."""
+    """Returns the block to show under a verdict; "" if there is none."""
     it = engines.first(found)
     return f'<div class="deploy">{_engine(f"In {it.engine}", it.written_for, it.text, it.note)}</div>' if it else ""
 
@@ -236,7 +231,7 @@ def _engine(name: str, written_for: str, text: str, note: str) -> str:
     said = f"<p>{escape(note)}</p>" if note else ""
     if not text:
         return f"<section>{head}{said}</section>"
-    # page.js copies what stands in the section's block.
+    # page.js copies the text of the section's block.
     copy = (
         f'<span class="said" role="status"></span>'
         f'<button type="button" class="copy" aria-label="Copy the settings of {name}">Copy</button>'

@@ -1,4 +1,7 @@
-"""What was run and is kept: everything of one's own machine, or on a public link each browser's own comparisons."""
+"""The history of past runs and its page, where entries are compared, saved and deleted.
+
+On the user's own machine it shows everything; on a public link each browser sees its own comparisons.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +36,25 @@ KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class VisibleHistory:
-    """The history for whoever looks. Every method takes the owner, which `owner` gives."""
+    """The history that a visitor may see. Every method takes the owner, which `owner` returns."""
 
     def __init__(self, history: History, access: Access) -> None:
         self.history, self._access = history, access
 
     def owner(self, key: object) -> str:
-        """Whose experiments a browser with this key sees: on one's own machine everybody's. A browser that keeps no key
-        gets an owner for as long as its page is open."""
+        """Returns the owner for a browser with this key: on the user's own machine one for everybody. A browser that
+        stores no key gets an owner for as long as its page is open."""
         if not self._access.public:
             return ""
         return key if isinstance(key, str) and KEY.fullmatch(key) else secrets.token_hex(32)
 
     def client(self, visitor: str) -> str:
-        """Whose experiments a program's are. No browser has them in its list."""
+        """Returns the owner for a program. No browser lists its experiments."""
         return f"client {visitor}" if self._access.public else ""
 
     def keep(self, owner: str, shown: Shown | None) -> str | None:
-        """A comparison that has just ended, and its id; not one that was stopped. A repeat replaces what it repeats."""
+        """Stores a comparison that has just ended and returns its id; a stopped one is not stored. A repeat replaces
+        the earlier run."""
         if shown is None or not shown.repeatable or (self._access.public and not owner):
             return None
         try:
@@ -64,12 +68,12 @@ class VisibleHistory:
         return self.history.keep(COMPARE, title, export.to_json(shown.comparison), owner, shown.id)
 
     def share(self, owner: str, shown: Shown | None) -> str:
-        """Keeps a run for whoever has its link, and gives what the link's address asks for. On one's own machine that
-        is the run's id in the history. A stranger's run gets a name that nobody guesses; such a link opens this run
-        alone, for as long as the history has it.
+        """Stores a run for everybody who has its link, and returns the query of that link. On the user's own machine it
+        is the run's id in the history. A visitor's run gets an unguessable name; such a link opens this run alone, for
+        as long as the history has it.
 
         Raises:
-            PlaygroundError: nothing was run here that could be kept.
+            PlaygroundError: nothing was run here that could be stored.
         """
         check(shown is not None and shown.repeatable, "Only a finished run of this page can be shared by a link.")
         assert shown
@@ -77,10 +81,10 @@ class VisibleHistory:
         return f"shared={self.history.share(kept, owner)}" if self._access.public else f"id={kept}"
 
     def linked(self, owner: str, query: Mapping[str, str]) -> Comparison | None:
-        """The comparison that the page's address names; None if it names none.
+        """Returns the comparison that the page's address names; None if it names none.
 
         Raises:
-            PlaygroundError: it is no longer kept, or another visitor's.
+            PlaygroundError: it is no longer stored, or another visitor's.
         """
         if name := query.get("shared"):
             entry = self.history.shared(name)
@@ -88,14 +92,18 @@ class VisibleHistory:
         return self.comparison(owner, name) if (name := query.get("id")) else None
 
     def opened(self, owner: str, name: str) -> Result | Comparison:
-        """Raises:
-        PlaygroundError: the owner has no such experiment, or it has no result yet.
+        """Returns a result of the owner's.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment, or it has no result yet.
         """
         return jobs.opened(self.history, name, owner)
 
     def comparison(self, owner: str, name: str) -> Comparison:
-        """Raises:
-        PlaygroundError: the owner has no such comparison.
+        """Returns a comparison of the owner's.
+
+        Raises:
+            PlaygroundError: the owner has no such comparison.
         """
         result = self.opened(owner, name)
         if not isinstance(result, Comparison):
@@ -103,10 +111,10 @@ class VisibleHistory:
         return result
 
     def saved(self, owner: str, name: str, form: str) -> dict[str, Any]:
-        """An update of a button that downloads it as `result_file.build` makes it.
+        """Returns an update of a button that downloads the result as `result_file.build` writes it.
 
         Raises:
-            PlaygroundError: as `opened`, or it has no such form.
+            PlaygroundError: see `opened`; or the result has no such form.
         """
         entry = self.history.entry(name, owner)
         text = result_file.build(self.opened(owner, name), form, entry.title)
@@ -115,14 +123,11 @@ class VisibleHistory:
 
 
 def owner_of(after: Callable[..., Dependency], past: VisibleHistory) -> tuple[gr.State, Dependency]:
-    """Who looks at a page, and the event after which that is known. `after`: what starts that event, with the arguments
-    of `page.load`."""
+    """Returns a state with the page's owner, and the event that fills it. `after`: starts that event; it takes the
+    arguments of `page.load`."""
     owner, key = gr.State(""), gr.JSON(visible=False)
     script = f"() => {scripts.bundle('owner.js')}.keyOfBrowser()"
     return owner, after(past.owner, key, owner, js=script, **PRIVATE)
-
-
-# History: what was run and is kept, and what runs now. Entries are compared, saved and deleted here.
 
 
 INTRO = "Every experiment of this machine, the newest first. It is kept on this machine alone."
@@ -136,6 +141,7 @@ PRESS = "() => document.getElementById('saved-entry').click()"
 
 
 def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
+    """Lays the history page out and wires it."""
     gr.HTML(f"<h1>History</h1><p>{_intro(past, access)} {CHOOSE}</p>", elem_classes="intro")
     with gr.Row(elem_id="act"):
         search = gr.Textbox(label="Search", info="words of its name, kind or state", elem_id="search", scale=1)
@@ -154,7 +160,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         apply_default_css=False,
         elem_id="history",
     )
-    chosen, gone = gr.State([]), gr.State([])  # ids: those that are chosen, and those that Undo brings back
+    chosen, gone = gr.State([]), gr.State([])  # ids: the chosen entries, and those that Undo restores
     owner, known = owner_of(page.load, past)
 
     def rows(owner: str, text: str) -> str:
@@ -174,7 +180,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         }
 
     def deleted(owner: str, text: str, ids: list[str], problem: str = "") -> Filled:
-        """Says what was deleted, which Undo brings back."""
+        """Says what was deleted, and that Undo restores it."""
         said = panels.status(f"{count(len(ids), 'run')} deleted.") if ids else ""
         said += panels.status(problem, "error")
         return {shown: said, listed: rows(owner, text), gone: ids, undo: gr.update(visible=bool(ids))}
@@ -220,7 +226,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
 
 
 def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
-    """Two entries as HTML, the older first; or why they cannot be compared."""
+    """Returns two entries as HTML, the older first; or why they cannot be compared."""
     try:
         entries = sorted((past.history.entry(name, owner) for name in names[:2]), key=lambda entry: entry.created)
         first, second = (past.opened(owner, entry.id) for entry in entries)

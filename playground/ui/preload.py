@@ -1,4 +1,5 @@
-"""Loads the default pair in the background while the page already answers."""
+"""Background work while the page already answers: loading the default pair, and finding out which pairs can run
+here."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Preload:
-    """`load(progress)` in a thread of its own. Every open page may read how far it is.
+    """Calls `load(progress)` in a thread of its own. Every open page may read the progress.
 
     Attributes:
         latest: the last progress reported.
-        error: a sentence for people where loading failed.
+        error: a sentence for the user if loading failed.
     """
 
     def __init__(self, load: Callable[[Callable[[Progress], None]], object]) -> None:
@@ -48,16 +49,14 @@ class Preload:
         self.latest = progress
 
 
-# Which pairs can run here, for the list of models. Found out in a thread, because the hub may take seconds.
-
-
 logger = logging.getLogger(__name__)
 
 WAIT_S = 10
 
 
 class Fits:
-    """Begins at once. `fit_of(pair)` is called for each pair in turn."""
+    """Finds out which pairs can run here, in a thread because the hub may take seconds. It starts at once and calls
+    `fit_of(pair)` for each pair in turn."""
 
     def __init__(self, pairs: Mapping[str, Pair], fit_of: Callable[[Pair], Fit]) -> None:
         self._pairs, self._fit_of = pairs, fit_of
@@ -71,22 +70,22 @@ class Fits:
             self.find(name)
 
     def find(self, name: str) -> None:
-        """Finds out again of one pair."""
+        """Finds out again for one pair."""
         try:
             self._found[name] = self._fit_of(self._pairs[name])
         except Exception:
             logger.exception("whether %s fits is unknown", name)
 
     def wait(self) -> None:
-        """Until the first answers are there, some seconds at most."""
+        """Waits until the first answers are known, some seconds at most."""
         self._thread.join(WAIT_S)
 
     def of(self, name: str) -> Fit | None:
-        """None if it is not known yet, or no preset."""
+        """Returns a pair's fit; None if it is not known yet, or if there is no such preset."""
         return self._found.get(name)
 
     def choices(self) -> list[tuple[str, str]]:
-        """The pairs' titles with whether they can run, and their names."""
+        """Returns the pairs' titles, which say whether they can run, and their names."""
         return [
             (f"{pair.title} · {fit.label}" if (fit := self.of(name)) else pair.title, name)
             for name, pair in self._pairs.items()

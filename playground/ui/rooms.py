@@ -1,4 +1,8 @@
-"""The four rooms of the page, and the links between them. A room has one page or several; each has an address."""
+"""The four rooms of the page with the links between them, and the documentation page.
+
+A room has one or more pages, each with an address. The documentation is README.md and the files of docs/, one at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +21,18 @@ from playground.ui.wiring import PRIVATE
 TITLE = "Speculative Decoding Playground"
 TRY, BEST, SERVE, HISTORY = "Try", "Best drafter", "Serve", "History"
 HOME = "./"
-DOCS = "docs"  # a page beside the rooms
+DOCS = "docs"  # a page outside the rooms
 
 
 class Place(NamedTuple):
-    """A page: its address, and what links to it say."""
+    """A page: its address, and the text of links to it."""
 
     path: str
     label: str
 
 
 def rooms() -> dict[str, tuple[Place, ...]]:
-    """The pages of each room, the first of which it opens with."""
+    """Returns the pages of each room; the first one is its entry."""
     best, serve = (
         tuple(Place(kind.name, kind.label) for kind in KINDS.values() if kind.room == room) for room in (BEST, SERVE)
     )
@@ -41,16 +45,16 @@ def rooms() -> dict[str, tuple[Place, ...]]:
 
 
 def lay_out(path: str) -> None:
-    """The links on top of a page.
+    """Lays out the links at the top of a page.
 
     Args:
-        path: its address.
+        path: the page's address.
     """
     gr.HTML(markup(path), elem_id="rooms", apply_default_css=False)
 
 
 def markup(path: str) -> str:
-    """The title and the rooms; below them the pages of the room, where it has several."""
+    """Returns the title and the rooms as HTML; below them the pages of the room, if it has several."""
     every = rooms()
     here = next((room for room, places in every.items() if path in (place.path for place in places)), "")
     links = "".join(_link(places[0].path, room, current=room == here) for room, places in every.items())
@@ -73,17 +77,14 @@ def _current(current: bool) -> str:
 
 
 def home() -> str:
-    """The page's address for everyone: that of a Space, which the environment names; "" elsewhere."""
+    """Returns the page's address for everyone: a Space's, from the environment; "" elsewhere."""
     space = os.environ.get("SPACE_ID")
     return f"https://huggingface.co/spaces/{space}" if space else ""
 
 
 def _source() -> str:
-    """The source of a Space."""
+    """Returns a link to the source of a Space."""
     return f'<a href="{escape(home())}/tree/main" target="_blank">Source</a>' if home() else ""
-
-
-# The documentation as a page: README.md and the files of docs/, one at a time.
 
 
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)
@@ -96,6 +97,7 @@ DOCS_HOME = "README"
 
 
 def build(page: gr.Blocks) -> None:
+    """Lays the documentation page out."""
     links = " · ".join(f"[{name.replace('-', ' ')}](docs?page={name})" for name in NAMES)
     gr.Markdown(links, elem_id="documents")
     shown = gr.Markdown(text(DOCS_HOME), elem_id="document")
@@ -107,7 +109,7 @@ def build(page: gr.Blocks) -> None:
 
 
 def text(name: str) -> str:
-    """A document as Markdown whose links lead to others of them; the README for a name that there is not."""
+    """Returns a document as Markdown whose links lead to the other documents; the README for an unknown name."""
     path = ROOT / NAMES.get(name, NAMES[DOCS_HOME])
     body = PICTURE.sub("", FRONT_MATTER.sub("", path.read_text(encoding="utf-8")))
     return ELSEWHERE.sub(r"\1", LINK.sub(_doc_link, body))

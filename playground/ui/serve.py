@@ -1,4 +1,8 @@
-"""The servers that the page starts: llama.cpp on the starter, on this machine's loopback, as long as the page lives."""
+"""The Servers page: llama.cpp servers that it starts, and the monitor of a server that has traffic.
+
+The started servers run the starter on this machine's loopback for as long as the page lives, without and with prompt
+lookup, one button each.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,14 @@ from playground.ui import panels as markup
 from playground.ui.wiring import UNBOUNDED, Filled, Named, filled
 from playground.views import monitor as serving
 
-PLAIN, LOOKUP = "none", LOOKUPS[0]  # as `start_llama` takes them
-SLOTS = 8  # the users that a load test begins with
+PLAIN, LOOKUP = "none", LOOKUPS[0]  # values of `start_llama`
+SLOTS = 8  # users at the first level of a load test
 Report = Callable[[Progress], None]
 
 
 class State(NamedTuple):
-    """How a server is. `kind`: "", "busy" while it starts, "ready" or "error". `log`: its end, after a failure."""
+    """The state of a server. `kind`: "", "busy" while it starts, "ready" or "error". `log`: the end of its log, after a
+    failure."""
 
     sentence: str = "Not started."
     kind: str = ""
@@ -52,11 +57,13 @@ class _Server:
 
 
 def start(lookup: str, report: Report) -> Running:
+    """Starts a llama.cpp server on the starter, and returns once it is ready."""
     return start_llama(starter.fetch_gguf(report), report, lookup=lookup, slots=SLOTS)
 
 
 class StartedServers:
-    """One of each kind, PLAIN and LOOKUP, for everybody who has the page open. `start`: starts one, for tests."""
+    """At most one server of each kind, PLAIN and LOOKUP, shared by everybody who has the page open. `start`: starts a
+    server; tests replace it."""
 
     def __init__(self, start: Callable[[str, Report], Running] = start) -> None:
         self._start = start
@@ -64,7 +71,7 @@ class StartedServers:
         self._servers: dict[str, _Server] = {}
 
     def start(self, lookup: str) -> None:
-        """Starts one, unless it starts or runs, and returns once it is ready, has failed or was stopped."""
+        """Starts a server unless it is starting or running. Returns once it is ready, has failed or was stopped."""
         with self._lock:
             if self.state(lookup).kind in ("busy", "ready"):
                 return
@@ -85,13 +92,14 @@ class StartedServers:
             server.running.stop()
 
     def stop(self, lookup: str) -> None:
-        """Ends it, also while it starts."""
+        """Stops the server, also while it starts."""
         if server := self._servers.pop(lookup, None):
             server.stopped = True
             if server.running:
                 server.running.stop()
 
     def state(self, lookup: str) -> State:
+        """Returns the state of a server."""
         server = self._servers.get(lookup)
         if server is None:
             return State()
@@ -107,16 +115,13 @@ class StartedServers:
         return State(f"{server.running.url} is ready.", "ready")
 
     def url(self, lookup: str) -> str:
-        """The address of the one that runs; "" for none."""
+        """Returns the address of a running server; "" if it does not run."""
         server = self._servers.get(lookup)
         return server.running.url if server and server.running and server.running.process.poll() is None else ""
 
     def urls(self) -> list[str]:
-        """Of those that run, the plain one's first."""
+        """Returns the addresses of the running servers, PLAIN first."""
         return [url for lookup in (PLAIN, LOOKUP) if (url := self.url(lookup))]
-
-
-# Start: llama.cpp on the starter, without and with prompt lookup, by a button each.
 
 
 START_INTRO = (
@@ -129,7 +134,7 @@ START_EVERY_S = 2
 
 
 def build_start(page: gr.Blocks, servers: StartedServers) -> list[Dependency]:
-    """Returns the events after which other servers may run."""
+    """Lays the buttons out. Returns the events after which other servers may run."""
     gr.HTML(f"<h2>Start</h2><p>{START_INTRO}</p>", elem_classes="intro")
     buttons, outputs = list[tuple[str, gr.Button, gr.Button]](), list[Any]()
     with gr.Row():
@@ -157,7 +162,7 @@ def build_start(page: gr.Blocks, servers: StartedServers) -> list[Dependency]:
 
 
 def shown_states(servers: StartedServers) -> list[Any]:
-    """For each server its state and buttons; and whether to look again."""
+    """Returns updates of each server's state and buttons, and of the timer that polls them."""
     shown: list[Any] = []
     lives = False
     for name in TITLES:
@@ -168,9 +173,6 @@ def shown_states(servers: StartedServers) -> list[Any]:
         lives |= runs
         shown += [line + log, gr.update(interactive=not runs), gr.update(interactive=runs)]
     return [*shown, gr.Timer(active=lives)]
-
-
-# Servers: how to start one, and one that serves traffic, watched.
 
 
 INTRO = f"A model server ({programs()}): started here, or watched while it serves traffic."
@@ -185,10 +187,11 @@ python -m playground serve llama --port 8082 --lookup ngram-simple
 """
 EMPTY = "Press Watch while the server answers requests, such as those of a load test."
 EVERY_S = 5
-CHARTED, LINES = 720, 12  # windows that the charts show, and lines under them
+CHARTED, LINES = 720, 12  # windows in the charts, and lines under them
 
 
 def build(page: gr.Blocks, access: Access, servers: StartedServers, turns: Turns) -> None:
+    """Lays the page out."""
     gr.HTML(f"<h1>Servers</h1><p>{INTRO}</p>", elem_classes="intro")
     if access.public:
         gr.HTML(markup.note(NO_SERVERS), elem_id="refused")
@@ -202,7 +205,7 @@ def build(page: gr.Blocks, access: Access, servers: StartedServers, turns: Turns
 
 
 def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbox:
-    """Returns the box for the address."""
+    """Lays the monitor out. Returns the box for the address."""
     gr.HTML("<h2>Monitor</h2><p>Reads the server's counters; it sends no prompt.</p>", elem_classes="intro")
     with gr.Row(elem_classes="controls"):
         url = gr.Textbox(
@@ -236,7 +239,7 @@ def _monitor_section(page: gr.Blocks, access: Access, turns: Turns) -> gr.Textbo
 async def monitored(
     access: Access, turns: Turns, session: str, url: str, every_s: float
 ) -> AsyncGenerator[Named, None]:
-    """What Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
+    """Yields what Watch shows, window by window: the advice, both charts, the lines, and the buttons."""
     windows: list[Window] = []
 
     def work(watch: Watch) -> None:

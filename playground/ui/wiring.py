@@ -1,4 +1,4 @@
-"""How handlers are wired: by the names of the components that they fill."""
+"""Wiring of handlers: their values go to components by name."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import gradio as gr
 from gradio.components import Component
 from gradio.events import Dependency
 
-# Gradio tells each output of an event how it gets on, and all outputs of every earlier event with it, each time a run
-# has something new. To no output, here.
+# Gradio reports an event's progress to each of its outputs, and to all outputs of every earlier event, each time a run
+# has news. The empty list turns that off.
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 QUIET: dict[str, Any] = {**PRIVATE, "queue": False}
 UNBOUNDED: dict[str, Any] = {**PRIVATE, "concurrency_limit": None}
 
-Named = dict[str, Any]  # values or updates of components by their names; the others stay as they are
-Filled = dict[Any, Any]  # the same by the components themselves, as Gradio takes them
+Named = dict[str, Any]  # values or updates of components by their names; the others do not change
+Filled = dict[Any, Any]  # values or updates by the components themselves, as Gradio takes them
 
 
 class Gathered:
     """The values of many controls as one input of an event.
 
-    Gradio tells each input of an event that has ended how every later event gets on, each time a run has something
-    new, and copies its value. With thirty controls that slows a browser. This one gathers them without asking
-    the server, and Gradio keeps no account of such an event.
+    Gradio reports the progress of every later event to each input of an event that has ended, each time a run has news,
+    and copies its value. With thirty controls that slows a browser. This class gathers the values without the server,
+    and
+    Gradio tracks no progress of such an event.
     """
 
     def __init__(self, controls: Sequence[Component]) -> None:
@@ -32,14 +33,14 @@ class Gathered:
         self.input = gr.JSON(visible=False)
 
     def after(self, event: Callable[..., Dependency]) -> Dependency:
-        """Gathers them when this happens. What needs them comes after it, with `input`."""
+        """Gathers the values when this event happens. Events that need them come after it, with `input`."""
         return event(None, self._controls, self.input, js="(...values) => [values]", **QUIET)
 
     def read(self, gathered: Any) -> list[Any]:
-        """Their values from that of `input`, as the browser sent them: no control has checked them.
+        """Returns the controls' values from that of `input`, as the browser sent them: no control has checked them.
 
         Raises:
-            gr.Error: they are not as many, because the page is older than the program or a stranger made them up.
+            gr.Error: their number is wrong, because the page is older than the program or a stranger made them up.
         """
         if not isinstance(gathered, list) or len(gathered) != len(self._controls):
             raise gr.Error("This page does not match the running program. Reload it.", print_exception=False)
@@ -47,8 +48,8 @@ class Gathered:
 
 
 def picked(dropdown: gr.Dropdown, act: Callable[[str], Any], outputs: Any) -> None:
-    """What `act` makes of another choice of the user. Gradio's own event comes as well when the dropdown is only left,
-    and would put back what follows from a choice and was changed since."""
+    """Fills `outputs` with what `act` returns when the user chooses another value. Gradio's own event also comes when
+    the dropdown only loses focus, and would undo later changes."""
     before = gr.Textbox(str(dropdown.value), visible=False)
     dropdown.input(
         lambda chosen, before: gr.skip() if chosen == before else act(chosen), [dropdown, before], outputs, **QUIET
@@ -57,5 +58,5 @@ def picked(dropdown: gr.Dropdown, act: Callable[[str], Any], outputs: Any) -> No
 
 
 def filled(components: Mapping[str, Any], values: Named) -> Filled:
-    """What a handler returns to Gradio."""
+    """Returns the values by component, as a handler returns them to Gradio."""
     return {components[name]: value for name, value in values.items()} or gr.skip()

@@ -1,1 +1,1 @@
-"""One prompt through two lanes or more: controls, the stage, and what is said of a run."""
+"""The Compare page: one prompt through two or more lanes, with the controls, the stage and the results of a run."""

@@ -1,4 +1,8 @@
-"""The page's endpoints for other programs. `/compare` takes the settings of SETTINGS and returns a comparison."""
+"""The comparison as endpoints for other programs: `/compare`, and the MCP tool `watch` for chats.
+
+`/compare` takes the settings of SETTINGS and returns a comparison. `watch` answers in a few lines, and clients of MCP
+Apps show its replay as a view (the extension io.modelcontextprotocol/ui, version 2026-01-26).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ def publish(
 
 
 def descriptions(pairs: Iterable[str]) -> dict[str, str]:
-    """A line on each of SETTINGS."""
+    """Describes each of SETTINGS in a line, by its name."""
     choices = {"pair": [*pairs, OWN], "drafter": [*METHODS]}
     return {name: describe(name, choices.get(name, ()), optional=name in OF_A_PAIR) for name in SETTINGS}
 
@@ -46,8 +50,8 @@ def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **m
     """Adds an endpoint to the page.
 
     Args:
-        call: gr.api reads names, types and defaults from its signature.
-        told: a line on each parameter, in their order.
+        call: the handler; gr.api reads names, types and defaults from its signature.
+        told: a line on each parameter, in the order of the signature.
         more: further arguments of gr.api.
     """
     call.__name__ = name
@@ -64,7 +68,7 @@ def add(page: gr.Blocks, name: str, call: Callable, told: Mapping[str, str], **m
 
 
 def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
-    """One line on a parameter: what it accepts, what it is for, and what None means where it may be None."""
+    """Describes a parameter in a line: what it accepts, what it is for, and what None means where it may be None."""
     setting = SETTINGS[name]
     allowed = f"one of {', '.join(choices)}" if choices else setting.allowed
     default = " None uses the preset's value." if optional else ""
@@ -72,7 +76,8 @@ def describe(name: str, choices: Iterable[str], *, optional: bool) -> str:
 
 
 def asked(run: Callable[[gr.Request, CompareOptions], Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-    """A function of each of SETTINGS, for `gr.api`, which reads names, types and defaults from its signature."""
+    """Turns `run` into a function with a parameter for each of SETTINGS. `gr.api` reads names, types and defaults from
+    its signature."""
 
     async def call(request: gr.Request, *values: Any) -> T:
         return await run(request, CompareOptions(dict(zip(SETTINGS, values, strict=True))))
@@ -102,14 +107,10 @@ def _compare(events: Handlers, past: VisibleHistory) -> Callable[[gr.Request, Co
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """A setting as an argument. All but the prompt may be left out."""
+    """Returns a setting as a parameter of a signature. Every parameter but the prompt is optional."""
     kind = type(SETTINGS[name].default)
     default = inspect.Parameter.empty if name == "prompt" else DEFAULTS[name]
     return inspect.Parameter(name, ANY_WAY, default=default, annotation=kind | None if name in OF_A_PAIR else kind)
-
-
-# A comparison for chats: an MCP tool that answers in a few lines, and the view of the replay that clients of MCP Apps
-# show beside them (the extension io.modelcontextprotocol/ui, version 2026-01-26).
 
 
 VIEW = "ui://playground/replay.html"
@@ -119,7 +120,7 @@ NO_ADDRESS = "`replay` is the address that the tool `watch` gave."
 def publish_watch(
     page: gr.Blocks, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair], concurrency: Mapping[str, Any]
 ) -> None:
-    """Adds the tool `watch`, the view, and what the view asks for."""
+    """Adds the tool `watch`, its view, and the endpoint from which the view gets its run."""
     watch = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW}})(asked(_watch(events, past, pairs)))
     add(page, "watch", watch, descriptions(pairs), **concurrency)
     watched = gr.mcp.tool(_meta={"ui": {"resourceUri": VIEW, "visibility": ["app"]}})(_watched(past))
@@ -153,7 +154,7 @@ def _watch(
 
 def _watched(past: VisibleHistory) -> Callable[[str], str]:
     def watched(replay: str) -> str:
-        """For the view of `watch`: the run at an address, as JSON that the view draws."""
+        """Returns the run at an address as JSON, for the view of `watch` to draw."""
         try:
             comparison = past.linked("", dict(parse_qsl(replay.partition("?")[2])))
             check(comparison is not None, NO_ADDRESS)

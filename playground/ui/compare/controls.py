@@ -1,4 +1,4 @@
-"""The controls above the panels, and the run that their values describe."""
+"""The controls above the panels, and the lanes and the request that their values describe."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS
 from playground.ui.preload import Fits
 from playground.ui.wiring import QUIET, picked
 
-if TYPE_CHECKING:  # torch would double what the process that opens traces holds
+if TYPE_CHECKING:  # importing torch would double the memory of the process that opens traces
     from playground.models.fit import Fit
 
 OWN = "own"
 Controls = dict[str, Any]  # Gradio components by the names of SETTINGS and SERVERS
-OF_A_PAIR = ("drafter", *PRESET)  # the controls whose defaults depend on the pair
+OF_A_PAIR = ("drafter", *PRESET)  # controls whose defaults depend on the pair
 DEFAULTS = {name: None if name in OF_A_PAIR else setting.default for name, setting in SETTINGS.items()}
 AFTER = """(text) => {
   let count = "";
@@ -37,11 +37,13 @@ AFTER = """(text) => {
   } catch { /* Run says what is wrong with it */ }
   const value = `The prompt comes after ${count}earlier messages. Start anew`;
   return {__type__: "update", visible: Boolean(text.trim()), value};
-}"""  # a button that takes them away
-SERVERS = ("server", "baseline_server", "model")  # what is typed of `Servers`; no address fills it
+}"""  # a button that clears the conversation
+SERVERS = ("server", "baseline_server", "model")  # the boxes of `Servers`; an address cannot fill them
 
 
 class Buttons(NamedTuple):
+    """The buttons that start and stop runs."""
+
     run: gr.Button
     stop: gr.Button
     every: gr.Button
@@ -49,19 +51,23 @@ class Buttons(NamedTuple):
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The controls' values by the settings' names; also the arguments of the endpoint. What is left out has its
-    default; None, where it is allowed, uses the preset's value."""
+    """The controls' values by the settings' names, which are also the arguments of the endpoint. A missing value means
+    the setting's default; None, where it is allowed, means the preset's value."""
 
     values: Mapping[str, Any]
 
     def resolve(
         self, pairs: Mapping[str, Pair], *, every: bool = False, typed: Callable[[str], str] = str
     ) -> tuple[Pair, list[Lane], Request]:
-        """What to run: the standard lane and the one of the drafter or, with `every`, of all drafters of the pair.
-        `typed` turns the name of a model that was typed into the one that is loaded.
+        """Returns what to run: the pair, the standard lane and the drafter's lane, and the request.
+
+        Args:
+            every: whether to run a lane for each drafter of the pair.
+            typed: turns the name of a model that was typed into the one that is loaded.
 
         Raises:
-            PlaygroundError: a value of the wrong type or out of bounds, an unknown pair, or models that do not fit.
+            PlaygroundError: a value has the wrong type or is out of bounds, the pair is unknown, or the models do not
+                fit.
         """
         asked = {name: read(name, value) for name, value in {**DEFAULTS, **self.values}.items()}
         if asked["pair"] == OWN:
@@ -80,10 +86,10 @@ class CompareOptions:
 
 
 def read(name: str, value: Any) -> Any:
-    """A value in its setting's type: programs send anything, and a number box on the page can be empty.
+    """Converts a value to its setting's type. Programs send anything, and a number box on the page can be empty.
 
     Raises:
-        PlaygroundError: it is not accepted.
+        PlaygroundError: the setting does not accept the value.
     """
     return None if value is None and name in OF_A_PAIR else SETTINGS[name].read(value)
 
@@ -91,8 +97,8 @@ def read(name: str, value: Any) -> Any:
 def build(
     pairs: dict[str, Pair], default: Pair, prompt: str, examples: Sequence[Prompt], fits: Fits, access: Access
 ) -> tuple[Controls, Buttons]:
-    """Lays the controls out, with `default` chosen and `prompt` typed in: what everybody needs on top, the rest under
-    Advanced. What visitors may not do cannot be chosen, as far as a control can tell."""
+    """Lays the controls out, with `default` chosen and `prompt` filled in. What everybody needs is at the top, the rest
+    is under Advanced. Choices that visitors may not make are left out where a control can tell."""
     made: Controls = {}
     made["system"] = gr.Textbox("", lines=1, render=False, **words("system"))
     made["messages"] = gr.Textbox("", render=False, **_of_text("messages"))
@@ -113,7 +119,7 @@ def build(
     _follow(made, pairs, fits, own, about)
     made["messages"].change(None, made["messages"], after, js=AFTER, **QUIET)
     after.click(None, None, made["messages"], js="() => ''", **QUIET)
-    if not access.public:  # it looks into the folder that was typed
+    if not access.public:  # it looks into the folder whose path was typed
         typed = [made["assistant"].blur, made["assistant"].submit]
         gr.on(typed, _drafter_for, [made["assistant"], made["drafter"]], made["drafter"], **QUIET)
     return made, buttons
@@ -138,7 +144,8 @@ def _prompt(made: Controls, text: str) -> Buttons:
 
 
 def _models(made: Controls, default: Pair, examples: Sequence[Prompt], fits: Fits) -> None:
-    """One line: each control has its label alone, and what it means under Advanced or in the list that it opens."""
+    """Lays the models out in one line of controls without help texts; those are under Advanced, or in the opened
+    list."""
     with gr.Row(elem_classes="controls", elem_id="models"):
         made["pair"] = gr.Dropdown(pair_choices(fits), value=default.name, label=SETTINGS["pair"].label, elem_id="pair")
         made["drafter"] = gr.Dropdown(
@@ -179,7 +186,7 @@ def _advanced(made: Controls, default: Pair, access: Access) -> None:
 
 
 def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, about: gr.Markdown) -> None:
-    """What one control changes in the others."""
+    """Updates controls when another control that they depend on changes."""
     gr.on(
         [made["pair"].change, made["drafter"].change],
         lambda pair, drafter: _about(pairs, pair, drafter),
@@ -188,57 +195,59 @@ def _follow(made: Controls, pairs: dict[str, Pair], fits: Fits, own: gr.Row, abo
         **QUIET,
     )
     picked(made["pair"], lambda name: _chosen(pairs, name), [made[name] for name in ("drafter", *PRESET)])
-    made["pair"].change(  # also where an address or a trace chose it
+    made["pair"].change(  # also after an address or a trace set the value
         lambda name: _described(pairs.get(name), fits.of(name)), made["pair"], [made["pair"], own], **QUIET
     )
 
 
 def inputs(controls: Controls) -> list[Component]:
-    """In the order of SETTINGS."""
+    """Returns the components in the order of SETTINGS."""
     return [controls[name] for name in SETTINGS]
 
 
 def server_inputs(controls: Controls) -> list[Component]:
-    """In the order in which `typed` takes them, after those of `inputs`."""
+    """Returns the components of `Servers` in the order in which `typed` takes them, after those of `inputs`."""
     return [controls[name] for name in SERVERS]
 
 
 def typed(values: Sequence[Any]) -> tuple[CompareOptions, Servers]:
-    """What the values of `inputs` and `server_inputs` ask for."""
+    """Reads the values of `inputs` and `server_inputs`: the options of a comparison, and its servers."""
     server, baseline, model = (str(value or "").strip() for value in values[len(SETTINGS) :])
     return CompareOptions(dict(zip(SETTINGS, values, strict=False))), Servers(server, baseline, model)
 
 
 def pair_choices(fits: Fits) -> list[tuple[str, str]]:
-    """The labels and names of the pairs, each with whether it can run here."""
+    """Returns labels and names of the pairs; each label says whether the pair can run here."""
     return [*fits.choices(), ("Your own models …", OWN)]
 
 
 def drafter_choices(pair: Pair | None) -> list[tuple[str, str]]:
-    """The labels and names of a pair's drafters; of all drafters for models that the user names (None)."""
+    """Returns labels and names of a pair's drafters, or of all drafters where the user names the models (None)."""
     names = (*(pair.drafters if pair else drafters()), *BESIDE)
     return [(METHODS[name].label, name) for name in names]
 
 
 def _examples(made: Controls, examples: Sequence[Prompt]) -> None:
-    """A list that fills in a prompt and its system prompt, without a conversation before it."""
+    """Lays out a list of examples. A choice fills in the prompt and its system prompt, and clears the conversation."""
     titles = [f"{prompt.title} ({prompt.hint})" if prompt.hint else prompt.title for prompt in examples]
     chosen = gr.Dropdown(
         [(title, number) for number, title in enumerate(titles)], value=None, label="Examples", elem_id="examples"
     )
     texts = json.dumps([[prompt.text, prompt.system, ""] for prompt in examples])
     filled = [made[name] for name in ("prompt", "system", "messages")]
-    # It is a menu: as a choice that stays, it would fill them again whenever it is left.
+    # It is a menu. If the choice remained, each loss of focus would fill the boxes again.
     fill = f"(number) => number === null ? undefined : [...{texts}[number], null]"
     chosen.input(None, chosen, [*filled, chosen], js=fill, **QUIET)
 
 
 def words(name: str) -> dict[str, Any]:
+    """Returns label and help of a setting as arguments of its control."""
     return {"label": SETTINGS[name].label, "info": SETTINGS[name].help}
 
 
 def control(name: str, value: Any = None, most: float = float("inf")) -> Component:
-    """The control of a setting, which starts at the value, or at the setting's default. `most`: where a slider ends."""
+    """Returns the control of a setting, which starts at the value, or at the setting's default. `most`: a slider's
+    upper end."""
     setting = SETTINGS[name]
     value = setting.default if value is None else value
     if setting.choices:
@@ -254,7 +263,7 @@ def control(name: str, value: Any = None, most: float = float("inf")) -> Compone
 
 
 def _of_text(name: str) -> dict[str, Any]:
-    """How a text's control is made; page.js takes the files that are dropped on it."""
+    """Returns the arguments of a text setting's control. page.js takes files that are dropped on it."""
     more = {"max_lines": 12, "elem_id": name, **words(name)}
     if not SETTINGS[name].file:
         return {"lines": 1, **more}
@@ -267,8 +276,8 @@ def _of_text(name: str) -> dict[str, Any]:
 
 
 def slider(name: str, value: float | None = None, most: float = float("inf"), *, info: bool = True) -> gr.Slider:
-    """A slider that starts at the value, or at the setting's default, and ends at `most`. `info`: with the line that
-    explains it."""
+    """Returns a slider that starts at the value, or at the setting's default, and ends at `most`. `info`: whether it
+    shows the line that explains it."""
     setting = SETTINGS[name]
     assert setting.slider, "a setting with a slider"
     low, high, step = setting.slider
@@ -277,19 +286,20 @@ def slider(name: str, value: float | None = None, most: float = float("inf"), *,
 
 
 def _about(pairs: Mapping[str, Pair], pair: str, drafter: str) -> str:
-    """The drafter's help, whose heading stands below the page's own, and what there is to say of the models."""
+    """Returns the drafter's help, with its heading one level down, and notes on the models."""
     note = pairs[pair].note if pair in pairs else ""
     return f"#{help_for(drafter)}" + (f"\n\n**These models.** {note}" if note else "")
 
 
 def _drafter_for(name: str, drafter: str) -> object:
-    """The drafter that a typed folder was made for, if the chosen one cannot use it."""
+    """Returns an update to the drafter that a typed folder was made for, if the chosen drafter cannot use the
+    folder."""
     kind = kind_of(name.strip())
     return gr.skip() if kind is None or kind in METHODS[drafter].drafts_with else kind
 
 
 def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
-    """Updates of the controls after a pair was chosen."""
+    """Returns updates of the controls after a pair was chosen."""
     pair = pairs.get(name)
     return (
         gr.update(choices=drafter_choices(pair), value=pair.drafter if pair else "ngram"),
@@ -298,8 +308,8 @@ def _chosen(pairs: dict[str, Pair], name: str) -> tuple[dict, ...]:
 
 
 def _described(pair: Pair | None, fit: Fit | None) -> tuple[dict, dict]:
-    """Updates of the line below the pair, which is there where the pair cannot run, and of the boxes for models that
-    the user names (None)."""
+    """Returns updates of the line that says why the pair cannot run, and of the boxes for models that the user names
+    (where `pair` is None)."""
     return gr.update(info=None if fit is None or fit.runs else f"Cannot run here. {fit.sentence}"), gr.update(
         visible=pair is None
     )

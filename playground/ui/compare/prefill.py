@@ -1,6 +1,7 @@
-"""Values that fill the controls: from the page's address, or from a comparison that was run.
+"""Values that fill the controls, from the page's address or from a comparison, and hints from the loaded model.
 
-Nothing is run by itself, and whatever comes from outside is checked as the endpoint's arguments are.
+Nothing runs by itself, and values from outside are checked like the endpoint's arguments. The hints are a line with the
+sampling settings that the loaded checkpoint recommends, and the variables that its chat template reads.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 
 
 def defaults(pairs: Mapping[str, Pair]) -> dict[str, Any]:
-    """What an address leaves out: the value of each control, and for each pair those of the controls that it sets."""
+    """Returns the values that an address may leave out: those of all controls, and for each pair those that it sets."""
     return {"usual": DEFAULTS, "pairs": {name: _of(pair) for name, pair in pairs.items()} | {OWN: OWN_DEFAULTS}}
 
 
 def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: Pair) -> tuple[dict[str, Any], str]:
-    """The controls' values that an address names, and a sentence on those that cannot be used ("" if there are none).
-    Parameters of other names are not ours.
+    """Reads the controls' values from an address. Also returns a sentence on those that cannot be used ("" if there are
+    none). Parameters of other names are ignored.
 
     Args:
         at_start: the pair that is chosen when the page loads.
@@ -58,8 +59,8 @@ def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: 
 
 
 def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: bool = False) -> dict[str, Any]:
-    """The controls' values that ask for a comparison again. The models are left out where no preset has them, unless
-    `own` is set, or where a server decoded the lane."""
+    """Returns the controls' values that repeat a comparison. The models are left out where no preset has them, unless
+    `own` is set, and where a server decoded the lane."""
     lane, request = comparison.others[0].lane, comparison.others[0].request
     values = asdict(request) | {"messages": request.history_json} | {name: getattr(lane, name) for name in DRAFTING}
     pair = preset_of(lane, pairs.values())
@@ -72,7 +73,7 @@ def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: b
 
 
 def updates(values: Mapping[str, Any], pairs: Mapping[str, Pair]) -> dict[str, Any]:
-    """Updates of the controls by their names."""
+    """Returns updates of the controls by their names."""
     return {name: _update(name, values, pairs) for name in SETTINGS if name in values}
 
 
@@ -89,10 +90,10 @@ def _of(pair: Pair) -> dict[str, Any]:
 
 
 def _read(name: str, text: str, pairs: Mapping[str, Pair], chosen: Pair | None) -> Any:
-    """The value of a parameter's text.
+    """Converts a parameter's text to its setting's value.
 
     Raises:
-        PlaygroundError: it cannot be used here.
+        PlaygroundError: the value cannot be used here.
     """
     setting = SETTINGS[name]
     value = setting.read({"true": True, "false": False}.get(text, text) if isinstance(setting.default, bool) else text)
@@ -101,11 +102,8 @@ def _read(name: str, text: str, pairs: Mapping[str, Pair], chosen: Pair | None) 
     return value
 
 
-# A line below the controls that appears if the loaded checkpoint recommends different sampling settings than those
-# chosen, and a button that applies them.
-
-
 def lay_out() -> dict[str, Any]:
+    """Lays out the hidden line on recommended sampling settings, with a button that applies them."""
     with gr.Row(visible=False, elem_id="own-settings") as row:
         line = gr.HTML()
         button = gr.Button("Use the model's settings", size="sm", min_width=180, scale=0)
@@ -118,11 +116,11 @@ def wire_sampling(
     defaults_of: Callable[[str], dict[str, float]],
     after: Sequence[Dependency],
 ) -> None:
-    """Checks whenever a sampling control changes, and after the events that may have loaded a model.
+    """Checks the sampling settings whenever a control changes, and after the events that may have loaded a model.
 
     Args:
         parts: the components by their names.
-        defaults_of: a target's own sampling settings; none if it is not loaded.
+        defaults_of: returns a target's own sampling settings; none if it is not loaded.
     """
     models = [parts["pair"], parts["target"]]
     sampling = [parts[name] for name in SAMPLING]
@@ -147,18 +145,16 @@ def wire_sampling(
 
 
 def sampling_sentence(differ: Mapping[str, float]) -> str:
+    """Says which settings the model recommends."""
     listed = ", ".join(f"{SETTINGS[name].label.lower()} {value:g}" for name, value in differ.items())
     return f"This model recommends different sampling settings: {listed}."
-
-
-# What the chat template of the loaded model reads, below the box for its arguments.
 
 
 SAYS = SETTINGS["template"].help
 
 
 def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: Store) -> None:
-    """Reads the template when Advanced is unfolded: the process that does so takes seconds to start."""
+    """Reads the chat template when Advanced is unfolded, because the process that reads it takes seconds to start."""
 
     models = Gathered([parts["pair"], parts["target"]])
 
@@ -170,6 +166,7 @@ def wire_template(parts: Mapping[str, Any], pairs: Mapping[str, Pair], store: St
 
 
 def template_sentence(store: Store, target: str) -> str:
+    """Says which variables the target's chat template reads."""
     tokenizer = store.tokenizer(target)
     if tokenizer is None:
         return f"{SAYS}. Which it names is said here once the model is loaded"

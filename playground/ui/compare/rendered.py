@@ -1,4 +1,8 @@
-"""The Share menu, and the page's address: copy a link or Markdown, save a picture or one HTML file."""
+"""The results of a whole comparison as the page shows and shares them.
+
+The Share menu copies a link or Markdown and saves a picture or one HTML file. A long comparison takes seconds of
+Python, so on a public server these functions run in another process.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from playground.ui.compare.shown import Screen, details, goes_on_with
 from playground.ui.wiring import PRIVATE
 from playground.views import markdown, replay_file, scripts
 
-# Evaluated once for all events, which share what it remembers.
+# Evaluated once for all events, which share its state.
 SCRIPT = f"(globalThis.playgroundAddress ??= {scripts.bundle('address.js')})"
 MENU = """
 <button type="button" class="opens" popovertarget="share-menu" aria-haspopup="true">Share</button>
@@ -37,8 +41,8 @@ MENU = """
 
 
 def lay_out() -> dict[str, Any]:
-    """`menu` holds the Markdown ("" without a comparison) and presses `html` and `gif`, which download the HTML and the
-    animation."""
+    """Lays the Share menu out. `menu` holds the Markdown ("" without a comparison) and presses the buttons `html` and
+    `gif`, which download the HTML and the animation."""
     script = scripts.component("share.js", "share")
     menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
     return {
@@ -49,15 +53,15 @@ def lay_out() -> dict[str, Any]:
 
 
 def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> tuple[str, bytes]:
-    """What the menu shares of a comparison: Markdown, and the HTML file, which shows the chosen lane."""
+    """Returns what the menu shares of a comparison: its Markdown, and the HTML file, which shows the chosen lane."""
     return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen, rooms.home()).encode()
 
 
 def wire(
     menu: Any, starts: Sequence[Any], filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]
 ) -> None:
-    """With every event that starts a run the address comes to ask for the same again. All of it happens in the browser,
-    which alone may write to the clipboard, and only right after a press.
+    """Wires the menu and the page's address, which after each start of a run links to the same settings. All of it
+    happens in the browser: only the browser may write to the clipboard, and only right after a press.
 
     Args:
         filled: events after which the controls have the values of the run that is shown.
@@ -70,23 +74,18 @@ def wire(
         event(None, [*asked], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)
 
 
-# What the page shows of a whole comparison, by the names of its components: the figures, the files to share and save,
-# the controls' values. For a long one it takes seconds of Python, which is why these functions run in another process
-# where strangers ask.
-
-
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
-    """The run's details, and what `shared` gives.
+    """Returns the run's details and the values of `shared`, by the names of the page's components.
 
     Args:
-        chosen: the name of the lane beside the baseline.
-        room: the bytes that the files of all visitors may take.
+        chosen: the name of the lane that is compared with the baseline.
+        room: how many bytes the files of all visitors may take.
     """
     return {"details": details(comparison, chosen)} | shared(comparison, chosen, pairs, room)
 
 
 def shared(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
-    """The Share menu's Markdown, the HTML file and the trace; as `outcome`."""
+    """Returns the Share menu's Markdown, the HTML file and the trace. The arguments are those of `outcome`."""
     make_room(room)
     lane = comparison.others[0].lane
     drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
@@ -97,11 +96,13 @@ def shared(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room:
 
 
 def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[bytes, str, dict[str, Any]]:
-    """Reads a trace file of at most `most` tokens: the comparison, packed; the lane that is shown; the stage, the
-    outcome and the controls' values.
+    """Reads a trace file of at most `most` tokens.
+
+    Returns:
+        The packed comparison; the name of the lane that is shown; the stage, the outcome and the controls' values.
 
     Raises:
-        PlaygroundError: it is no trace, or too long.
+        PlaygroundError: the file is no trace, or too long.
     """
     comparison = export.load(data, most)
     screen = Screen()
@@ -113,8 +114,8 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
 
 
 def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> dict[str, Any] | None:
-    """Another lane beside the baseline of a comparison that `file` packed: the stage and the outcome; None if it has
-    no lane of this name."""
+    """Returns the stage and the outcome with another lane of a comparison that `file` packed; None if it has no lane of
+    this name."""
     comparison: Comparison = pickle.loads(packed)
     if name not in [trace.lane.name for trace in comparison.others]:
         return None

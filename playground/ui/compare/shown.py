@@ -1,4 +1,8 @@
-"""The stage of the page: a run's events are folded in, the stage's value comes out. Knows no Gradio events."""
+"""State of the Compare page: the stage of a run, opened traces, and the last runs of a session.
+
+A run's events are folded into a `Screen`, which returns the stage's value. Traces from files are stored packed and
+within bounds, because a small file can hold a long trace. This module handles no Gradio events.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +32,21 @@ from playground.views.stage import NAMES, LaneView, Stage, Status
 
 
 class Screen(Stage):
-    """The stage while a run streams, and after it."""
+    """The stage during a run and after it."""
 
     def __init__(self, state: str = "", limit: int = 0, lanes: int = 2) -> None:
-        """`limit`: the largest number of new tokens of a lane, for its progress bar. `lanes`: how many will run."""
+        """`limit`: the most new tokens of a lane, for its progress bar. `lanes`: how many lanes will run."""
         super().__init__(state, lanes)
-        self._traces: list[Trace] = []  # of the lanes that finished, the baseline first
+        self._traces: list[Trace] = []  # finished lanes, the baseline first
         self._limit = limit
-        self._began = time.monotonic()  # when its reader began to wait
+        self._began = time.monotonic()  # when the reader's wait began
 
     def value(self) -> dict[str, Any]:
         running = self._running()
         return super().value() | ({"status": asdict(running)} if running else {})
 
     def packed(self) -> dict[str, Any]:
-        """The value as the page takes it."""
+        """Returns the value in the form that the page reads."""
         return stage.packed(self.value())
 
     def take(self, event: Event) -> None:
@@ -71,7 +75,7 @@ class Screen(Stage):
 
     @classmethod
     def recorded(cls) -> Screen:
-        """A run that comes with the page, so that there is something to see before a model is loaded."""
+        """Returns a recorded run that ships with the page, so that it shows something before a model is loaded."""
         comparison = export.load((scripts.ASSETS / "recorded.json").read_bytes())
         screen = cls()
         screen.load(comparison)
@@ -83,7 +87,7 @@ class Screen(Stage):
         return screen
 
     def opened(self, comparison: Comparison, source: str) -> None:
-        """Shows a comparison that did not run just now, and says where it comes from."""
+        """Shows a comparison that was not run just now, and says where it comes from."""
         self.load(comparison)
         environment = comparison.others[0].environment
         self.banner = (
@@ -91,7 +95,7 @@ class Screen(Stage):
         )
 
     def end(self, error: str = "") -> None:
-        """Nothing more will come: lanes that did not finish were stopped."""
+        """Marks the end of the events: lanes that did not finish were stopped."""
         for view in self.lanes:
             if view.state in ("waiting", "running"):
                 view.state = "stopped" if view.rounds else ""
@@ -109,8 +113,8 @@ class Screen(Stage):
 
 
 def details(comparison: Comparison | None, chosen: str = "") -> str:
-    """Settings, machine and memory of the baseline and the chosen lane, folded, below their segments; "" without a
-    comparison."""
+    """Returns the folded details of the baseline and the chosen lane: segments, settings, machine and memory; ""
+    without a comparison."""
     if comparison is None:
         return ""
     name = chosen or comparison.others[0].lane.name
@@ -118,18 +122,15 @@ def details(comparison: Comparison | None, chosen: str = "") -> str:
     return run_details.by_segment(comparison, name) + run_details.html(shown)
 
 
-# Traces from files that pages show. They are kept packed, and within bounds: a small file can be long.
-
-
 GONE = "This trace is no longer kept, since many were opened. Open it again."
 
 
 class Opened:
-    """Those of all sessions.
+    """Opened traces of all sessions, packed.
 
     Args:
-        room: bytes of all; the ones that were shown longest ago go first.
-        each: how many of a visitor's are being opened, or wait for it.
+        room: bytes of all traces; the least recently shown ones are dropped first.
+        each: how many traces of one visitor may be in work or wait for it.
     """
 
     def __init__(self, room: float, each: float) -> None:
@@ -139,10 +140,10 @@ class Opened:
 
     @contextmanager
     def opening(self, visitor: str) -> Iterator[None]:
-        """Around each work on a visitor's trace.
+        """Counts a visitor's trace as being opened within the context.
 
         Raises:
-            PlaygroundError: too many of the visitor's are under way.
+            PlaygroundError: too many of the visitor's traces are being opened.
         """
         check(
             self._opening[visitor] < self._each,
@@ -157,7 +158,7 @@ class Opened:
                 del self._opening[visitor]
 
     def keep(self, packed: bytes) -> Held:
-        """Keeps what `pickle` made of a comparison."""
+        """Stores a pickled comparison."""
         held = Held(self, secrets.token_hex(8))
         self._packed[held.key] = packed
         while sum(map(len, self._packed.values())) > self._room:
@@ -165,8 +166,10 @@ class Opened:
         return held
 
     def packed(self, key: str) -> bytes:
-        """Raises:
-        gr.Error: it is no longer kept.
+        """Returns a pickled comparison.
+
+        Raises:
+            gr.Error: it was dropped.
         """
         if key not in self._packed:
             raise gr.Error(GONE, print_exception=False)
@@ -176,7 +179,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Held:
-    """One of them, by its key."""
+    """A comparison in `Opened`, by its key."""
 
     of: Opened
     key: str
@@ -190,14 +193,11 @@ class Held:
         return pickle.loads(self.packed)
 
 
-# What a page shows: a comparison, which of its lanes, and what ran it.
-
-
 @dataclass(frozen=True)
 class Shown:
-    """What a page shows. `held`: the comparison, or where a trace from a file is kept. `chosen`: the name of the lane
-    beside the baseline. `pair`: what ran it on this page, so that it can run again; None for a trace from a file. `id`:
-    what the history calls it; a repeat keeps it."""
+    """A comparison that a page shows. `held`: the comparison, or the place of a trace from a file. `chosen`: the name
+    of the lane that is compared with the baseline. `pair`: the pair that ran it on this page, with which it can run
+    again; None for a trace from a file. `id`: its id in the history, which a repeat does not change."""
 
     held: Comparison | Held
     chosen: str
@@ -221,8 +221,8 @@ class Shown:
 
 
 def goes_on_with(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> Pair | None:
-    """The preset whose models decode the next turn in both lanes of a run from elsewhere, as they are; None where there
-    is none."""
+    """Returns the preset whose models can decode the next turn in both lanes of a run from elsewhere, with the lanes
+    unchanged; None if there is none."""
     both = (comparison.standard, next(trace for trace in comparison.others if trace.lane.name == chosen))
     lanes = [trace.lane for trace in both]
     plain = all(it.backend == LOCAL and it.rule == "exact" and not (it.adapter or it.forced_rates) for it in lanes)
@@ -230,14 +230,12 @@ def goes_on_with(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair])
     return preset_of(lanes[1], pairs.values()) if whole and lanes[0].target == lanes[1].target else None
 
 
-# The last runs of a browser session, as a strip of choices: the newest first.
-
-
 KEPT = 8
 DAY_MINUTES = 24 * 60
 
 
 def strip() -> gr.Radio:
+    """Returns the strip of the session's last runs."""
     return gr.Radio(
         [], label="Last runs", info="click to reopen", visible=False,
         elem_id="runs",
@@ -245,8 +243,8 @@ def strip() -> gr.Radio:
 
 
 def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:
-    """The runs with one more; the oldest goes when there are too many. A run without a result is not kept, and one that
-    was repeated takes the place that it had."""
+    """Returns the runs with one more, the newest first; the oldest is dropped when there are too many. A run without a
+    result is not added, and a repeated run keeps its place."""
     if shown is None:
         return [*runs]
     if (at := index_of(runs, shown)) is not None:
@@ -255,13 +253,13 @@ def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:
 
 
 def index_of(runs: Sequence[Shown], shown: Shown | None) -> int | None:
-    """Where a run is among them; its repeats make no other run of it."""
+    """Returns the index of a run, which its repeats share; None if it is not among them."""
     return next((i for i, run in enumerate(runs) if shown and run.comparison.lanes == shown.comparison.lanes), None)
 
 
 def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str, Any]:
-    """An update of the strip, with the run at an index chosen. `minutes`: what the reader's clock is ahead of UTC, as
-    the browser says; UTC where that is no clock's."""
+    """Returns an update of the strip, with the run at an index chosen. `minutes`: how far the reader's clock is ahead
+    of UTC, from the browser; an invalid value means UTC."""
     known = isinstance(minutes, (int, float)) and abs(minutes) < DAY_MINUTES
     zone = timezone(timedelta(minutes=minutes if known else 0))
     named = [(_label(shown, zone), index) for index, shown in enumerate(runs)]
@@ -269,7 +267,7 @@ def choices(runs: Sequence[Shown], chosen: int | None, minutes: Any) -> dict[str
 
 
 def _label(shown: Shown, zone: timezone) -> str:
-    """Such as "14:32 · Draft tree · 1.87×"."""
+    """Returns a label such as "14:32 · Draft tree · 1.87×"."""
     measured = metrics.measured(shown.comparison, shown.chosen)
     trace = measured.ours
     at = datetime.fromisoformat(trace.environment.created).astimezone(zone)

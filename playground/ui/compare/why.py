@@ -1,5 +1,5 @@
-"""Under a run, folded: why it is as fast as it is, what a batch or load would change, what a token costs, and what to
-write into a server's settings. Made when unfolded."""
+"""Folded sections under a run, filled when they are unfolded: why it is as fast as it is, what a batch or load would
+change, what a token costs, and settings for a server."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RENEW = """() => document.querySelectorAll(":is(#why, #predicted, #cost, #deploy
 
 
 def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> None:
-    """Lays it out here.
+    """Lays the sections out here.
 
     Args:
-        presses: events that ask for another run. All folds at them, and is emptied: unfolded again, it would show the
-            run before until there is an answer. Call this before anything else listens to them: Gradio calls the
-            listeners of an event one after another and waits for each answer of the server, so a later one would fold
-            what the user has unfolded by then.
+        presses: events that start another run. They fold and empty all sections, which would otherwise show the
+            previous run until there is a result. Call this before other listeners of these events are added: Gradio
+            calls an event's listeners one after another and waits for each answer of the server, so a later listener
+            would fold what the user has unfolded by then.
     """
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
@@ -80,10 +80,10 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> 
 
 
 def renew(ends: Sequence[Dependency]) -> None:
-    """Fills again what was unfolded before the run that is shown now: folds it and unfolds it.
+    """Refills the unfolded sections by folding and unfolding them.
 
     Args:
-        ends: after each of them another run is shown.
+        ends: events after which another run is shown.
     """
     for end in ends:
         end.then(None, None, None, js=RENEW, **PRIVATE)
@@ -111,7 +111,7 @@ def _why(shown: Shown | None) -> tuple[str, Any, Any]:
 
 
 def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
-    """The load is simulated, which takes seconds; the batch is shown before."""
+    """Yields the prediction for a batch first, because simulating the load takes seconds."""
     hidden = gr.update(visible=False)
     if shown is None:
         yield f"<p>{NOTHING}</p>", hidden, hidden
@@ -124,7 +124,7 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
         return
     said = [PREDICTED, why.batch_end(points)]
     batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
-    # A chart keeps the width at which it was drawn, so the other has its place from the beginning.
+    # A chart keeps the width at which it was drawn, so the second one has its place from the start.
     yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
     loads = theory.loads_of(comparison.standard, other)
     load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)

@@ -1,1 +1,1 @@
-"""The experiments: a page and an endpoint for each kind."""
+"""The pages and endpoints of the experiments, one of each for each kind."""

@@ -1,5 +1,8 @@
-"""The long experiments as endpoints for other programs, which `--mcp` serves as tools. They take minutes: one endpoint
-for each kind starts one and returns its id, others ask for it by that id, stop it and list them all."""
+"""The long experiments as endpoints for other programs, which `--mcp` serves as tools.
+
+Experiments take minutes. For each kind one endpoint starts an experiment and returns its id; other endpoints return an
+experiment by its id, stop it, and list them all.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ Wait = Annotated[float, Field(ge=0, le=MOST_WAIT_S)]
 
 
 def publish(page: gr.Blocks, experiments: Experiments, pairs: Mapping[str, Pair]) -> None:
-    """Adds the endpoints to the page. Visitors of a public link are refused, as on the tabs."""
+    """Adds the endpoints to the page. Visitors of a public link are refused, as on the pages."""
     for name, kind in KINDS.items():
         add(page, name, _start(kind, experiments, pairs), _described(kind, pairs), concurrency_limit=None)
     for call in _asking(experiments):
         described = {it: ASKING[it] for it in inspect.signature(call).parameters}
-        # Those that wait for an experiment would keep others out.
+        # Calls that wait for an experiment would keep other callers out.
         add(page, call.__name__, call, described, concurrency_limit=None)
 
 
@@ -46,7 +49,7 @@ def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> C
     parameters = [_parameter(name, str, default(name)) for name in ("pair",) if kind.pair]
     for name, option in options_of(kind.options, "endpoint").items():
         of, value = option.of, option.default
-        if option.several:  # gr.api knows no tuples
+        if option.several:  # gr.api accepts no tuples
             of, value = list[of] | None, [*value] or None  # type: ignore[valid-type]
         elif value is None:
             of = of | None
@@ -54,7 +57,7 @@ def _start(kind: Kind, experiments: Experiments, pairs: Mapping[str, Pair]) -> C
 
     def start(*values: Any) -> dict:
         with _in_words():
-            jobs = experiments.jobs  # before a file is read
+            jobs = experiments.jobs  # checked before a file is read
             name = jobs.start(*work_of(kind, pairs, dict(zip((it.name for it in parameters), values, strict=True))))
             return _answer(experiments.view(name), whole=False)
 
@@ -69,7 +72,7 @@ def _parameter(name: str, of: Any, value: Any) -> inspect.Parameter:
 
 
 def _asking(experiments: Experiments) -> list[Callable]:
-    """The endpoints for experiments that were started."""
+    """Returns the endpoints for experiments that were started."""
 
     async def experiment(id: str, wait_s: float = 0, whole: bool = True) -> dict:
         """One experiment: its status, how far it is and, once it has ended, what it found, in sentences and as the
@@ -125,7 +128,7 @@ def _listed(entry: Entry) -> dict[str, Any]:
 
 @contextmanager
 def _in_words() -> Iterator[None]:
-    """What a caller can act on reaches it as a sentence."""
+    """Raises errors that the caller can act on as sentences."""
     try:
         yield
     except PlaygroundError as problem:
@@ -141,7 +144,7 @@ ASKING = {
 
 
 def _described(kind: Kind, pairs: Mapping[str, Pair]) -> dict[str, str]:
-    """A line on each parameter: what it takes, and what it is for."""
+    """Describes each parameter in a line: what it takes, and what it is for."""
     drafting = ", ".join(name for name in METHODS if name != "none")
     allowed = {
         "suite": f"one of {', '.join(suites())}",

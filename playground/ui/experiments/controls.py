@@ -1,4 +1,4 @@
-"""Controls for the options of a kind of experiment, and the options from their values."""
+"""The controls for the options of a kind of experiment, and the options that their values give."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ class Models:
 
 
 def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
-    """The controls by the names of the options; `pair` and, for a suite's file, `file` beside them."""
+    """Lays the controls out and returns them by the names of the options; `pair` and, for a suite's file, `file` are
+    added."""
     options = options_of(kind.options, "page")
     made: dict[str, Any] = {}
     with gr.Row(elem_classes="controls"):
         if kind.pair:
             made["pair"] = _pair(models)
         shown = [name for name, option in options.items() if not option.folded]
-        for name in sorted(shown, key=lambda name: name == "suite"):  # its upload opens beside it
+        for name in sorted(shown, key=lambda name: name == "suite"):  # its upload opens next to it
             made |= _control(name, options, models)
     folded = {name: option for name, option in options.items() if option.folded}
     inside = ", ".join(_inside(option.setting.label) for option in folded.values())
@@ -60,7 +61,8 @@ def lay_out(kind: Kind, models: Models) -> dict[str, Component]:
 def work_of(
     kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]
 ) -> tuple[Experiment, str, Mapping[str, Any]]:
-    """The work that the values of these controls, or of the endpoint's parameters, ask for, its title, and the values.
+    """Returns the experiment that the values of these controls or of the endpoint's parameters describe, its title, and
+    the values.
 
     Raises:
         PlaygroundError: a value cannot be used.
@@ -86,15 +88,15 @@ def work_of(
 
 
 def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) -> Named:
-    """Updates of the controls to the values with which an experiment was started, here or in the terminal. A file of
-    one's own has to be chosen again."""
+    """Returns updates of the controls to the values with which an experiment was started, on the page or in the
+    terminal. A file of the user's own has to be chosen again."""
     options, updates = options_of(kind.options, "page"), Named()
     pair = pairs.get(str(asked.get("pair"))) if kind.pair else None
     if pair:
         updates["pair"] = gr.update(value=pair.name)
     for name in options.keys() & asked.keys():
         option = options[name]
-        value = option.default if asked[name] is None else asked[name]  # the terminal's of an option that was left out
+        value = option.default if asked[name] is None else asked[name]  # None: left out in the terminal
         if SPECIAL.get(name) is _drafter and pair:
             shown = _drafters_of(pair, option)
             updates[name] = gr.update(**{**shown, "value": value or shown["value"]})
@@ -107,11 +109,11 @@ def restored(kind: Kind, pairs: Mapping[str, Pair], asked: Mapping[str, Any]) ->
 
 
 def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) -> Named:
-    """Updates of the controls whose settings were chosen in another room, or are named in the address. What cannot be
-    used here is left out.
+    """Returns updates of the controls whose settings were chosen in another room or are named in the address. Values
+    that cannot be used here are left out.
 
     Args:
-        values: from the browser, by the settings' names. `drafters` are names with commas between them.
+        values: from the browser, by the settings' names. `drafters` are names separated by commas.
     """
     options, updates = options_of(kind.options, "page"), Named()
     pair = pairs.get(str(values.get("pair"))) if kind.pair else None
@@ -129,7 +131,8 @@ def carried(kind: Kind, pairs: Mapping[str, Pair], values: Mapping[str, Any]) ->
 
 
 def _value(option: Option, value: Any) -> Any:
-    """As the options take it. An empty number box is the default; a text with numbers is several."""
+    """Converts a control's value for the option. An empty number box means the default; a text of numbers means
+    several."""
     if isinstance(value, str) and option.several:
         try:
             return [option.of(word) for word in value.replace(",", " ").split()]
@@ -185,7 +188,7 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
 
 
 def _drafter(option: Option, models: Models) -> dict[str, Any]:
-    """One, or several: the option's name says which."""
+    """Returns a choice of one drafter, or of several where the option takes several."""
     info = "each is one lane beside standard decoding" if option.several else option.setting.help
     shown = _drafters_of(models.default, option)
     made = gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
@@ -193,7 +196,7 @@ def _drafter(option: Option, models: Models) -> dict[str, Any]:
 
 
 def _drafters_of(pair: Pair, option: Option) -> dict[str, Any]:
-    """What there is to choose of a pair, and what is chosen at first."""
+    """Returns the drafters of a pair to choose from, and those that are chosen at first."""
     value = list(pair.drafters) if option.several else pair.drafter
     return {"choices": drafter_choices(pair)[:-1], "value": value}
 
@@ -203,7 +206,7 @@ def _redrafted(models: Models, option: Option, chosen: str) -> dict[str, Any]:
 
 
 def _log(option: Option, models: Models) -> dict[str, Any]:
-    """The page takes a file, the endpoint JSON too."""
+    """Returns the controls of a log. The page takes a file, the endpoint also JSON."""
     file = gr.File(label=f"{option.setting.label}: a .json or .jsonl file", file_types=[".json", ".jsonl"], height=140)
     return {"log": gr.State(""), "file": file}
 
@@ -217,7 +220,7 @@ SPECIAL: dict[str, Callable[[Option, Models], dict[str, Any]]] = {
 
 
 def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Models) -> None:
-    """What one control changes in the others."""
+    """Updates controls when another control that they depend on changes."""
     for name, option in options.items():
         if SPECIAL.get(name) is _drafter:
             picked(made["pair"], partial(_redrafted, models, option), made[name])
@@ -227,7 +230,7 @@ def _follow(made: Mapping[str, Any], options: Mapping[str, Option], models: Mode
 
 
 def _inside(label: str) -> str:
-    """A label within a sentence; "TTFT limit" stays."""
+    """Returns a label in the form that it has within a sentence; "TTFT limit" does not change."""
     return label if label[:2].isupper() else label.lower()
 
 

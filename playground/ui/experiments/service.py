@@ -1,4 +1,5 @@
-"""Long experiments as the page's tabs and endpoints start, watch and stop them. They run on while nobody watches."""
+"""Starts, watches and stops long experiments for the page's tabs and the endpoints. An experiment continues when nobody
+watches it."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ from playground.results import Result
 from playground.views import report
 from playground.views.report import Report
 
-HZ = 2  # looks at an experiment that runs, which decodes on the same cores
+HZ = 2  # polls per second; the experiment decodes on the same cores
 UNFINISHED = "Stopped before the end: the figures are of what had finished by then."
 REFUSED = f"Long experiments are disabled here: they would block other users. To run them, {OWN_MACHINE}."
 
 
 @dataclass(frozen=True)
 class View:
-    """An experiment as it is now. `done`: its parts that have ended while this process ran it. `result`: once it has
-    ended, as far as it got."""
+    """An experiment at one moment. `done`: the parts that have ended while this process ran it. `result`: the result so
+    far, once it has ended."""
 
     entry: Entry
     done: tuple[PartDone, ...] = ()
@@ -36,7 +37,7 @@ class View:
 
     @property
     def report(self) -> Report | None:
-        """What there is to say and show of the result."""
+        """The sentences, charts and tables of the result; None without a result."""
         if self.result is None:
             return None
         found = report.of(self.result)
@@ -44,45 +45,48 @@ class View:
 
 
 class Experiments:
-    """The experiments of whoever runs this machine; visitors of a public link have none."""
+    """The experiments of this machine's user; visitors of a public link have none."""
 
     def __init__(self, jobs: Jobs, history: History, access: Access) -> None:
         self._jobs, self._history, self._access = jobs, history, access
 
     @property
     def jobs(self) -> Jobs:
-        """To start, resume and stop them.
+        """The jobs, to start, resume and stop experiments.
 
         Raises:
-            PlaygroundError: visitors may not.
+            PlaygroundError: visitors may not run experiments.
         """
         check(not self._access.public, REFUSED)
         return self._jobs
 
     def entries(self, search: str = "") -> list[Entry]:
-        """Those of this machine, the newest first.
+        """Returns the experiments of this machine, the newest first.
 
         Raises:
-            PlaygroundError: visitors may not.
+            PlaygroundError: visitors may not see them.
         """
         check(not self._access.public, REFUSED)
         return self._history.entries(search=search)
 
     def running(self, kind: str) -> str:
-        """The id of one of this kind that runs; "" if none does, and for visitors."""
+        """Returns the id of a running experiment of this kind; "" if there is none, and for visitors."""
         if self._access.public:
             return ""
         return next((it.id for it in self.entries() if it.kind == kind and it.status == "running"), "")
 
     def asked(self, name: str) -> dict[str, Any]:
-        """The values of the controls that it was started with; none for visitors, or if there is no such experiment."""
+        """Returns the controls' values that an experiment was started with; none for visitors or an unknown
+        experiment."""
         with suppress(PlaygroundError):
             return {} if self._access.public else self._history.asked(name)
         return {}
 
     def view(self, name: str) -> View:
-        """Raises:
-        PlaygroundError: there is none, or visitors may not.
+        """Returns an experiment as it is now.
+
+        Raises:
+            PlaygroundError: there is no such experiment, or visitors may not see it.
         """
         entry = self.jobs.entry(name)
         events = self._jobs.runs[name].events if name in self._jobs.runs else []
@@ -90,10 +94,10 @@ class Experiments:
         return View(entry, done, None if entry.status == "running" else self._jobs.result(name))
 
     async def watch(self, name: str) -> AsyncGenerator[View, None]:
-        """Its views as they change, until it has ended.
+        """Yields views of an experiment as it changes, until it has ended.
 
         Raises:
-            PlaygroundError: as `view`.
+            PlaygroundError: see `view`.
         """
         last, reader = None, Reader()
         while not reader.left():

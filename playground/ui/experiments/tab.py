@@ -1,4 +1,4 @@
-"""The tab of a kind of experiment: controls, Run, Stop, progress, and the result as sentences, charts and tables."""
+"""The page of a kind of experiment: controls, Run, Stop, progress, and the result as sentences, charts and tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from playground.ui.panels import so_far
 from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, filled
 from playground.views import scripts
 
-# Evaluated once for all events, which share what it remembers.
+# Evaluated once for all events, which share its state.
 ROOMS = f"(globalThis.playgroundRooms ??= {scripts.bundle('rooms.js')})"
 
 
@@ -36,17 +36,18 @@ def build(
     models: Models,
     addresses: Mapping[str, Callable[[], str]],
 ) -> None:
-    """Lays a tab out and wires it.
+    """Lays the page out and wires it.
 
     Args:
-        addresses: the options that are addresses of servers, each with what gives the one to begin with ("" for none).
+        addresses: for each option that is the address of a server, a function that returns its first value ("" for
+            none).
     """
     gr.HTML(f"<h1>{kind.label}</h1><p>{kind.intro}</p>", elem_classes="intro")
     made = controls.lay_out(kind, models)
     carried = gr.JSON(visible=False)
 
     def begin_with(values: dict[str, Any] | None, request: gr.Request) -> Filled:
-        """As the experiment of the address was asked for; without one, as the other rooms are."""
+        """Fills the controls from the experiment of the address; without one, from the settings of the other rooms."""
         name = _of_address(experiments, kind, request)
         if asked := experiments.asked(name) if name else None:
             return filled(made, controls.restored(kind, models.pairs, asked))
@@ -68,7 +69,7 @@ def build(
 
 
 def _panel(kind: Kind) -> dict[str, Any]:
-    """Buttons and what is shown, by name; `name`: the id of the experiment that is shown."""
+    """Lays out the buttons and outputs, by name; `name` holds the id of the experiment that is shown."""
     with gr.Row(elem_id="act"):
         run = gr.Button("Run", variant="primary", elem_id="run-experiment", min_width=110, scale=0)
         stop = gr.Button("Stop", interactive=False, elem_id="stop-experiment", min_width=110, scale=0)
@@ -94,10 +95,10 @@ def _wire(
     chosen: Sequence[Component],
     work: Callable[..., tuple[Experiment, str, Mapping[str, Any]]],
 ) -> None:
-    """`work`: what the values of `chosen` ask for, as `controls.work_of` gives it."""
+    """Wires the buttons. `work` turns the values of `chosen` into an experiment, like `controls.work_of`."""
 
     def shown(act: Callable[[], str]) -> Filled:
-        """The experiment whose id `act` gives; or why there is none, in place of the head alone."""
+        """Shows the experiment whose id `act` returns, or says why there is none."""
         try:
             name = act()
             return filled(parts, _shown(experiments.view(name)) if name else {})
@@ -106,7 +107,7 @@ def _wire(
 
     def start(*values: Any) -> Filled:
         def begin() -> str:
-            jobs = experiments.jobs  # before a file is read
+            jobs = experiments.jobs  # checked before a file is read
             return jobs.start(*work(*values))
 
         return shown(begin)
@@ -123,7 +124,7 @@ def _wire(
 
     async def watch(name: str) -> AsyncGenerator[Filled, None]:
         if not name:
-            yield filled(parts, {})  # a generator without a value would empty them
+            yield filled(parts, {})  # a generator that yields nothing would empty the outputs
             return
         async with aclosing(experiments.watch(name)) as views:
             async for view in views:
@@ -145,12 +146,13 @@ def _wire(
 
 
 def _of_address(experiments: Experiments, kind: Kind, request: gr.Request) -> str:
-    """The experiment that the address names; without one, the one of this kind that runs; "" for none."""
+    """Returns the id of the experiment that the address names; without one, of a running one of this kind; "" for
+    none."""
     return request.query_params.get("id") or experiments.running(kind.name)
 
 
 def _progress(view: View) -> Named:
-    """How far it is, and the parts that have ended, while it runs."""
+    """Returns updates that show a running experiment's progress and the parts that have ended."""
     return {
         "shown": markup.progress(view.entry, view.done[-1].left_s if view.done else None),
         "tables": markup.tables([so_far(view.done)] if view.done else []),
