@@ -235,8 +235,8 @@ def test_the_caption_says_what_the_intervals_are_over(tiny_folder, tmp_path):
         result = run(custom_pair(str(tiny_folder), None), [assisted_lane(custom_pair("t", None), "ngram", 5)], asked)
         return setting(replace(result, runs=runs, rows=tuple(rows), summaries=tuple(summarise(rows))))
 
-    assert "(95 % interval over prompts)" in caption(*["qa"] * 8)
-    assert "(95 % interval over runs)" in caption(*["qa"] * 5)
+    assert "(95 % intervals over prompts)" in caption(*["qa"] * 8)
+    assert "(95 % intervals over runs)" in caption(*["qa"] * 5)
     assert "over prompts where a row has 8 or more, else over runs" in caption(*["qa"] * 5, *["rag"] * 4)
     assert "interval" not in caption("qa")
 

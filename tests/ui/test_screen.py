@@ -30,7 +30,8 @@ def test_streaming_and_loading_a_trace_end_in_the_same_picture():
     for event in events(comparison):
         streamed.take(event)
     loaded.load(comparison)
-    assert streamed.value() == {**loaded.value(), "replay": "once"}
+    waited = streamed.value()["status"]  # how long, which a trace does not hold
+    assert streamed.value() == {**loaded.value(), "replay": "once", "status": waited}
     assert streamed.comparison is loaded.comparison is comparison
 
 
@@ -96,7 +97,7 @@ def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1(
     screen = Screen()
     screen.load(dataclasses.replace(once, repeats=(once.lanes,) * 3))
     verdict = screen.value()["verdict"]
-    assert verdict["runs"].endswith("4 runs") and verdict["trust"] == "holds" and not verdict["badges"]
+    assert verdict["runs"].endswith("4 runs each") and verdict["trust"] == "holds" and not verdict["badges"]
     swapped = tuple(dataclasses.replace(a, rounds=b.rounds) for a, b in zip(once.lanes, once.lanes[::-1], strict=True))
     screen.load(dataclasses.replace(once, repeats=(swapped,)))
     verdict = screen.value()["verdict"]
