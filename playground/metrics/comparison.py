@@ -1,4 +1,4 @@
-"""A lane against the baseline: speed-up, what it consists of, and whether the outputs are the same."""
+"""A lane against the baseline: speed-up, its terms, and whether the outputs are the same."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first token in which two outputs differ: its index, both token ids (None past an output's end, or where it is
-    not reported), and the gap between the baseline target's two highest logits there. A gap near 0 is a near-tie, which
-    rounding in bf16 or fp16 can turn either way. None if the baseline had ended, or does not report it."""
+    """The first token in which two outputs differ.
+
+    `index`: its index. `token_ids`: both ids; None past an output's end, or where a server does not report it.
+    `margin`: the gap between the baseline target's two highest logits there; near 0 it is a near-tie, which rounding in
+    bf16 or fp16 can turn either way. None if the baseline had ended, or does not report it.
+    """
 
     index: int
     token_ids: tuple[int | None, int | None]
     margin: float | None
 
 
-# Two logits this close can swap when the pass is computed over more tokens at once. bf16 keeps 8 bits: logits between
+# Two logits this close can swap when the pass is computed over more tokens at once. bf16 has 8 bits: logits between
 # 16 and 32 are 0.125 apart. int8 rounds the input of each layer, which amplifies a difference: seen up to 1.25 in bf16.
 NEAR_TIE = {
     "bfloat16": 0.5,
@@ -34,8 +37,8 @@ NEAR_TIE = {
 
 
 def near_tie(margin: float, dtype: str) -> bool:
-    """Whether rounding can turn a choice between two logits that are so far apart. `dtype`: as in `Environment`; of
-    weights in other formats the one in which passes are computed decides."""
+    """Return True if rounding can swap two tokens whose logits differ by `margin`. `dtype`: see `Environment`; for
+    weights in other formats the dtype of the passes decides."""
     return margin <= NEAR_TIE.get(dtype, NEAR_TIE.get(dtype.split()[-1], 0.0))
 
 
@@ -52,12 +55,12 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Every other lane against the baseline."""
+    """Compare every other lane with the baseline."""
     return [compare(comparison.standard, other) for other in comparison.others]
 
 
 def compare(baseline: Trace, other: Trace) -> Difference:
-    """`other` against `baseline`."""
+    """Compare `other` with `baseline`."""
     difference = first_difference(baseline, other)
     return Difference(
         baseline=baseline.lane.name,
@@ -69,8 +72,8 @@ def compare(baseline: Trace, other: Trace) -> Difference:
 
 
 def speedup(baseline: Trace, other: Trace) -> float | None:
-    """The ratio of tokens per second; None if one of them has no tokens, or their number is unknown. A stopped lane is
-    compared over as many tokens as both have, which needs to know when each arrived."""
+    """Return the ratio of tokens per second; None if a lane has no tokens, or their number is unknown. A stopped lane
+    is compared over as many tokens as both have, which needs the time of each token."""
     if baseline.totals is other.totals is None:
         measured = [measure_rounds(rounds) for rounds in compared_rounds(baseline, other)]
     elif "stopped" in (baseline.finish, other.finish):
@@ -83,13 +86,13 @@ def speedup(baseline: Trace, other: Trace) -> float | None:
 
 @dataclass(frozen=True)
 class Equation:
-    """A speed-up taken apart: speedup = tokens_per_pass ÷ cost × prefill.
+    """The terms of a speed-up: speedup = tokens_per_pass ÷ cost × prefill.
 
     `tokens_per_pass`: tokens per round of the lane, over those of the baseline (1 for standard decoding). `cost`: the
     mean time of the lane's rounds in plain passes, a plain pass being the mean round of the baseline; both leave out
-    what the first round takes beyond the others, which is the prefill. `verify`, `draft` and `other` (commit, the loop
+    the prefill, which is the time of the first round beyond the others. `verify`, `draft` and `other` (commit, the loop
     itself) add up to the cost; None if a round does not report its times. `prefill`: the factor by which the prefill
-    changes the speed-up. It takes both lanes as long, so that the longer it is, the nearer it brings them.
+    changes the speed-up. It takes the same time in both lanes, so a longer one brings them nearer to each other.
     """
 
     speedup: float
@@ -102,7 +105,8 @@ class Equation:
 
 
 def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | None:
-    """None if one of them has fewer than two rounds, whose first one cannot be told from its prefill."""
+    """Return the terms of the speed-up; None if a lane has fewer than two rounds, because a single round includes the
+    prefill."""
     theirs, ours = measure_rounds(baseline), measure_rounds(other)
     if min(len(baseline), len(other)) < 2 or not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
         return None
@@ -129,8 +133,8 @@ def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | No
 
 
 def prefill_s(rounds: Sequence[Round]) -> float:
-    """What the first of two or more rounds takes beyond a mean later one; its verify pass alone, where every round
-    reports that."""
+    """Return the time of the first of two or more rounds beyond a mean later one; of its verify pass alone, where every
+    round reports that."""
     first, *later = (round_.verify_s for round_ in rounds)
     known = [seconds for seconds in later if seconds is not None]
     if first is None or len(known) < len(later):
@@ -139,8 +143,8 @@ def prefill_s(rounds: Sequence[Round]) -> float:
 
 
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
-    """The rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
-    have. None where a server does not report those of one lane."""
+    """Return the rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
+    have. There are none where a server does not report the rounds of one lane."""
     if baseline.totals or other.totals:
         return (), ()
     if "stopped" not in (baseline.finish, other.finish):
@@ -150,14 +154,15 @@ def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Seq
 
 
 def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
-    """The first rounds, as many as n tokens take."""
+    """Return as many rounds as the first n tokens take."""
     counts = itertools.accumulate((len(round_.tokens) for round_ in rounds), initial=0)
     return rounds[: next(i for i, count in enumerate(counts) if count >= n)]
 
 
 def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:
-    """Tokens are compared by id or, where a server does not report one, by text. Of an answer that arrived in pieces of
-    unknown many tokens, the text as a whole is compared."""
+    """Return the first difference of two outputs; None if they are the same. Tokens are compared by id or, where a
+    server does not report one, by text. Answers that arrived in pieces of an unknown number of tokens are compared as
+    whole texts."""
     if (baseline.totals or other.totals) and baseline.text == other.text:
         return None
     a, b = baseline.tokens, other.tokens

@@ -1,4 +1,4 @@
-"""Figures by depth: how many tokens of context a round has before it."""
+"""Figures by depth: the number of tokens of context before a round."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EDGES = (0, *(2**i for i in range(7, 18)))  # of the spans of depth: 128 to 131,
 
 @dataclass(frozen=True)
 class DepthFigures:
-    """The rounds that began at a depth from `low` to below `high` tokens; a run's first, the prefill, is left out.
+    """The rounds that began at a depth from `low` to below `high` tokens, without a run's first, the prefill.
     `seconds`: decoding time. `verify_s`: that of the target's passes; None where a round does not report it. `answers`:
-    how many have a round there. `over`: how far these vary, where they are enough. Files of earlier releases have
-    neither."""
+    the number of answers with a round there. `over`: their variation, where there are enough. Files of earlier releases
+    lack both."""
 
     low: int
     high: int
@@ -51,8 +51,8 @@ class DepthFigures:
 
 @dataclass(frozen=True)
 class AtDepth:
-    """A span of a lane, with its speed over the baseline's in the same span, None where that has no rounds. `interval`:
-    95 %, where both have enough answers there."""
+    """A span of a lane, with its speed over the baseline's in the same span; None where the baseline has no rounds
+    there. `interval`: 95 %, where both have enough answers there."""
 
     figures: DepthFigures
     speedup: float | None
@@ -60,7 +60,7 @@ class AtDepth:
 
 
 def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[DepthFigures]:
-    """The figures of one lane's rounds in each span of depth that has some. Where a server does not report the
+    """Return the figures of one lane's rounds in each span of depth that has some. Where a server does not report the
     prompt's tokens, depth counts those of the output; a lane whose rounds it does not report has no figures."""
     spans = list(itertools.pairwise(edges))
     found: dict[int, dict[int, list[tuple[Round, float]]]] = {}  # by span and answer
@@ -75,7 +75,7 @@ def by_depth(traces: Iterable[Trace], edges: Sequence[int] = EDGES) -> list[Dept
 
 
 def speedups(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> list[AtDepth]:
-    """Each span of a lane beside the baseline's."""
+    """Compare each span of a lane with the baseline's."""
     plain = {it.low: it for it in base}
     return [_beside(plain.get(it.low), it) for it in ours]
 
@@ -88,7 +88,7 @@ def _beside(base: DepthFigures | None, ours: DepthFigures) -> AtDepth:
 
 
 def stops_paying(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> int | None:
-    """The depth from which on the lane is nowhere faster than the baseline; None if it is, to the end."""
+    """Return the depth from which on the lane is nowhere faster than the baseline; None if it is faster to the end."""
     known = [(it.figures.low, it.speedup) for it in speedups(base, ours) if it.speedup is not None]
     paying = [low for low, ratio in known if ratio > 1]
     beyond = [low for low, _ in known if not paying or low > max(paying)]
@@ -96,7 +96,7 @@ def stops_paying(base: Sequence[DepthFigures], ours: Sequence[DepthFigures]) -> 
 
 
 def _figures(low: int, high: int, answers: Sequence[Sequence[tuple[Round, float]]]) -> DepthFigures:
-    """`answers`: the rounds of each, with their seconds."""
+    """Sum up a span. `answers`: the rounds of each, with their seconds."""
     rounds = [each for answer in answers for each in answer]
     verify = [round_.verify_s for round_, _ in rounds if round_.verify_s is not None]
     each = [(sum(len(round_.tokens) for round_, _ in answer), sum(s for _, s in answer)) for answer in answers]

@@ -1,4 +1,5 @@
-"""Acceptance by position in the draft, and where rejected positions would have been won."""
+"""The draft tokens of a lane: acceptance by position, ranks of rejected ones, and the calibration of the drafter's
+q."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ class PositionAcceptance:
 
 
 def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
+    """Return acceptance at each position that was drafted."""
     drafted: Counter[int] = Counter()
     reached: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
@@ -39,7 +41,7 @@ def acceptance_by_position(rounds: Sequence[Round]) -> list[PositionAcceptance]:
 
 
 def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[PositionAcceptance]:
-    """Acceptance by position over several runs together."""
+    """Add up acceptance by position over several runs."""
     sums: dict[int, list[int]] = {}
     for position in itertools.chain.from_iterable(several):
         total = sums.setdefault(position.position, [0, 0, 0])
@@ -49,12 +51,12 @@ def add_positions(several: Iterable[Sequence[PositionAcceptance]]) -> list[Posit
 
 
 def out_of_context(rounds: Sequence[Round]) -> bool:
-    """Whether nothing was ever drafted, because the text was too long for the drafter's context."""
+    """Return True if nothing was ever drafted, because the text was too long for the drafter's context."""
     return any(round_.past_context is not None for round_ in rounds) and not any(round_.drafted for round_ in rounds)
 
 
 def positions(drafted: Sequence[DraftToken]) -> list[int]:
-    """The position of each token in its draft, or its depth in a tree. 1 is the first."""
+    """Return the position of each token in its draft, or its depth in a tree. 1 is the first."""
     found: list[int] = []
     for i, token in enumerate(drafted):
         parent = i - 1 if token.parent is None else token.parent
@@ -64,8 +66,8 @@ def positions(drafted: Sequence[DraftToken]) -> list[int]:
 
 @dataclass(frozen=True)
 class Otherwise:
-    """Sampled drafts under both exact rules, with the same random numbers. `kept`: tokens that the lane's rule kept;
-    `otherwise`: those that the other one would have."""
+    """Sampled drafts under both exact rules, with the same random numbers. `kept`: tokens that the lane's rule
+    accepted; `otherwise`: those that the other rule would have accepted."""
 
     drafts: int
     kept: int
@@ -73,12 +75,12 @@ class Otherwise:
 
     @property
     def gain(self) -> float:
-        """Tokens a draft that the other rule would have kept more."""
+        """Additional tokens a draft that the other rule would have accepted."""
         return (self.otherwise - self.kept) / self.drafts
 
 
 def otherwise(rounds: Iterable[Round]) -> Otherwise | None:
-    """None where no draft was sampled."""
+    """Compare both exact rules on the same drafts; None where no draft was sampled."""
     found = [(len(r.accepted), r.kept_otherwise) for r in rounds if r.kept_otherwise is not None]
     if not found:
         return None
@@ -86,7 +88,7 @@ def otherwise(rounds: Iterable[Round]) -> Otherwise | None:
 
 
 def add_otherwise(several: Iterable[Otherwise | None]) -> Otherwise | None:
-    """The drafts of several runs together; None where none was sampled."""
+    """Add up the drafts of several runs; None where none was sampled."""
     known = [each for each in several if each]
     if not known:
         return None
@@ -108,6 +110,7 @@ class Ranks:
 
 
 def ranks(rounds: Sequence[Round]) -> Ranks:
+    """Return the ranks of the target's tokens at rejections."""
     found = [r.target.rank for r in rounds if r.target and r.target.rank is not None]
     within = lambda low, high: sum(low <= rank <= high for rank in found)  # noqa: E731
     return Ranks(
@@ -120,7 +123,7 @@ def ranks(rounds: Sequence[Round]) -> Ranks:
     )
 
 
-# Is the drafter's confidence worth anything? Its q against what was accepted.
+# Calibration: the drafter's q against what was accepted.
 
 
 BINS = 10
@@ -129,7 +132,7 @@ BINS = 10
 @dataclass(frozen=True)
 class Bin:
     """Draft tokens with a q from `low` to below `high` (1 is in the last bin). `q`: their mean. `accepted`: the share
-    of them that was."""
+    that was accepted."""
 
     low: float
     high: float
@@ -140,11 +143,11 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """q as a forecast of acceptance, over draft tokens that were accepted or rejected.
+    """The drafter's q as a forecast of acceptance, over draft tokens that were accepted or rejected.
 
     Attributes:
         position: in the draft, from 1; None for all together.
-        tokens: how many.
+        tokens: their number.
         q: their mean q; `accepted`: the share of them that was accepted. Equal if q is right on the whole.
         ece: expected calibration error (Naeini et al. 2015): |accepted - q| of each of ten bins of q, weighted by its
             tokens. 0 is perfect.
@@ -163,8 +166,9 @@ class Calibration:
 
 
 def calibration(rounds: Iterable[Round]) -> list[Calibration]:
-    """Over all draft tokens, then by position; empty where none has a q or none was judged. A lookup's q is 1. Of a
-    token that was sampled, q is the chance to draw it; the chance that it is accepted is min(1, p / q)."""
+    """Return the calibration over all draft tokens, then by position; empty where none has a q or none was judged. A
+    lookup's q is 1. For a sampled token, q is the chance to draw it; the chance that it is accepted is min(1, p /
+    q)."""
     found: dict[int, list[tuple[float, bool]]] = {}
     for round_ in rounds:
         for position, token in zip(positions(round_.drafted), round_.drafted, strict=True):
@@ -193,6 +197,6 @@ def _calibration(position: int | None, forecasts: Sequence[tuple[float, bool]]) 
 
 
 def _means(forecasts: Sequence[tuple[float, bool]]) -> tuple[float, float]:
-    """Of q, and of what was accepted."""
+    """Return the mean q and the share of accepted tokens."""
     n = len(forecasts)
     return sum(q for q, _ in forecasts) / n, sum(accepted for _, accepted in forecasts) / n

@@ -1,4 +1,4 @@
-"""Tokens per pass, estimated from drafts over a text that is there already."""
+"""Tokens per pass, estimated from drafts over an existing text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Counts:
-    """Drafts over a text. Of each position of a draft, counted from the first: how many drafts came there, all before
-    it being accepted, and how many had it accepted. `agreed`: of the text's `tokens`, those that are the target's own
-    choice."""
+    """Drafts over a text. `reached`: for each position of a draft, the number of drafts whose earlier tokens were all
+    accepted. `accepted`: how many of these had this position accepted, too. `agreed`: those of the text's `tokens` that
+    are the target's own choice."""
 
     reached: tuple[int, ...]
     accepted: tuple[int, ...]
@@ -19,7 +19,7 @@ class Counts:
 
     @property
     def tokens_per_pass(self) -> float:
-        """1 + Σ_j Π_i≤j α_i, where α_i is the share of drafts accepted at position i of those that came there."""
+        """1 + Σ_j Π_i≤j α_i, where α_i is the share of drafts that reached position i which had it accepted."""
         total, survives = 1.0, 1.0
         for reached, accepted in zip(self.reached, self.accepted, strict=True):
             survives *= accepted / reached if reached else 0.0
@@ -32,7 +32,7 @@ class Counts:
 
 
 def add_counts(several: Iterable[Counts]) -> Counts:
-    """Those of several texts, at least one, with drafts of one length."""
+    """Add up the counts of one text or more, with drafts of one length."""
     found = list(several)
     return Counts(
         tuple(map(sum, zip(*(it.reached for it in found), strict=True))),

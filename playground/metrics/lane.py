@@ -1,4 +1,4 @@
-"""Times between tokens, the cost of a plain pass, and how noisy the timing was."""
+"""The figures of one lane: tokens, passes, acceptance, times, and how noisy the timing was."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 
 from playground.trace import Round, Totals, Trace
 
-# The p90 ÷ p10 of same-size passes from which timing counts as noisy.
+# Timing counts as noisy from this p90 ÷ p10 of passes of the same width on.
 UNSTEADY = 2.0
 
 
 def token_times(rounds: Sequence[Round]) -> list[float]:
-    """The second at which each output token existed. All tokens of a round share its end."""
+    """Return the second at which each output token existed. All tokens of a round share its end."""
     return [round_.end_s for round_ in rounds for _ in round_.tokens]
 
 
 def inter_token_latencies(rounds: Sequence[Round]) -> list[float]:
-    """Seconds between each output token and the one before it. The tokens of a round arrive together, so all but the
-    first have 0."""
+    """Return seconds between each output token and the one before it. The tokens of a round arrive together, so all but
+    the first have 0."""
     times = token_times(rounds)
     return [b - a for a, b in itertools.pairwise(times)]
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The inter-token latencies of a lane: how many, how many of them are 0 because the token arrived together with the
-    one before, and their 50th, 95th and 99th percentiles in seconds (linear between the two nearest). With fewer than
+    """The inter-token latencies of a lane: `n` of them, `together` of which are 0 because the token arrived with the
+    one before; and their 50th, 95th and 99th percentiles in seconds (linear between the two nearest). With fewer than
     100 gaps the last is little more than the longest."""
 
     n: int
@@ -41,7 +41,7 @@ class Gaps:
 
 
 def gaps(rounds: Sequence[Round]) -> Gaps | None:
-    """None for fewer than two tokens."""
+    """Summarise the inter-token latencies; None for fewer than two tokens."""
     found = inter_token_latencies(rounds)
     if not found:
         return None
@@ -50,17 +50,17 @@ def gaps(rounds: Sequence[Round]) -> Gaps | None:
 
 
 def plain_pass_s(rounds: Sequence[Round]) -> float | None:
-    """Seconds of the median plain pass: a round that drafted nothing, from its start to its end. The first round, which
-    includes the prefill, is left out. None if there is no such round."""
+    """Return seconds of the median plain pass: a round that drafted nothing, from its start to its end. The first
+    round, which includes the prefill, is left out. None if there is no such round."""
     found = [round_.end_s - round_.start_s for round_ in rounds[1:] if not round_.drafted]
     return statistics.median(found) if found else None
 
 
 def unsteadiness(rounds: Sequence[Round]) -> float | None:
-    """How noisy the timing was: the 90th percentile of the verify passes ÷ the 10th, after dividing each pass by the
-    median of the passes over as many tokens. The prefill is left out. About 1 on a quiet device; a growing sequence
-    explains a little of it. None for fewer than ten passes of widths that occur five times or more, or if a round does
-    not report its time."""
+    """Return how noisy the timing was: the 90th percentile of the verify passes ÷ the 10th, after dividing each pass by
+    the median of the passes over as many tokens. The prefill is left out. It is about 1 on a quiet device; a growing
+    sequence explains a little of it. None for fewer than ten passes of widths that occur five times or more, or if a
+    round does not report its time."""
     by_width: dict[int, list[float]] = {}
     for round_ in rounds[1:]:
         by_width.setdefault(len(round_.drafted), []).append(round_.verify_s or 0.0)
@@ -73,11 +73,8 @@ def unsteadiness(rounds: Sequence[Round]) -> float | None:
 
 
 def unsteady(runs: Iterable[Sequence[Round]]) -> bool:
-    """Whether the timing of one of them counts as noisy."""
+    """Return True if the timing of any of the runs counts as noisy."""
     return any((unsteadiness(rounds) or 0.0) >= UNSTEADY for rounds in runs)
-
-
-# The figures of one lane.
 
 
 @dataclass(frozen=True)
@@ -123,12 +120,13 @@ class Metrics:
 
 
 def measure(trace: Trace) -> Metrics:
+    """Return the figures of a trace."""
     found = measure_rounds(trace.rounds)
     return found if trace.totals is None else _counted(found, trace.totals)
 
 
 def measure_rounds(rounds: Sequence[Round]) -> Metrics:
-    """The figures of the rounds so far, or of a lane that has ended."""
+    """Return the figures of the rounds so far, or of a lane that has ended."""
     tokens = sum(len(round_.tokens) for round_ in rounds)
     drafted = sum(len(round_.drafted) for round_ in rounds)
     accepted = sum(len(round_.accepted) for round_ in rounds)
@@ -156,7 +154,7 @@ def measure_rounds(rounds: Sequence[Round]) -> Metrics:
 
 
 def _counted(found: Metrics, totals: Totals) -> Metrics:
-    """Times as they arrived, counts as the server has them."""
+    """Take the times as they arrived, and the counts from the server."""
     tokens, passes = totals.tokens, totals.passes
     return replace(
         found,
@@ -173,24 +171,24 @@ def _counted(found: Metrics, totals: Totals) -> Metrics:
 
 
 def acceptance_rate(accepted: int | None, drafted: int | None) -> float | None:
-    """None if nothing was drafted, or a count is unknown."""
+    """Return accepted / drafted; None if nothing was drafted, or a count is unknown."""
     return accepted / drafted if drafted and accepted is not None else None
 
 
 def mean_accepted_length(tokens: int | None, verify_passes: int | None) -> float | None:
-    """None without a pass, or if a count is unknown."""
+    """Return tokens / verify_passes; None without a pass, or if a count is unknown."""
     return tokens / verify_passes if verify_passes and tokens is not None else None
 
 
 def accepted_up_to(agreed: np.ndarray) -> list[float]:
-    """The share of drafts accepted up to each position. `agreed`: (drafts, positions), whether each drafted token is
-    the target's choice."""
+    """Return the share of drafts accepted up to each position. `agreed`: (drafts, positions), whether each drafted
+    token is the target's choice."""
     return np.cumprod(agreed, axis=1).mean(axis=0).tolist()
 
 
 def expected_length(accepted: Sequence[float]) -> float:
-    """The mean accepted length that follows from the share of drafts accepted up to each position: the target's own
-    token and, for each position, its share."""
+    """Return the mean accepted length that follows from the share of drafts accepted up to each position: the target's
+    own token and, for each position, its share."""
     return 1 + sum(accepted)
 
 

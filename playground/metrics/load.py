@@ -1,4 +1,9 @@
-"""Figures of a server that serves traffic, from its counters at two moments."""
+"""Figures of a server: from its counters at two moments of real traffic, and from the requests of a load test.
+
+Each figure of a load test is defined as vLLM's `bench serve`, AIPerf and SPEED-Bench define it. Where two tools give
+one name to two things, both are here: vLLM's inter-token latency is the gap between chunks, each of which may hold
+several tokens; AIPerf's is the time per output token, which vLLM calls TPOT.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from playground.metrics.pooled import Timed, pooled
 
 @dataclass(frozen=True)
 class Counts:
-    """What a server has counted since it started, over all requests. None where it does not report it.
+    """A server's counters since it started, over all requests. None where it does not report one.
 
     Attributes:
         drafts: verify steps with a draft.
@@ -68,7 +73,7 @@ class Window:
 
 
 def window(before: Reading, after: Reading) -> Window | None:
-    """None if the server was started anew in between."""
+    """Return the figures between two readings; None if the server was restarted in between."""
     a, b = before.counts, after.counts
     drafts, drafted, accepted = (
         _gained(getattr(a, name), getattr(b, name)) for name in ("drafts", "drafted", "accepted")
@@ -95,16 +100,11 @@ def _gained(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-# Figures of a server under load. Each is defined as vLLM's `bench serve`, AIPerf and SPEED-Bench define it.
-# Where two tools give one name to two things, both are here: vLLM's inter-token latency is the gap between chunks,
-# each of which may hold several tokens; AIPerf's is the time per output token, which vLLM calls TPOT.
-
-
 @dataclass(frozen=True)
 class Level:
-    """How requests come. Closed loop: `concurrency` users, each of whom sends the next request as soon as the last is
-    answered. Open loop: `rate` requests a second on average, at random times (Poisson), whether or not the server
-    keeps up."""
+    """The way in which requests arrive. Closed loop: `concurrency` users, each of whom sends the next request as soon
+    as the last is answered. Open loop: `rate` requests a second on average, at random times (Poisson), whether or not
+    the server can follow."""
 
     concurrency: int | None = None
     rate: float | None = None
@@ -115,7 +115,7 @@ class Level:
 
     @property
     def words(self) -> str:
-        """Such as "4 users"."""
+        """The level in words, such as "4 users"."""
         if self.concurrency:
             return f"{self.concurrency} user{'s' if self.concurrency > 1 else ''}"
         return f"{self.rate:g} requests a second"
@@ -129,7 +129,7 @@ class Answered:
     """One request under load. Times are in seconds.
 
     Attributes:
-        level: how it came.
+        level: the level it belongs to.
         lane: the name of the lane that answered.
         number: of the request among those of its level and lane, from 0.
         question: the index of its prompt in the suite.
@@ -162,7 +162,7 @@ class Answered:
 
     @property
     def latency_s(self) -> float:
-        """From sending to the last token: vLLM's E2EL, AIPerf's request latency."""
+        """Time from sending to the last token: vLLM's E2EL, AIPerf's request latency."""
         return self.arrivals[-1][0]
 
     @property
@@ -179,7 +179,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request must keep to be good: times to first token and per output token, in seconds."""
+    """The most seconds that a good request may take to the first token and per output token."""
 
     ttft_s: float
     tpot_s: float
@@ -187,7 +187,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """50th and 99th, linear between the two nearest. With fewer than 100 values the latter is about the largest."""
+    """The 50th and 99th percentile, linear between the two nearest. With fewer than 100 values the latter is about the
+    largest."""
 
     p50: float
     p99: float
@@ -203,7 +204,7 @@ class Point:
         tokens_per_s: output tokens of all answers / duration_s.
         per_user: output tokens/s that a user sees: 1 / the median TPOT.
         requests_per_s: requests / duration_s.
-        goodput: requests that keep both limits / duration_s; failed requests keep none.
+        goodput: requests within both limits / duration_s; failed requests do not count.
         ttft, tpot, chunk_gap, latency: seconds.
         acceptance_rate: accepted / drafted.
     """
@@ -225,7 +226,7 @@ class Point:
 
 
 def points(answered: Iterable[Answered], limits: Limits) -> list[Point]:
-    """One for each level and lane, in the order in which they first come."""
+    """Return a point for each level and lane, in the order in which they first come."""
     groups: dict[tuple[Level, str], list[Answered]] = {}
     for request in answered:
         groups.setdefault((request.level, request.lane), []).append(request)
@@ -263,11 +264,12 @@ def _point(level: Level, lane: str, group: Sequence[Answered], limits: Limits) -
 
 
 def is_good(request: Answered, limits: Limits) -> bool:
-    """Whether it keeps both limits, as in vLLM's `--goodput` and AIPerf."""
+    """Return True if the request is within both limits, as in vLLM's `--goodput` and AIPerf."""
     return request.ttft_s <= limits.ttft_s and (request.tpot_s or 0.0) <= limits.tpot_s
 
 
 def percentiles(values: Iterable[float | None]) -> Percentiles | None:
+    """Return the percentiles of the known values; None without any."""
     known = [value for value in values if value is not None]
     return Percentiles(*np.percentile(known, [50, 99]).tolist()) if known else None
 
@@ -286,7 +288,7 @@ class Gain:
 
 
 def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
-    """Every other lane against the baseline, at every level that both have."""
+    """Compare every other lane with the baseline, at every level that both have."""
     rows = [request for request in answered if not request.error and request.tokens]
     base = {(row.level, row.number): row for row in rows if row.lane == baseline}
     groups: dict[tuple[Level, str], list[Answered]] = {}
@@ -302,7 +304,7 @@ def gains(answered: Iterable[Answered], baseline: str) -> list[Gain]:
 
 
 def pays(gain: Gain) -> bool:
-    """Whether the lane was seen to be faster: its whole interval is above 1."""
+    """Return True if the lane was seen to be faster: its whole interval is above 1."""
     return gain.interval is not None and gain.interval[0] > 1
 
 
@@ -311,8 +313,8 @@ def _timed(row: Answered) -> Timed:
 
 
 def crossing(gains: Sequence[Gain]) -> float | None:
-    """The concurrency (or rate) at which a lane's speed-up falls through 1, on a line between the two levels around it
-    over the logarithm of the concurrency. None if it does not."""
+    """Return the concurrency (or rate) at which a lane's speed-up falls through 1, on a line between the two levels
+    around it over the logarithm of the concurrency. None if it does not."""
     curve = sorted((gain.level.size, gain.speedup) for gain in gains)
     for (x, a), (y, b) in itertools.pairwise(curve):
         if a >= 1 > b:

@@ -1,5 +1,7 @@
-"""Whether a lane's output is the target's own: what a difference in greedy decoding means, and whether sampled tokens
-follow the target's distribution."""
+"""Tests of whether a lane's output is the target's own.
+
+In greedy decoding: can rounding explain a difference? In sampling: do the tokens follow the target's distribution?
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ from playground.trace import DraftToken, Round
 
 RANKS = (1, 2, 4, 16)  # the last rank of each class of tokens; the tokens after it are one class more
 SIGNIFICANCE = 0.001  # a p-value below this is a fault; low, since many lanes are tested
-POWER = 0.8  # the chance to find the smallest bias that is named
+POWER = 0.8  # the chance to find the smallest bias that is reported
 LEAST_EXPECTED = 5  # tokens in a class, for the chi-square distribution to hold
-DEVIATIONS = 4  # of what rounding does to a choice, up to which a difference counts as a tie
+DEVIATIONS = 4  # standard deviations of rounding up to which a difference counts as a tie
 
 
 @dataclass(frozen=True)
 class NearTie:
-    """A place where a lane wrote another token than standard decoding: how close was the choice?
+    """A position where a lane wrote another token than standard decoding: how close was the choice?
 
     `chosen`, `other`: the target's logits of the two tokens. `rank`: the other token's, 2 if they are the two best.
-    `rounding`: what rounding does to a logit here, as the standard deviation over the vocabulary of the difference
+    `rounding`: the effect of rounding on a logit here, as the standard deviation over the vocabulary of the difference
     between a pass over the whole text and standard decoding's passes over one token each; at least that of rounding a
     logit of this size once, 1 / √12 of a unit in the last place of the model's number format.
     """
@@ -45,16 +47,16 @@ class NearTie:
 
     @property
     def tie(self) -> bool:
-        """Whether rounding explains the difference. Two logits, each off by `rounding` between the lanes, are off from
-        one another by √2 times as much; four standard deviations of that are allowed."""
+        """True where rounding explains the difference. Two logits, each off by `rounding` between the lanes, differ
+        from one another by √2 times as much; four standard deviations of that are allowed."""
         return self.in_roundings <= DEVIATIONS * math.sqrt(2)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A sampled token against the target's distribution p at its place. `rank`: the class of its rank (see RANKS), from
-    0. `chances`: what p gives each class; they add up to 1. `drafted`: what p gives each token that was drafted there.
-    """
+    """A sampled token against the target's distribution p at its position. `rank`: the class of its rank (see RANKS),
+    from 0. `chances`: the probability of each class; they add up to 1. `drafted`: p of each token that was drafted
+    there."""
 
     rank: int
     chances: tuple[float, ...]
@@ -62,22 +64,23 @@ class Placed:
 
     @classmethod
     def of(cls, best: Sequence[float], index: int, drafted: Sequence[float] = ()) -> Placed:
-        """`best`: p of the likeliest tokens, in order; `index`: of the token among them, or past their end."""
+        """Classify a token. `best`: p of the likeliest tokens, in order; `index`: of the token among them, or past
+        their end."""
         shares = [sum(best[low:high]) for low, high in itertools.pairwise((0, *RANKS))]
         return cls(sum(index >= last for last in RANKS), (*shares, max(0.0, 1 - sum(shares))), tuple(drafted))
 
 
 @dataclass(frozen=True)
 class LawTest:
-    """Whether sampled tokens follow the target's distribution.
+    """A test that sampled tokens follow the target's distribution.
 
     If a lane is exact, a token has rank class c with the chance that p gives c, whatever came before it. So over all
-    tokens the counts of the classes, less what they should be, have mean 0 and a covariance that p gives too: their
+    tokens the counts of the classes, less their expectation, have mean 0 and a covariance that p gives too: their
     squared length in that metric follows the chi-square distribution. A bias that moves probability only between tokens
     of one class is not seen.
 
     `draws`: tokens tested. `bias`: the total variation distance of the observed classes from the expected ones.
-    `smallest_bias`: what probability must move between classes to be found with a chance of POWER.
+    `smallest_bias`: the probability that must move between classes to be found with a chance of POWER.
     """
 
     draws: int
@@ -92,14 +95,14 @@ class LawTest:
 
 @dataclass(frozen=True)
 class AcceptanceTest:
-    """Whether draft tokens are accepted as often as the exact rule accepts them.
+    """A test that draft tokens are accepted as often as the exact rule accepts them.
 
     A token x that was sampled from q is due to be accepted with probability min(1, p(x) / q(x)), the first of several;
     of tokens that were chosen, one is with the sum of their p. The number accepted, less its expectation, over its
     standard deviation follows the normal distribution.
 
-    `places`: where draft tokens were judged. `accepted`, `due`: the shares of them. `smallest_bias`: the difference
-    between the two that is found with a chance of POWER.
+    `places`: positions where draft tokens were judged. `accepted`, `due`: the shares of them. `smallest_bias`: the
+    difference between the two that is found with a chance of POWER.
     """
 
     places: int
@@ -114,9 +117,10 @@ class AcceptanceTest:
 
 
 def judged(rounds: Sequence[Round], joint: bool = False) -> list[list[DraftToken]]:
-    """For each output token, the draft tokens that were accepted or rejected in its place. Whether there are any is
-    settled before it is drawn, so the tokens where there are follow the target's distribution as all do; and they are
-    those that a wrong rule changes.
+    """Return for each output token the draft tokens that were accepted or rejected in its place.
+
+    Whether there are any is decided before the output token is drawn, so these tokens follow the target's distribution
+    as all do; and they are those that a wrong rule changes.
 
     `joint`: the rule judges a draft as a whole, so that whether a place is reached depends on the tokens after it. Then
     only the first place of each round has its tokens.
@@ -134,8 +138,8 @@ def judged(rounds: Sequence[Round], joint: bool = False) -> list[list[DraftToken
 def acceptance_test(
     places: Sequence[Sequence[DraftToken]], tokens: Sequence[Placed], sampled: bool
 ) -> AcceptanceTest | None:
-    """`places`: as `judged`; `tokens`: with what p gives each of those draft tokens. `sampled`: the drafter samples its
-    tokens from its q, rather than choose them. None if chance decides nothing."""
+    """Test the acceptance of draft tokens; None if chance decides nothing. `places`: from `judged`; `tokens`: with p of
+    each of those draft tokens. `sampled`: the drafter samples its tokens from its q, rather than choose them."""
     from scipy import stats  # takes seconds
 
     due, accepted = [], 0
@@ -157,7 +161,7 @@ def acceptance_test(
 
 
 def law_test(tokens: Sequence[Placed]) -> LawTest | None:
-    """None if there are too few tokens for two classes."""
+    """Test the distribution of sampled tokens; None if there are too few for two classes."""
     from scipy import stats  # takes seconds
 
     if not tokens:
@@ -186,7 +190,7 @@ def law_test(tokens: Sequence[Placed]) -> LawTest | None:
 
 
 def _groups(expected: np.ndarray) -> list[list[int]]:
-    """Neighbouring classes, taken together until each group expects enough tokens."""
+    """Merge neighbouring classes until each group expects enough tokens."""
     groups: list[list[int]] = []
     for i in range(len(expected)):
         if groups and expected[groups[-1]].sum() < LEAST_EXPECTED:
@@ -200,7 +204,7 @@ def _groups(expected: np.ndarray) -> list[list[int]]:
 
 
 def _noncentrality(freedom: int) -> float:
-    """Of the chi-square distribution that exceeds the bound of SIGNIFICANCE with a chance of POWER."""
+    """Return the noncentrality at which a chi-square variable is significant with a chance of POWER."""
     from scipy import optimize, stats  # takes seconds
 
     bound = stats.chi2.isf(SIGNIFICANCE, freedom)

@@ -1,5 +1,4 @@
-"""A comparison measured once for all that show it: which run of each lane is shown, its speed-up, how sure that is, and
-whether one lane is clearly the fastest."""
+"""A comparison measured once for every view: the run shown of each lane, its speed-up, the interval, and the winner."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from playground.metrics.pooled import LEVEL
 from playground.metrics.segments import Segment, by_segment
 from playground.trace import Comparison, Trace
 
-FLOOR = 1.05  # what two runs of one lane may differ by on a quiet machine
-MANY = 4  # runs of a lane from which they alone show the noise
-USUAL = 0.025  # what a run deviates by on a quiet machine, known before anything was measured
-WORTH = 2  # how many further deviations that knowledge counts as
+FLOOR = 1.05  # the ratio by which two runs of one lane may differ on a quiet machine
+MANY = 4  # runs of a lane that are enough to show the noise
+USUAL = 0.025  # the prior deviation of a run on a quiet machine
+WORTH = 2  # the number of observed deviations that the prior counts as
 Interval = tuple[float, float]
 Outcome = Literal["faster", "slower", "unclear"]
 Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
@@ -31,8 +30,8 @@ class Measured:
     """A lane against the baseline.
 
     `base`, `ours`: the run of each that is shown; all other figures are from these two. `speedup`: the ratio of their
-    tokens per second; None if one has no tokens. `interval`: where the speed-up is taken to be, by all runs; None if
-    nothing ran again. `runs`: of the lane; `baselines`: of the baseline.
+    tokens per second; None if one has no tokens. `interval`: that of the speed-up, from all runs; None if nothing ran
+    again. `runs`: of the lane; `baselines`: of the baseline.
     """
 
     base: Trace
@@ -44,8 +43,9 @@ class Measured:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Whether the lane is faster than the baseline. None without a speed-up. Of one run each, `FLOOR` stands for
-        the noise. An output that its first pass ended was the same work in both lanes, whatever that took."""
+        """The verdict on whether the lane is faster than the baseline; None without a speed-up. For one run each,
+        `FLOOR` is taken as the noise. If the first pass ended the output, both lanes did the same work, whatever time
+        it took."""
         if self.speedup is None:
             return None
         low, high = self.interval or (self.speedup / FLOOR, self.speedup * FLOOR)
@@ -55,7 +55,7 @@ class Measured:
 
 
 def measured(comparison: Comparison, name: str) -> Measured:
-    """The lane of this name against the baseline."""
+    """Compare the lane of this name with the baseline."""
     runs, speeds = _runs(comparison), _speeds(comparison)
     base, ours = (runs[lane][middle(speeds[lane])] for lane in (comparison.baseline, name))
     over = speedup(base, ours)
@@ -65,30 +65,30 @@ def measured(comparison: Comparison, name: str) -> Measured:
 
 
 def shown(comparison: Comparison) -> Comparison:
-    """Each lane with the run that is shown of it, and no other."""
+    """Return each lane with only the run that is shown."""
     runs, speeds = _runs(comparison), _speeds(comparison)
     lanes = (trace.lane.name for trace in comparison.lanes)
     return replace(comparison, lanes=tuple(runs[name][middle(speeds[name])] for name in lanes), repeats=())
 
 
 def pair_with(comparison: Comparison, name: str) -> Comparison:
-    """The baseline and this lane alone, each with the run that is shown."""
+    """Return the baseline and this lane only, each with the run that is shown."""
     of = shown(comparison)
     return replace(of, lanes=tuple(trace for trace in of.lanes if trace.lane.name in (comparison.baseline, name)))
 
 
 def middle(speeds: Sequence[float]) -> int:
-    """Which run is shown: the median. Of the two in the middle of an even number it is the later one, since the lanes
-    that run again are those that were fastest at first, by luck too."""
+    """Return the index of the run that is shown: the median. Of the two in the middle of an even number it is the later
+    one, since the lanes that run again are those that were fastest at first, by luck too."""
     order = sorted(range(len(speeds)), key=lambda i: speeds[i])
     return max(order[(len(order) - 1) // 2], order[len(order) // 2])
 
 
 def interval(speeds: Speeds, ours: str, over: str, comparisons: int = 1) -> Interval | None:
-    """Student's interval of the ratio of two lanes' speeds. None if no lane ran twice.
+    """Return Student's interval of the ratio of two lanes' speeds; None if no lane ran twice.
 
     All lanes share the noise of the machine: the deviations of all runs from the mean of their lane, as logarithms. A
-    few runs tell little of it, so that what is usual on a quiet machine counts as `WORTH` deviations more.
+    few runs say little about it, so the usual noise of a quiet machine counts as `WORTH` deviations more.
 
     Args:
         speeds: of all lanes that ran.
@@ -113,8 +113,8 @@ def _quantile(comparisons: int, freedom: int) -> float:
 
 
 def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[float, Interval | None]]:
-    """The ratio of the tokens per second in each segment that the shown runs of both lanes have, without the prefill,
-    and its interval where each run has the segment."""
+    """Return the ratio of the tokens per second in each segment that the shown runs of both lanes have, without the
+    prefill, and its interval where each run has the segment."""
     of_runs = {lane: [_by_segment(run) for run in runs] for lane, runs in _runs(comparison).items()}
     pair = pair_with(comparison, name)
     base, ours = _by_segment(pair.standard), _by_segment(pair.others[0])
@@ -127,20 +127,21 @@ def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[f
 
 
 def ranked(comparison: Comparison) -> list[Measured]:
-    """The lanes beside the baseline, the fastest first; those that have no speed-up come last, as they ran. After them
-    come lanes whose target is another one, by its adapter, and those with drawn verdicts."""
+    """Return the lanes other than the baseline, the fastest first; then those without a speed-up, in their order. Lanes
+    with an adapted target or drawn verdicts come last."""
     found = [measured(comparison, trace.lane.name) for trace in comparison.others]
     return sorted(found, key=lambda it: (not _competes(it.ours), -(it.speedup or 0.0)))
 
 
 def noise(comparison: Comparison) -> float | None:
-    """The largest ratio between the tokens per second of two runs of one lane; None if no lane ran twice."""
+    """Return the largest ratio between the tokens per second of two runs of one lane; None if no lane ran twice."""
     pairs = (pair for speeds in _speeds(comparison).values() for pair in combinations(filter(None, speeds), 2))
     return max((max(pair) / min(pair) for pair in pairs), default=None)
 
 
 def leader(comparison: Comparison) -> str | None:
-    """The name of the lane that is clearly the fastest, the baseline included; None where none is."""
+    """Return the name of the lane that is clearly the fastest; None where there is none, or where it is the
+    baseline."""
     lanes = [trace for trace in comparison.lanes if trace.lane.name == comparison.baseline or _competes(trace)]
     if any(trace.finish == "stopped" for trace in lanes):
         return None
@@ -149,12 +150,13 @@ def leader(comparison: Comparison) -> str | None:
 
 
 def clearly_fastest(speeds: Speeds, lanes: Sequence[str]) -> str | None:
-    """The lane of which the run that is shown is the fastest, if the intervals of its ratios to all others are above 1.
-    Each of the lanes might have looked the fastest, so the intervals hold for all pairs together. It has to have run
+    """Return the lane whose shown run is the fastest, if the intervals of its ratios to all others are above 1.
+
+    Each of the lanes might have looked the fastest, so the intervals hold for all pairs together. It must have run
     twice: a first run may have been chosen for its luck.
 
     Args:
-        speeds: as `interval` takes them.
+        speeds: see `interval`.
         lanes: those that compete.
     """
     of = {name: speeds[name][middle(speeds[name])] for name in lanes if min(speeds[name]) > 0}
@@ -170,7 +172,7 @@ def _competes(trace: Trace) -> bool:
 
 
 def _runs(comparison: Comparison) -> dict[str, list[Trace]]:
-    """The runs of each lane in the order in which they ran; those that were stopped only where there are no others."""
+    """Return the runs of each lane in order; stopped ones only where there are no others."""
     found: dict[str, list[Trace]] = {trace.lane.name: [] for trace in comparison.lanes}
     for trace in _traces(comparison):
         found[trace.lane.name].append(trace)
@@ -182,7 +184,7 @@ def _traces(comparison: Comparison) -> Iterator[Trace]:
 
 
 def _speeds(comparison: Comparison) -> dict[str, list[float]]:
-    """0 for a run without tokens, or whose number of tokens is unknown."""
+    """Return tokens per second of each run; 0 for a run without tokens, or whose number of tokens is unknown."""
     return {name: [measure(run).tokens_per_s or 0.0 for run in runs] for name, runs in _runs(comparison).items()}
 
 

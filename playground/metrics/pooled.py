@@ -1,4 +1,4 @@
-"""Several prompts, and several runs of each, taken together."""
+"""Statistics over several prompts, and several runs of each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 LEVEL = 0.95
-LEAST_PROMPTS = 8  # that an interval over prompts takes
-LEAST_FREEDOM = 2  # prompts × (runs - 1), that an interval over runs takes
+LEAST_PROMPTS = 8  # the fewest prompts for an interval over prompts
+LEAST_FREEDOM = 2  # the least prompts × (runs - 1) for an interval over runs
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """`values`: at least one."""
+    """Return the median and the quartiles. `values`: at least one."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
     return Spread(median, low, high)
 
@@ -43,10 +43,10 @@ Over = Literal["prompts", "runs"]
 
 @dataclass(frozen=True)
 class Pooled:
-    """Prompts through two lanes, taken together. `speedup`: the ratio of their times per token, all time over all
+    """The pooled speed-up of several prompts. `speedup`: the ratio of the lanes' times per token, all time over all
     tokens, so that long answers count more. `interval`: its Student interval. `over` says what varies: prompts (what
     other prompts of the kind would give) or, where they are too few, the runs of each (what the same prompts would give
-    again). Both None where there is too little of either."""
+    again). Both are None where there is too little of either."""
 
     speedup: float
     interval: tuple[float, float] | None = None
@@ -54,7 +54,8 @@ class Pooled:
 
 
 def pooled(base: Sequence[Timed], other: Sequence[Timed], comparisons: int = 1) -> Pooled:
-    """`base[i]` and `other[i]` are prompt i, with the same number of runs; run j of both belong together.
+    """Return the pooled speed-up. `base[i]` and `other[i]` are prompt i, with the same number of runs; run j of both
+    belong together.
 
     The interval is that of the logarithm of the ratio, which the delta method makes a mean: each part deviates from it
     by its shares of the times and tokens of both lanes (Cochran 1977, 6.4).
@@ -94,7 +95,8 @@ class Uncertain:
 
 
 def uncertain(answers: Sequence[tuple[int, float]]) -> Uncertain | None:
-    """By the delta method, as in `pooled`; None for too few answers. `answers`: the tokens and seconds of each."""
+    """Return the standard error by the delta method, as in `pooled`; None for too few answers. `answers`: the tokens
+    and seconds of each."""
     if len(answers) < LEAST_PROMPTS:
         return None
     tokens, seconds = np.array(answers, dtype=float).T
@@ -103,7 +105,8 @@ def uncertain(answers: Sequence[tuple[int, float]]) -> Uncertain | None:
 
 
 def unpaired(ratio: float, base: Uncertain | None, other: Uncertain | None) -> tuple[float, float] | None:
-    """Welch's interval of a ratio of two lanes, of which other answers of each are in it; None where one has none."""
+    """Return Welch's interval of a ratio of two lanes that have different answers; None where one has no standard
+    error."""
     if base is None or other is None:
         return None
     from scipy import stats  # takes seconds
@@ -115,19 +118,19 @@ def unpaired(ratio: float, base: Uncertain | None, other: Uncertain | None) -> t
 
 
 def macro(speedups: Sequence[float]) -> float:
-    """The geometric mean over prompts: each counts the same, and 2 and 1/2 cancel out."""
+    """Return the geometric mean over prompts: each counts the same, and 2 and 1/2 cancel out."""
     return math.exp(statistics.fmean(map(math.log, speedups)))
 
 
 def differs(interval: tuple[float, float] | None) -> bool:
-    """Whether the interval of a ratio excludes 1: a difference was seen."""
+    """Return True if the interval of a ratio excludes 1: a difference was seen."""
     return interval is not None and not interval[0] <= 1 <= interval[1]
 
 
 def _of_prompts(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The standard error over prompts, and its degrees of freedom: Student's, n - 1, if all weigh the same. Prompts
-    that take longer decide more and pull the ratio towards themselves, so their parts count as larger (HC2), and there
-    are fewer degrees of freedom, by Satterthwaite's formula (Bell and McCaffrey 2002).
+    """Return the standard error over prompts, and its degrees of freedom: Student's, n - 1, if all weigh the same.
+    Prompts that take longer decide more and pull the ratio towards themselves, so their parts count as larger (HC2),
+    and there are fewer degrees of freedom, by Satterthwaite's formula (Bell and McCaffrey 2002).
 
     Args:
         parts: (prompts,); their sum is 0.
@@ -138,8 +141,8 @@ def _of_prompts(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
 
 
 def _of_runs(parts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The standard error over the runs of each prompt, and its degrees of freedom. What a run deviates from the mean of
-    its prompt, in proportion to the prompt's weight, is noise of the machine and taken to be alike for all prompts.
+    """Return the standard error over the runs of each prompt, and its degrees of freedom. A run's deviation from the
+    mean of its prompt, in proportion to the prompt's weight, is noise of the machine and assumed alike for all prompts.
 
     Args:
         parts: (prompts, runs).

@@ -2,7 +2,7 @@
 
 A segment begins and ends at a model's own special tokens, by their ids: a text that only looks like a marker is text.
 The prompt's end says in which one the output begins, since templates may open or close the thinking themselves. Code is
-what stands between fences (CommonMark 0.31, section 4.5) in an answer of any model.
+the text between fences (CommonMark 0.31, section 4.5) in an answer of any model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEGINS: Mapping[str, Segment] = {
     "｜DSML｜": "tool call",
 }
 ENDS = {"</think>", "</tool_call>", "<channel|>", "<tool_call|>", "<｜tool▁calls▁end｜>", "<|end|>", "<|call|>"}
-# gpt-oss: <|start|>assistant<|channel|>analysis<|message|>…<|end|>. What stands in the header names the segment.
+# gpt-oss: <|start|>assistant<|channel|>analysis<|message|>…<|end|>. The header names the segment.
 HEADS, HEAD_END = {"<|start|>", "<|channel|>"}, "<|message|>"
 TURNS = {"<|im_start|>", "<｜User｜>", "<｜Assistant｜>", "<|user|>", "<|assistant|>", "<|observation|>", "<|turn>"}
 MARKERS = (*BEGINS, *sorted(ENDS), *sorted(HEADS), HEAD_END, *sorted(TURNS))
@@ -37,14 +37,14 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def segments(trace: Trace) -> list[Segment]:
-    """The segment of each token of the output. A marker belongs to what it begins or ends. Without the markers' ids, as
-    of a server, only fences are found."""
+    """Return the segment of each token of the output. A marker belongs to the segment that it begins or ends. Without
+    the markers' ids, as from a server, only fences are found."""
     return [segment or "answer" for segment in _read(trace).found]
 
 
 def answered(trace: Trace) -> Message:
-    """The output as the assistant's message of a conversation: the thinking apart, what only names a segment left out.
-    A template that prints neither has the same words in the next turn that the model wrote."""
+    """Return the output as the assistant's message of a conversation, with the thinking separate and without markers.
+    With a template that prints neither, the next turn has the words that the model wrote."""
     state = _read(trace)
     said = [
         (segment, token.text)
@@ -55,13 +55,13 @@ def answered(trace: Trace) -> Message:
     content = "".join(text for segment, text in said if segment != "thinking")
     if not thinking:
         return Message("assistant", content)
-    for marker in BEGINS.keys() | ENDS:  # of a tokenizer in which they are not special
+    for marker in BEGINS.keys() | ENDS:  # for a tokenizer in which they are not special
         thinking = thinking.removeprefix(marker).removesuffix(marker)
     return Message("assistant", content.lstrip("\n"), thinking.strip("\n"))
 
 
 def _read(trace: Trace) -> _State:
-    """The output, read. A grammar holds from the first token on, so that under one nothing begins as thinking."""
+    """Read the output. A grammar holds from the first token on, so that under one nothing begins as thinking."""
     state = _State(dict(trace.markers))
     for id_ in trace.prompt_ids or ():
         state.read(id_, "")
@@ -76,8 +76,8 @@ def _read(trace: Trace) -> _State:
 
 @dataclass(frozen=True)
 class SegmentFigures:
-    """The rounds that began in one segment. `seconds` and `timed` are of all but a run's first, which is the prefill:
-    decoding time, and the tokens that came out in it."""
+    """The rounds that began in one segment. `seconds` and `timed` leave out a run's first round, the prefill: decoding
+    time, and the tokens that came out in it."""
 
     segment: Segment
     tokens: int
@@ -101,7 +101,7 @@ class SegmentFigures:
 
 
 def by_segment(trace: Trace) -> list[SegmentFigures]:
-    """The figures of each segment that a round began in; none where a server does not report the rounds."""
+    """Return the figures of each segment that a round began in; none where a server does not report the rounds."""
     if trace.totals:
         return []
     of_tokens, found, at, last_s = segments(trace), list[SegmentFigures](), 0, None
@@ -115,7 +115,7 @@ def by_segment(trace: Trace) -> list[SegmentFigures]:
 
 
 def add_segments(several: Iterable[Sequence[SegmentFigures]]) -> list[SegmentFigures]:
-    """Several runs together."""
+    """Add up the figures of several runs."""
     sums: dict[Segment, list[SegmentFigures]] = {}
     for each in (figures for run in several for figures in run):
         sums.setdefault(each.segment, []).append(each)
@@ -136,15 +136,15 @@ def _sum(name: Segment, parts: Sequence[SegmentFigures]) -> SegmentFigures:
 
 @dataclass
 class _State:
-    """Reads tokens one by one. `found`: the segment of each; None in a header that has not ended. `in_header`: the
-    places of the tokens of headers, ended or not."""
+    """A reader of tokens, one by one. `found`: the segment of each; None in a header that has not ended. `in_header`:
+    the positions of the tokens of headers, ended or not."""
 
     names: Mapping[int, str]
     found: list[Segment | None] = field(default_factory=list)
     in_header: set[int] = field(default_factory=set)
     kind: Segment = "answer"
     header: str | None = None
-    fence: str = ""  # what opened the code that has not ended
+    fence: str = ""  # the opening fence of code that has not ended
     line: str = ""
     line_at: int = 0  # the first token of the line
     opening: bool = False  # whether the line opens the code
@@ -185,7 +185,7 @@ class _State:
         self.found.append(None)
 
     def _read_answer(self, text: str) -> None:
-        """A token of the answer, which is code between fences, these included."""
+        """Read a token of the answer, which is code between fences, these included."""
         self.found.append("code" if self.fence else "answer")
         for part in text.splitlines(keepends=True):
             self.line_at = self.line_at if self.line else len(self.found) - 1

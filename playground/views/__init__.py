@@ -1,4 +1,4 @@
-"""Traces and results in; text, log lines and Plotly figures out. Knows neither Gradio nor torch.
+"""Turns traces and results into text, log lines and Plotly figures. It imports neither Gradio nor torch.
 
 The modules named here are the kinds of results. Each registers its `report.of`.
 """

@@ -34,7 +34,7 @@ table.lines.register(AcceptanceResult, lambda result: suite.lines(result.suite))
 
 
 def by_rate(result: AcceptanceResult) -> Table:
-    """The measured lane, then a row for each rate."""
+    """Return a table of the measured lane, then of a row for each rate."""
     rows = [("measured", "", *_cells(result.measured))]
     rows += [("synthetic", f"{rate:g}", *_cells(summary)) for rate, summary in result.curve]
     columns = ("verdicts", "rate", "mean accepted length", "accepted", "speed-up, pooled", "tokens/s", "identical")
@@ -54,7 +54,8 @@ def _cells(summary: Summary | None) -> tuple[str, ...]:
 
 
 def findings(result: AcceptanceResult) -> list[str]:
-    """The measured point, what the machine would give at best, where drafting begins to pay, and what is synthetic."""
+    """Return sentences on the measured point, the best speed-up on this machine, the break-even, and what is
+    synthetic."""
     found, points = result.measured, sorted(_points(result))
     said = []
     if found and found.mean_accepted_length and points:
@@ -73,13 +74,13 @@ def findings(result: AcceptanceResult) -> list[str]:
 
 
 def _points(result: AcceptanceResult) -> list[tuple[float, float]]:
-    """Tokens a pass and speed-up of each rate."""
+    """Return tokens a pass and speed-up of each rate."""
     summaries = [summary for _, summary in result.curve if summary]
     return [(it.mean_accepted_length, it.overall) for it in summaries if it.mean_accepted_length]
 
 
 def _at(points: list[tuple[float, float]], length: float) -> float:
-    """The curve between its points."""
+    """Interpolate the curve between its points."""
     lengths, speedups = np.array(points).T
     return float(np.interp(length, lengths, speedups))
 
@@ -95,7 +96,7 @@ def _break_even(points: list[tuple[float, float]]) -> str:
 
 
 def curve(result: AcceptanceResult) -> go.Figure:
-    """Speed-up over tokens a pass, with the measured lane as a star."""
+    """Draw speed-up over tokens a pass, with the measured lane as a star."""
     figure = charts.blank("Speed-up over acceptance", "with 95 % intervals", "mean accepted length", "speed-up")
     points = sorted(
         ((summary, rate) for rate, summary in result.curve if summary), key=lambda it: it[0].mean_accepted_length or 0

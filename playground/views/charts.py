@@ -1,8 +1,8 @@
-"""A comparison as Plotly figures. Each figure is computed from the rounds alone.
+"""Plotly figures of a comparison, and of what its run predicts for a batch and under load.
 
 Figures have dark text on white, so that a saved image can be read anywhere; on the page the style sheet gives them the
-theme's colours. Each carries what it shows in words as its `meta`, for screen readers. The baseline lane is grey
-everywhere. Plotly reads tags in any text, and a trace may come from anywhere, so all names are escaped.
+theme's colours. Each describes itself in words in its `meta`, for screen readers. The baseline lane is grey everywhere.
+Plotly reads tags in any text, and a trace may come from anywhere, so all names are escaped.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from playground.theory import BatchPoint, LoadPoint
 from playground.trace import Comparison, Trace
 
 STANDARD = "#808080"
-ASSISTED = "#0072B2"  # from Okabe and Ito's set, as the next
-# Of the lanes beside the baseline, in turn: as in the timeline, whose style sheet has their shades for the dark theme.
+ASSISTED = "#0072B2"  # this and the next: from Okabe and Ito's set
+# Colours of the other lanes, in turn, as in the timeline, whose style sheet has their shades for the dark theme.
 OTHERS = (ASSISTED, "#00795A", "#A8507F", "#8A6100")
 INK = "#1f2328"
 UNITY = {"color": INK, "width": 1, "dash": "dot"}  # the line at a ratio of 1
-RATIOS = {  # marked on an axis of ratios, by the most decades that it has
+RATIOS = {  # tick values of an axis of ratios, by the largest number of decades that they are for
     0.2: tuple(i / 10 for i in range(5, 21)),
     0.6: (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4),
     math.inf: (0.1, 0.25, 0.5, 1, 2, 4, 8, 16),
 }
-LABEL, LINE, HEIGHT = 17, 14, 204  # of a line's name: characters in a line; pixels of a line, and of the plot
+LABEL, LINE, HEIGHT = 17, 14, 204  # characters in a line of a label; pixels of that line, and of the plot
 GRID = "#d0d7de"
 
 
 def config(name: str) -> dict[str, Any]:
-    """Plotly's settings beside a figure: one button, which saves `name`.png."""
+    """Return Plotly's settings for a figure: one button, which saves `name`.png."""
     return {
         "displaylogo": False,
         "displayModeBar": True,
@@ -48,13 +48,13 @@ def config(name: str) -> dict[str, Any]:
 
 
 def _colored(comparison: Comparison) -> list[tuple[Trace, str]]:
-    """The baseline first, then the other lanes, each with its colour."""
+    """Return the baseline, then the other lanes, each with its colour."""
     others = zip(comparison.others, itertools.cycle(OTHERS), strict=False)
     return [(comparison.standard, STANDARD), *others]
 
 
 def race(comparison: Comparison) -> go.Figure:
-    """Tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
+    """Draw tokens over time, one step line a lane: flat during a pass, then up by the tokens it gave."""
     subtitle = "prefill included; dotted: what memory allows"
     figure = blank("The race", subtitle, "seconds", "tokens")
     drawn = [(trace, color) for trace, color in _colored(comparison) if not trace.totals]
@@ -93,7 +93,7 @@ def race(comparison: Comparison) -> go.Figure:
 
 
 def acceptance(trace: Trace) -> go.Figure:
-    """Acceptance by position in the draft, conditional and unconditional."""
+    """Draw acceptance by position in the draft, conditional and unconditional."""
     subtitle = "dark: where it got there; light: of all; 95 % intervals"
     figure = blank("Acceptance by position", subtitle, "position in the draft", "% accepted")
     positions = metrics.acceptance_by_position(trace.rounds)
@@ -123,7 +123,7 @@ def acceptance(trace: Trace) -> go.Figure:
 
 
 def _wilson(accepted: Sequence[int], totals: Sequence[int]) -> dict[str, Any]:
-    """Wilson's 95 % intervals as error bars, in percent: long where few drafts were as long."""
+    """Return Wilson's 95 % intervals as error bars, in percent: long where few drafts were as long."""
     counts = list(zip(accepted, totals, strict=True))
     found = [stats.binomtest(k, n).proportion_ci(method="wilson") if n else None for k, n in counts]
     shares = [100 * k / n if n else 0.0 for k, n in counts]
@@ -131,22 +131,22 @@ def _wilson(accepted: Sequence[int], totals: Sequence[int]) -> dict[str, Any]:
 
 
 def error_bars(values: Sequence[float], intervals: Sequence[tuple[float, float] | None]) -> dict[str, Any]:
-    """Intervals around values. One that is None is not drawn."""
-    # NaN draws nothing, and is kept by numpy's arrays alone: Plotly takes None for an interval without width.
+    """Return intervals around values as Plotly's error bars. An interval that is None is not drawn."""
+    # NaN draws nothing, but only in numpy arrays; Plotly takes None for an interval without width.
     ends = np.array([it or (np.nan, np.nan) for it in intervals]).reshape(-1, 2)
     array, minus = ends[:, 1] - values, np.array(values) - ends[:, 0]
     return {"array": array, "arrayminus": minus, "color": INK, "thickness": 1.2, "width": 3}
 
 
 def add_line(figure: go.Figure, name: str, color: str, **more: Any) -> None:
-    """A line with markers. `more`: as `add_scatter` takes it."""
+    """Add a line with markers. `more`: further arguments of `add_scatter`."""
     line = {"color": color, "width": 2, **more.pop("line", {})}
     figure.add_scatter(name=escape(name), mode="lines+markers", line=line, **more)
 
 
 def add_unity(figure: go.Figure, name: str = "no drafter", *, log: bool = True, **where: Any) -> None:
-    """The speed-up of standard decoding, named where there is a name. `log`: whether the axis is logarithmic, on which
-    annotations have logarithms. `where`: row and column of the subplot."""
+    """Add the line of standard decoding at a speed-up of 1. `name`: its label, "" for none. `log`: whether the axis is
+    logarithmic, on which annotations have logarithms. `where`: row and column of the subplot."""
     figure.add_hline(y=1, line=UNITY, **where)
     at = {"x": 0, "xref": "x domain", "xanchor": "left", "y": 0 if log else 1, "yanchor": "top"}
     if name:
@@ -154,8 +154,8 @@ def add_unity(figure: go.Figure, name: str = "no drafter", *, log: bool = True, 
 
 
 def ratio_axis(values: Iterable[float], intervals: Iterable[tuple[float, float] | None] = ()) -> dict[str, Any]:
-    """An axis for ratios that holds 1, these values and their intervals: logarithmic, so that twice and half are
-    equally far from 1."""
+    """Return an axis for ratios that holds 1, these values and their intervals. It is logarithmic, so that twice and
+    half are equally far from 1."""
     ends = [1.0, *values, *(end for interval in intervals if interval for end in interval)]
     low, high = math.log10(min(ends)), math.log10(max(ends))
     margin = 0.08 * (high - low) + 0.02
@@ -166,7 +166,7 @@ def ratio_axis(values: Iterable[float], intervals: Iterable[tuple[float, float] 
 
 
 def count_axis(values: Iterable[float]) -> dict[str, Any]:
-    """An axis from zero that holds these values."""
+    """Return an axis from zero that holds these values."""
     return {"type": "linear", "range": (0.0, 1.08 * max(values, default=0.0) or 1.0)}
 
 
@@ -177,10 +177,10 @@ def label_lines(
     height: float = HEIGHT,
     **where: Any,
 ) -> None:
-    """Names lines at the right edge, in place of a legend, and moves names apart that would touch.
+    """Label lines at the right edge, in place of a legend, and move labels that would touch.
 
     Args:
-        ends: of each line its name, the value at which it ends, and its colour. Of lines that end at one value, the
+        ends: of each line its name, the value at which it ends, and its colour. Where lines end at the same value, the
             later name is the higher.
         axis: the y axis, with its type and range.
         height: pixels of the plot.
@@ -202,8 +202,8 @@ def label_lines(
 
 
 def _apart(at: Sequence[float], tall: Sequence[float], height: float) -> list[float]:
-    """Where the middles of names stand that ascend from `at`: upwards until none touches the one below it, then as far
-    down as the highest stands over the top."""
+    """Return where the middles of labels go so that none touches another. `at`: where they would be, ascending. Labels
+    move upwards until none touches the one below, then down as far as the highest is over the top."""
     places, free = [], -math.inf
     for middle, name in zip(at, tall, strict=True):
         places.append(max(middle, free + name / 2))
@@ -216,7 +216,7 @@ def _apart(at: Sequence[float], tall: Sequence[float], height: float) -> list[fl
 
 
 def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
-    """A figure without data, in the look that all charts share."""
+    """Return a figure without data, in the look that all charts share."""
     figure = go.Figure(
         layout={
             "template": "none",
@@ -245,24 +245,21 @@ def blank(title: str, subtitle: str, x: str, y: str) -> go.Figure:
 
 
 def style_axes(figure: go.Figure) -> go.Figure:
-    """The axes as all charts have them; those of subplots, which come later, too."""
+    """Give all axes the common look, including those of subplots, which are added later."""
     axis = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True, "fixedrange": True}
     titles = {"standoff": 8, "font": {"size": 12}}
     return figure.update_xaxes(showgrid=False, title=titles, **axis).update_yaxes(title=titles, **axis)
 
 
 def empty(figure: go.Figure, sentence: str) -> go.Figure:
-    """The figure with a sentence in place of data."""
+    """Return the figure with a sentence in place of data."""
     figure.update_layout(meta=sentence)
     figure.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 14})
     return figure.update_xaxes(visible=False).update_yaxes(visible=False)
 
 
-# What a finished run predicts for a batch and under load, as Plotly figures in the style of `charts`.
-
-
 def batches(points: Sequence[BatchPoint]) -> go.Figure:
-    """The predicted speed-up by batch size; open marks where the pass is wider than any that was measured."""
+    """Draw the predicted speed-up by batch size, with open marks where the pass is wider than any that was measured."""
     figure = blank("Batch, predicted", "open marks: wider than any measured pass", "sequences", "speed-up")
     symbols = ["circle-open" if point.extrapolated else "circle" for point in points]
     add_line(
@@ -282,8 +279,8 @@ def batches(points: Sequence[BatchPoint]) -> go.Figure:
 
 
 def load(points: Sequence[LoadPoint]) -> go.Figure:
-    """The mean time of an answer by the rate of requests, of both ways of decoding, with its interval over the seeds of
-    the simulation. No points: not simulated yet."""
+    """Draw the mean time of an answer by the rate of requests, for both ways of decoding, with its interval over the
+    seeds of the simulation. Without points the chart says that the simulation is running."""
     subtitle = "mean time of an answer, 95 % interval, log scale"
     figure = blank("Load, simulated", subtitle, "requests/s", "seconds")
     if not points:

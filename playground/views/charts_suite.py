@@ -1,4 +1,4 @@
-"""Suites and sweeps as Plotly figures, in the style of `charts`."""
+"""Plotly figures of suites, sweeps and recommendations, in the style of `charts`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from playground.views.charts import ASSISTED, OTHERS
 
 NAME = 26  # characters in a line of a lane's name
 PREDICTED = "#8A6100"
-COLUMNS = 2  # of small multiples
-TITLE, LABEL = 20, 12  # characters in a line over a small multiple, and under bars: a phone shows no more
+COLUMNS = 2  # small multiples in a row
+TITLE, LABEL = 20, 12  # characters in a line above a small multiple, and under bars: a phone shows no more
 
 
 def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
-    """The pooled speed-up of every lane with its interval where there is one, the fastest on top; small dots are its
-    categories. A lane that was not seen to be faster than standard decoding is grey. Ratios have a log axis, on which
-    twice and half are equally far from 1."""
+    """Draw the pooled speed-up of every lane with its interval, the fastest on top; small dots are its categories. A
+    lane that was not seen to be faster than standard decoding is grey. The axis is logarithmic, so that twice and half
+    are equally far from 1."""
     ranking = rank(result.rows) if result.rows else []
     lanes = [it for it in reversed(ranking) if it.lane != STANDARD]
     prompts = count(max((it.prompts for it in result.summaries), default=0), "prompt")
@@ -62,14 +62,14 @@ def speedups(result: SuiteResult, title: str = "Speed-up") -> go.Figure:
 
 
 def _tick(name: str, prompts: int) -> str:
-    """A lane's name with its settings and the number of prompts in a line below."""
+    """Return a lane's name, with its settings and the number of prompts in a line below."""
     drafter, _, settings = name.partition(" (")
     return f"{_broken(drafter, NAME)}<br>{escape(settings[:-1] + ', ' if settings else '')}n = {prompts}"
 
 
 def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> go.Figure:
-    """Speed-up over the setting with its interval, and under it the mean accepted length on the same axis. Over all
-    prompts also what the formulas predict."""
+    """Draw speed-up over the setting with its interval, and under it the mean accepted length on the same axis. For all
+    prompts together the prediction of the formulas is drawn, too."""
     name = AXES[result.axis]
     figure = charts.blank(title, "pooled, with 95 % intervals; below: accepted length", "", "")
     found = [(point, s) for point in result.points for s in point.summaries if s.category == category]
@@ -102,7 +102,7 @@ def sweep(result: SweepResult, category: str = ALL, title: str = "Speed-up") -> 
 
 
 def by_category(result: SweepResult) -> go.Figure:
-    """The speed-up over the setting for each category, as small multiples on one scale."""
+    """Draw the speed-up over the setting for each category, as small multiples on one scale."""
     name = AXES[result.axis]
     figure = charts.blank("By category", f"speed-up over {name}; 1 is no drafter", "", "")
     categories = list(dict.fromkeys(s.category for point in result.points for s in point.summaries))
@@ -126,12 +126,12 @@ def by_category(result: SweepResult) -> go.Figure:
 
 
 def _broken(category: str, width: int) -> str:
-    """In lines of so many characters."""
+    """Wrap a name into lines of at most `width` characters."""
     return "<br>".join(map(escape, textwrap.wrap(category.replace("_", " "), width)))
 
 
 def refined(result: Recommendation) -> go.Figure:
-    """The speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star.
+    """Draw the speed-up of every refined drafter over the lookahead, with its interval; the chosen setting is a star.
     The drafter that was confirmed has the first colour, as in `speedups`."""
     figure = charts.blank("Refining", "with 95 % intervals; 1 is no drafter", "lookahead", "speed-up")
     lanes, sentences, ends = result.refined.lanes, [], []
@@ -156,12 +156,12 @@ def refined(result: Recommendation) -> go.Figure:
 
 
 def _axis(summaries: Sequence[Summary], more: Sequence[float] = ()) -> dict[str, Any]:
-    """That of pooled speed-ups and their intervals. `more`: others that are drawn beside them."""
+    """Return the axis of pooled speed-ups and their intervals. `more`: other values drawn on it."""
     return charts.ratio_axis([*(it.overall for it in summaries), *more], [it.interval for it in summaries])
 
 
 def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: str, unity: str, **more: Any) -> None:
-    """`unity`: the name of the line at 1."""
+    """Add the measured line and the line at 1. `unity`: the label of the latter."""
     charts.add_line(
         figure, "measured", ASSISTED, x=[point.value for point, _ in found],
         y=[summary.overall for _, summary in found], error_y=error_bars([summary for _, summary in found]),
@@ -171,12 +171,12 @@ def _measured(figure: go.Figure, found: Sequence[tuple[Point, Summary]], name: s
 
 
 def error_bars(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """The intervals of the pooled speed-ups."""
+    """Return the intervals of the pooled speed-ups as error bars."""
     return charts.error_bars([summary.overall for summary in summaries], [summary.interval for summary in summaries])
 
 
 def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
-    """A star on the best value over all prompts where it is clear, else a diamond on each that ties."""
+    """Mark the best value over all prompts with a star where it is clear, else each that ties with a diamond."""
     best = "star" if sum(bool(point.ties) for point in points) == 1 else "diamond"
     symbols = [best if point.ties else "circle" for point in points]
     if category != ALL:
@@ -185,7 +185,7 @@ def _marks(points: Sequence[Point], category: str) -> dict[str, Any]:
 
 
 def _marked(found: Sequence[tuple[Point, Summary]], category: str) -> list[str]:
-    """What the marks say, in words."""
+    """Describe the marks in words."""
     ties = [f"{point.value:g}" for point, _ in found if point.ties]
     if category != ALL or not ties:
         return []

@@ -1,5 +1,7 @@
-"""Two results side by side: what was asked differently, and which figures differ. Each kind of result registers what is
-set beside what."""
+"""Two results compared: which settings differ, and which figures.
+
+Each kind of result registers which of its settings and figures are compared.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from playground.views.table import Table
 
 Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
 HEAD = ("first", "second", "second ÷ first")
-MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # of an environment, where others are chosen
+MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # fields of an environment nobody chooses
 
 
 def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[str], Table]:
-    """What was asked differently, in sentences, and the figures of both.
+    """Return which settings differ, in sentences, and a table with the figures of both.
 
     Raises:
         PlaygroundError: they are of different kinds.
@@ -36,28 +38,28 @@ def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[s
 
 @singledispatch
 def comparable(result: Any) -> Any:
-    """The part of a result that is set beside another's: all of it, but for kinds that consist of suites."""
+    """Return the part of a result that is compared: all of it, except for kinds that consist of suites."""
     return result
 
 
 @singledispatch
 def settings(result: Any) -> dict[str, Any]:
-    """What was asked and where it ran, by name. `prompts`: their texts.
+    """Return the request's settings and the environment, by name. `prompts`: the prompts' texts.
 
     Raises:
-        PlaygroundError: this kind is not compared.
+        PlaygroundError: results of this kind cannot be compared.
     """
     raise _not_comparable()
 
 
 @singledispatch
 def figures(a: Any, b: Any) -> Table:
-    """The figures that two results of a kind both have."""
+    """Return the figures that two results of a kind both have."""
     raise _not_comparable()
 
 
 def asked(request: Request) -> dict[str, Any]:
-    """Its settings, without the prompt."""
+    """Return the settings of a request, without the prompt."""
     found = {
         each.name: getattr(request, each.name) for each in fields(Request) if each.name not in ("prompt", "history")
     }
@@ -65,25 +67,25 @@ def asked(request: Request) -> dict[str, Any]:
 
 
 def where(environment: Environment, name: str = "") -> dict[str, Any]:
-    """What an environment was chosen to be, software by its own name. `name`: what stands before each."""
+    """Return the chosen fields of an environment, software by its own name. `name`: a prefix for each."""
     chosen = {each.name: getattr(environment, each.name) for each in fields(Environment) if each.name not in MEASURED}
     chosen |= {name: facts.rules_line(chosen[name]) for name in ("obeyed", "not_obeyed")}
     return {f"{name}{key}": value for key, value in (chosen | chosen.pop("versions")).items()}
 
 
 def both(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """The keys that both have, with both values."""
+    """Iterate over the keys that both have, with both values."""
     return ((key, a[key], b[key]) for key in a if key in b)
 
 
 def speedup_table(names: tuple[str, ...], a: Speedups, b: Speedups) -> Table:
-    """The speed-ups that both have. `names`: of the parts of the keys."""
+    """Return a table of the speed-ups that both have. `names`: the names of the parts of a key."""
     rows = tuple((*key, *_speedups(*x, *y)) for key, x, y in both(a, b))
     return Table("Speed-up", (*names, *HEAD), rows, numbers=len(HEAD))
 
 
 def _speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> tuple[str, str, str]:
-    """Cells under `HEAD`. Intervals that overlap show no difference."""
+    """Return the cells under `HEAD`. Intervals that overlap show no difference."""
     change = number(b / a)
     if of_a and of_b and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
         change += f", {NO_DIFFERENCE}"
@@ -91,7 +93,7 @@ def _speedups(a: float, of_a: Interval | None, b: float, of_b: Interval | None) 
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each setting in which they differ."""
+    """Return a sentence for each setting in which they differ."""
     for name in dict.fromkeys([*a, *b]):
         first: Any = a.get(name)
         second: Any = b.get(name)
@@ -106,7 +108,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A setting's value, shortened where it is a text."""
+    """Return a setting's value as text, shortened."""
     text = "; ".join(value) if isinstance(value, tuple) else str(value)
     return textwrap.shorten(text, 80, placeholder=" …") or "none"
 

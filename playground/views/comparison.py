@@ -1,4 +1,4 @@
-"""A comparison as sentences and tables."""
+"""A comparison as sentences, tables and lines for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _(result: Comparison) -> dict[str, Any]:
 
 @compared.figures.register
 def _(a: Comparison, b: Comparison) -> Table:
-    """Of each lane that both have; where each has one lane beside the baseline, of those too."""
+    """Compare each lane that both have; where each comparison has one lane beside the baseline, compare those, too."""
     first, second = ({trace.lane.name: trace for trace in metrics.shown(result).others} for result in (a, b))
     pairs = [(x, y) for _, x, y in compared.both(first, second)]
     if len(a.others) == len(b.others) == 1:
@@ -56,7 +56,7 @@ def _(a: Comparison, b: Comparison) -> Table:
 
 
 def _measured(trace: Trace, comparison: Comparison) -> list[tuple[str, float | None, int]]:
-    """Name, value and digits of each figure."""
+    """Return name, value and digits of each figure."""
     found, plain = metrics.measure(trace), trace.lane.name == comparison.baseline
     return [
         ("speed-up", None if plain else metrics.measured(comparison, trace.lane.name).speedup, 2),
@@ -81,12 +81,12 @@ def _(result: Comparison) -> list[dict[str, Any]]:
 
 
 def _race(result: Comparison) -> list[go.Figure]:
-    """As many lanes as colours; more lines could not be told apart, and the table has their figures."""
+    """Draw the race if every lane has its own colour: more lines could not be told apart, and the table has them."""
     return [charts.race(result)] if len(result.others) <= len(charts.OTHERS) else []
 
 
 def figures(comparison: Comparison) -> Table:
-    """A column for each lane."""
+    """Return a table of all figures, with a column for each lane."""
     lanes = metrics.shown(comparison).lanes
     shown = [_figures(trace) for trace in lanes]
     rows = [(label, *(column.get(label, UNKNOWN) for column in shown)) for label in max(shown, key=len)]
@@ -97,7 +97,7 @@ def figures(comparison: Comparison) -> Table:
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """Each lane beside the baseline, then why to doubt the figures, and what limits them."""
+    """Return sentences on each lane against the baseline, why to doubt the figures, and what limits them."""
     shown = metrics.shown(comparison)
     lanes, others = shown.lanes, shown.others
     said = [
@@ -135,7 +135,7 @@ def _where(environment: Environment) -> str:
 
 
 def _ratio(trace: Trace, comparison: Comparison) -> dict[str, float | None]:
-    """With its interval; none of the baseline."""
+    """Return the speed-up with its interval; None for the baseline."""
     if trace.lane.name == comparison.baseline:
         return dict.fromkeys(("speedup", "speedup_low", "speedup_high"))
     found = metrics.measured(comparison, trace.lane.name)

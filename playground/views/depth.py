@@ -49,7 +49,7 @@ def _(result: DepthResult) -> list[dict[str, Any]]:
 
 
 def findings(result: DepthResult) -> list[str]:
-    """Where it stops paying, then how the first and the last span differ."""
+    """Return the depth at which speculation stops paying, then how the first and the last span differ."""
     base, ours = (it.figures for it in result.depths)
     name = _name(result)
     if result.stops is None:
@@ -76,7 +76,8 @@ def findings(result: DepthResult) -> list[str]:
 
 
 def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
-    """A row for each lane and span of depth. Speeds leave the prefill out. `names`: of the lanes, by their labels."""
+    """Return a row for each lane and span of depth. Speeds leave the prefill out. `names`: the lanes' names by their
+    labels."""
     base = next(it.figures for it in lanes if it.lane == STANDARD)
     rows = [
         (names[it.lane], _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
@@ -90,7 +91,7 @@ def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
 
 
 def speedup(result: DepthResult) -> go.Figure:
-    """The speed-up over the depth; 1 is no drafter."""
+    """Draw the speed-up over the depth; 1 is no drafter."""
     base, ours = (it.figures for it in result.depths)
     known = [(it.figures, it.speedup, it.interval) for it in metrics.speedups(base, ours) if it.speedup]
     values, intervals = [over for _, over, _ in known], [interval for _, _, interval in known]
@@ -104,7 +105,7 @@ def speedup(result: DepthResult) -> go.Figure:
 
 
 def tokens_per_pass(result: DepthResult) -> go.Figure:
-    """The mean accepted length over the depth."""
+    """Draw the mean accepted length over the depth."""
     found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
     return _line(
         "Tokens per pass by depth", f"{_name(result)}, with the target's own", "tokens per pass", found,
@@ -113,7 +114,7 @@ def tokens_per_pass(result: DepthResult) -> go.Figure:
 
 
 def _name(result: DepthResult) -> str:
-    """Of the lane that drafts."""
+    """Return the name of the drafting lane."""
     return names_of(result.suite.lanes)[result.depths[1].lane]
 
 
@@ -133,7 +134,7 @@ def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, fl
 
 
 def _speedup(at: AtDepth) -> str:
-    """With its interval, or the number of answers, which are too few for one."""
+    """Return the speed-up with its interval, or with the number of answers where these are too few for an interval."""
     few = f", n = {at.figures.answers}" if at.speedup and not at.interval and at.figures.answers else ""
     return ratio(at.speedup, at.interval) + few
 

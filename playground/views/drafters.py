@@ -1,4 +1,4 @@
-"""Which drafter? Every lane of a comparison beside the baseline, as rows of a table, the fastest first."""
+"""The table of drafters: every lane of a comparison against the baseline, the fastest first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = "slower than standard decoding"
 class Row:
     """One drafter, its figures as shown.
 
-    `lane`: its name. `runs_in`: the engines that can draft so. `note`: what to say of it beside its figures, or "".
+    `lane`: its name. `runs_in`: the engines that can draft this way. `note`: a remark on its figures, or "".
     `best`: it is clearly the fastest, and faster than the baseline.
     """
 
@@ -37,13 +37,13 @@ class Row:
 
 
 def of(comparison: Comparison) -> list[Row]:
-    """Sorted by speed-up; lanes that have none come last, in the order in which they ran."""
+    """Return the rows sorted by speed-up; lanes that have none come last, in the order in which they ran."""
     best = metrics.leader(comparison)
     return [_row(found, best=found.ours.lane.name == best) for found in metrics.ranked(comparison)]
 
 
 def table(comparison: Comparison) -> Table:
-    """The same as a table."""
+    """Return the rows as a table."""
     shown = []
     for row in of(comparison):
         name = f"{row.lane}{' (best here)' if row.best else ''}{f' ({row.note})' if row.note else ''}"
@@ -53,7 +53,7 @@ def table(comparison: Comparison) -> Table:
 
 
 def caption(comparison: Comparison) -> str:
-    """With whether there is a clear winner and, where there is none, why."""
+    """Return the caption, which says whether there is a clear winner and, where there is none, why."""
     noise = metrics.noise(comparison)
     if noise is None or len(comparison.others) < 2:
         return CAPTION
@@ -81,7 +81,7 @@ def _row(found: Measured, *, best: bool) -> Row:
 
 
 def _output(baseline: Trace, trace: Trace) -> str:
-    """Whether the lane wrote what the baseline wrote."""
+    """Say whether the lane wrote what the baseline wrote."""
     difference = metrics.first_difference(baseline, trace)
     if difference is None:
         return "identical"

@@ -1,7 +1,8 @@
-"""How other engines write a drafter: an engine each, and which layouts of published drafters it reads.
+"""Commands of other engines for a drafter, one function an engine, and which layouts of published drafters each reads.
 
-Forms change from version to version, so each says what it was written for. What an engine cannot do is said, and never
-replaced in silence. Names come from traces, which may come from anywhere: they are quoted for shell and Python.
+Options change from version to version, so each function names the version it was written for. What an engine cannot do
+is reported, never silently replaced. Names come from traces, which may come from anywhere: they are quoted for shell
+and Python.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from playground.drafting_methods import METHODS
 from playground.lane import Lane, Request, verified_by
 from playground.presets import NATIVE
 
-STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what the starter is on the hub
-SHIPPED = "starter-"  # how the names of the drafters begin that ship with the playground
-READ_BY = {  # the engines whose loaders know a kind in a layout, by their sources
+STARTER = "HuggingFaceTB/SmolLM2-135M-Instruct"  # the starter's name on the hub
+SHIPPED = "starter-"  # prefix of the drafters that ship with the playground
+READ_BY = {  # by layout and kind: the engines whose loaders read it, according to their sources
     ("speculators", "eagle3"): ("vLLM", "llama-server"),
     ("speculators", "dflash"): ("vLLM",),
     ("speculators", "dspark"): ("vLLM", "llama-server"),
@@ -41,9 +42,9 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """A lane, in the terms that engines share. `method`: of the chain that it drafts; of a tree, that of its network.
-    `model`: what drafts, as an id, a folder or, for early exit, a number of layers. `request`: what the lane was
-    measured with; None where no one request was."""
+    """A lane, in the terms that engines share. `method`: the drafting method; for a tree, that of its network. `model`:
+    the drafter's id or folder or, for early exit, a number of layers. `request`: the request that was measured; None
+    where there was more than one."""
 
     target: str
     method: str
@@ -58,12 +59,12 @@ class Asked:
 
 
 def hub_name(name: str) -> str:
-    """The starter by the name that engines know; others as they are."""
+    """Return the starter's name on the hub; other names as they are."""
     return STARTER if name == "starter" else name
 
 
 def check_known(asked: Asked) -> None:
-    """What no engine takes."""
+    """Raise CannotError for drafting methods that no engine has."""
     if asked.lane.drafter in ("composite", "adaptive"):
         raise CannotError(f"No engine mixes lookup and a draft tree as {METHODS[asked.lane.drafter].label} does.")
     if asked.method == "grammar":
@@ -75,11 +76,11 @@ def check_known(asked: Asked) -> None:
 
 
 def export_command(asked: Asked, engine: str) -> str:
-    """The command that writes a drafter that ships into the folder of its name, in a layout that the engine reads; ""
-    for other drafters.
+    """Return the command that exports a drafter of ours into the folder of its name, in a layout that the engine reads;
+    "" for other drafters.
 
     Raises:
-        CannotError: it reads none.
+        CannotError: the engine reads none of its layouts.
     """
     kind, name = asked.method, asked.model
     readers = READ_BY.get(("speculators", kind), ())
@@ -94,8 +95,8 @@ def export_command(asked: Asked, engine: str) -> str:
 
 
 def sent_with_each(engine: str, request: Request | None) -> str:
-    """What an engine needs of a measured request that its command does not say, as a sentence on one line; "" for
-    nothing. Engines that serve take it with each request, in OpenAI's fields."""
+    """Return one sentence on the request's penalties and stops, which the engine's command does not set; "" without
+    any. Engines that serve take them with each request, in OpenAI's fields."""
     if request is None:
         return ""
     penalties = {name: value for name in PENALTIES if (value := getattr(request, name))}
@@ -193,7 +194,7 @@ def _vllm(asked: Asked) -> tuple[str, str]:
 
 def _sglang(asked: Asked) -> tuple[str, str]:
     k, model = asked.k, f" --speculative-draft-model-path {shlex.quote(asked.model)}"
-    # A step drafts the `topk` best continuations of each branch; `num-draft-tokens` of all go into the verify pass.
+    # Each step drafts the `topk` best continuations of every branch; the best `num-draft-tokens` are verified.
     topk, nodes = (8, asked.lane.nodes) if asked.tree else (1, k + 1)
     steps = f" --speculative-num-steps {k} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {nodes}"
     ways = {

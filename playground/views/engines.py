@@ -1,4 +1,7 @@
-"""Settings to deploy: a measured lane in the terms of other engines, or the nearest that each can decode."""
+"""Settings to deploy: a measured lane in the terms of other engines, or the nearest that each can decode.
+
+A load test gives a schedule of draft lengths, for engines that change the lookahead with the batch.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from playground.views.engine_commands import (
 @dataclass(frozen=True)
 class Settings:
     """`text`: to paste, in `language`; "" where the engine cannot decode this way. `note`: why not, or what differs
-    from what was measured. `instead`: the name of the lane that it decodes in place of the one asked for, or "".
+    from the measured lane. `instead`: the name of the lane that it decodes in place of the requested one, or "".
     `drafter`: that lane's method, where it did not run here; else ""."""
 
     engine: str
@@ -43,12 +46,12 @@ class Settings:
 
 
 def settings(lane: Lane, method: str | None = None, request: Request | None = None) -> list[Settings]:
-    """For each engine.
+    """Return the settings of a lane for each engine.
 
     Args:
-        method: whose weights a tree drafts with, as `Pair.drafts_by` names it; None: as the preset with these models
-            has it.
-        request: what the lane was measured with.
+        method: the method whose weights a tree uses, as `Pair.drafts_by` names it; None looks up the preset with these
+            models.
+        request: the measured request.
     """
     method = (method or _network(lane)) if METHODS[lane.drafter].tree else lane.drafter
     layers = re.search(r"\d+", lane.assistant or "") if method == "early-exit" else None
@@ -73,7 +76,7 @@ def settings(lane: Lane, method: str | None = None, request: Request | None = No
 
 
 def runs_in(lane: Lane) -> str:
-    """The engines that can decode this way, such as "vLLM, SGLang"; a server's lane runs in that server."""
+    """Return the engines that can decode this way, such as "vLLM, SGLang"; for a server's lane, that server."""
     if lane.backend != LOCAL:
         return lane.program
     able = [it.engine for it in settings(lane) if it.text]
@@ -81,12 +84,12 @@ def runs_in(lane: Lane) -> str:
 
 
 def of_ranked(given: Mapping[Lane, str], method: str | None = None, request: Request | None = None) -> list[Settings]:
-    """For each engine the first of these lanes that it can decode, so that every verdict ends in a command. Where they
-    end without standard decoding, prompt lookup follows, which needs nothing.
+    """Return for each engine the first of these lanes that it can decode, so that every verdict ends in a command. If
+    they include neither prompt lookup nor standard decoding, prompt lookup is tried last, because it needs no weights.
 
     Args:
-        given: lanes of this process, the most wanted first, each with what it gave here, such as "1.42×".
-        method, request: as `settings` takes them.
+        given: lanes of this process, the most wanted first, each with its measured speed-up, such as "1.42×".
+        method, request: see `settings`.
     """
     wanted = next(iter(given))
     lookup = replace(wanted, name=METHODS["ngram"].label, drafter="ngram", assistant=None)
@@ -97,7 +100,8 @@ def of_ranked(given: Mapping[Lane, str], method: str | None = None, request: Req
 
 
 def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
-    """Of one engine: each lane as it writes it, and what that gave here; "" if it did not run."""
+    """Return the first settings that one engine can decode. `tried`: each lane with its settings and its measured
+    speed-up, "" if it did not run."""
     (wanted, asked, _), *_ = tried
     for lane, found, gave in tried:
         if not found.text:
@@ -114,15 +118,15 @@ def _first_able(tried: Sequence[tuple[Lane, Settings, str]]) -> Settings:
 
 
 def first(found: Sequence[Settings]) -> Settings | None:
-    """The command to show on its own: of the lane that was asked for where an engine has it. None if no engine has
+    """Return the command to show on its own: that of the requested lane where an engine has it. None if no engine has
     any."""
     return min((it for it in found if it.text), key=lambda it: bool(it.instead), default=None)
 
 
 def of_comparison(comparison: Comparison, lane: Lane, method: str | None = None) -> list[Settings]:
-    """As `of_ranked`, of this lane and then of the others, the fastest first. Empty for a lane that drafts nothing, for
-    one whose drafter has too short a context for the text, that is lossy or has drawn verdicts, and for a server's,
-    which runs there."""
+    """Return the settings of `of_ranked` for this lane and then the others, the fastest first. The list is empty for a
+    lane that drafts nothing, is lossy or has drawn verdicts, for one whose drafter has too short a context for the
+    text, and for a server's, which is already deployed."""
     if lane.drafter == "none" or lane.backend != LOCAL or lane.forced_rates or lane.rule != "exact":
         return []
     ranked = [it for it in metrics.ranked(comparison) if not metrics.out_of_context(it.ours.rounds)]
@@ -139,13 +143,13 @@ def _presets() -> tuple[Pair, ...]:
 
 
 def _network(lane: Lane) -> str:
-    """What a lane's tree drafts with; "" where no preset has these models."""
+    """Return the method whose weights a lane's tree uses; "" where no preset has these models."""
     pair = preset_of(lane, _presets())
     return (pair.drafts_by(lane.drafter) or "") if pair else ""
 
 
 def text(found: Sequence[Settings]) -> str:
-    """All of them for a terminal."""
+    """Return all settings as text for a terminal."""
     parts = []
     for it in found:
         note = f"# {it.note}\n" if it.note else ""
@@ -153,15 +157,12 @@ def text(found: Sequence[Settings]) -> str:
     return "\n\n".join(parts)
 
 
-# Draft lengths by load: what a load test measured, as engines take it that change the lookahead with the batch.
-
-
 Schedule = Sequence[tuple[int, int]]  # users at the same time, and the tokens to draft for each; 0 for none
 
 
 def schedule(result: LoadResult) -> list[tuple[int, int]]:
-    """For each level of users, the lookahead of the lane that was seen to be fastest; 0 where none was seen to pay. Of
-    a test in open loop nothing: it says nothing of the batch."""
+    """Return for each level of users the lookahead of the fastest lane; 0 where none was seen to pay. An open-loop test
+    returns nothing, because it does not fix the batch."""
     if not all(level.concurrency for level in result.levels):
         return []
     lookahead = {lane.name: lane.lookahead for lane in result.lanes}
@@ -174,7 +175,7 @@ def schedule(result: LoadResult) -> list[tuple[int, int]]:
 
 
 def load_settings(found: Schedule) -> list[Settings]:
-    """One entry for each level that was measured; nothing where no level pays."""
+    """Return the settings of engines with one entry for each measured level; nothing where no level pays."""
     if not any(k for _, k in found):
         return []
     most = max(k for _, k in found)

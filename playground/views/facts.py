@@ -20,12 +20,12 @@ OF_SAMPLING = (
     "epsilon_cutoff",
     "eta_cutoff",
     "top_h",
-)  # of a model's rules, those without use to greedy decoding
+)  # rules of a model that do not affect greedy decoding
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: what it is called, its value and unit as shown, and what it means."""
+    """One figure: its label, value and unit as shown, and its meaning."""
 
     label: str
     value: str
@@ -34,14 +34,14 @@ class Figure:
 
     @property
     def shown(self) -> str:
-        """On one line with its unit."""
+        """The value with its unit, on one line."""
         if self.value == UNKNOWN:
             return UNKNOWN
         return f"{self.value}{'' if self.unit == '%' else ' '}{self.unit}".strip()
 
 
 def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
-    """The line of figures over a lane; those about drafts only if the lane drafts."""
+    """Return the line of figures above a lane; those about drafts only if the lane drafts."""
     line = [
         Figure("TTFT", *_time(m.ttft_s), "time to first token, measured: prompt handed over to first round done"),
         Figure("Speed", number(m.tokens_per_s, 1), "tok/s", "tokens ÷ total time, prefill included"),
@@ -76,7 +76,8 @@ def figures(m: Metrics, *, drafting: bool) -> list[Figure]:
 
 
 def fine_tuning(comparison: Comparison, other: Trace) -> str:
-    """What the adapter of a lane's target costs in acceptance, beside the same drafter without it; "" without one."""
+    """Return what the adapter of a lane's target costs in acceptance, against the lane with the same drafter and no
+    adapter; "" without an adapter."""
     same = (it for it in comparison.others if it.lane.drafter == other.lane.drafter and not it.lane.adapter)
     plain = next(same, None)
     if not other.lane.adapter or not plain:
@@ -91,7 +92,7 @@ def fine_tuning(comparison: Comparison, other: Trace) -> str:
 
 
 def sameness(baseline: Trace, other: Trace) -> str:
-    """Whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
+    """Say whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
     if other.lane.adapter:
         return f"Its target has the adapter {Path(other.lane.adapter).name}, and writes another text."
     n = min(len(baseline.tokens), len(other.tokens))
@@ -126,8 +127,8 @@ def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended:
 
 
 def passes(baseline: Trace, other: Trace) -> str:
-    """How many target passes the lane took for its tokens; "" if one of the two took none, or a server does not report
-    it."""
+    """Say how many target passes the lane took for its tokens; "" if one of the two took none, or a server does not
+    report it."""
     rounds = metrics.compared_rounds(baseline, other)[1]
     if not (baseline.rounds and rounds):
         return ""
@@ -136,35 +137,35 @@ def passes(baseline: Trace, other: Trace) -> str:
 
 
 def sentences(baseline: Trace, other: Trace) -> list[str]:
-    """Whether a lane wrote what the baseline wrote, and in how many passes."""
+    """Say whether a lane wrote what the baseline wrote, and in how many passes."""
     return [*filter(None, (sameness(baseline, other), passes(baseline, other)))]
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:
-    """What else there is to say of a lane, next to the baseline."""
+    """Return further remarks on a lane: context, memory, the other exact rule, and settings that were not obeyed."""
     return [*filter(None, (out_of_context(other), shortage(other), otherwise(other))), *left_out(baseline, other)]
 
 
 def left_out(*lanes: Trace) -> list[str]:
-    """What models ask for and these lanes do not do, each once."""
+    """Return each setting that a model asks for and these lanes do not follow, once."""
     said = dict.fromkeys(not_obeyed(trace.environment, trace.request) for trace in lanes)
     return [*filter(None, said)]
 
 
 def not_obeyed(environment: Environment, request: Request) -> str:
-    """What the target's generation_config.json asks for and no lane does; "" if that is nothing."""
+    """Name the settings of the target's generation_config.json that no lane follows; "" if there are none."""
     rules = environment.not_obeyed or {}
     left_out = rules_line({name: rules[name] for name in rules if not (request.greedy and name in OF_SAMPLING)})
     return f"Not obeyed of the model's generation_config.json: {left_out}." if left_out else ""
 
 
 def rules_line(rules: Mapping[str, Any] | None) -> str:
-    """Entries of a generation_config.json, long ones cut, such as "num_beams 4; suppress_tokens [7, 8]"."""
+    """Return entries of a generation_config.json, long ones cut, such as "num_beams 4; suppress_tokens [7, 8]"."""
     return "; ".join(f"{name} {reprlib.repr(value)}" for name, value in (rules or {}).items())
 
 
 def memory(comparison: Comparison) -> Table | None:
-    """What each lane held in memory, a row for each part; None if a lane does not report it."""
+    """Return each lane's memory, a row for each part; None if a lane does not report it."""
     held = [trace.memory for trace in comparison.lanes if trace.memory]
     if len(held) < len(comparison.lanes):
         return None
@@ -180,7 +181,7 @@ def memory(comparison: Comparison) -> Table | None:
 
 
 def memory_line(comparison: Comparison) -> str:
-    """What each lane held in all; "" if a lane does not report it."""
+    """Return the total memory of each lane; "" if a lane does not report it."""
     lanes = comparison.lanes
     if not all(trace.memory for trace in lanes):
         return ""
@@ -188,7 +189,7 @@ def memory_line(comparison: Comparison) -> str:
 
 
 def reused(trace: Trace) -> str:
-    """How much of the prompt came from the cache of earlier turns, and what the cache weighs."""
+    """Say how much of the prompt came from the cache of earlier turns, and how large the cache is."""
     if trace.reused is None:
         return UNKNOWN
     of = f" of {len(trace.prompt_ids):,}" if trace.prompt_ids else ""
@@ -197,7 +198,7 @@ def reused(trace: Trace) -> str:
 
 
 def from_cache(trace: Trace) -> Figure | None:
-    """What the TTFT of a later turn leaves out; None where nothing was reused."""
+    """Return the number of cached tokens that the TTFT of a later turn leaves out; None where nothing was reused."""
     if not trace.reused or not trace.reused.tokens:
         return None
     weighs = f"; these caches weigh {megabytes(trace.reused.bytes, 1)}" if trace.reused.bytes else ""
@@ -207,7 +208,7 @@ def from_cache(trace: Trace) -> Figure | None:
 
 
 def out_of_context(lane: Trace) -> str:
-    """In how many rounds the text was too long for the drafter; "" if in none."""
+    """Say in how many rounds the text was too long for the drafter; "" if in none."""
     past = [round_.past_context for round_ in lane.rounds if round_.past_context is not None]
     if not past:
         return ""
@@ -219,7 +220,7 @@ def out_of_context(lane: Trace) -> str:
 
 
 def shortage(lane: Trace) -> str:
-    """Whether drafts were cut to keep memory free; "" if not."""
+    """Say whether drafts were cut to save memory; "" if not."""
     capped = sum(round_.capped for round_ in lane.rounds)
     if not capped:
         return ""
@@ -239,12 +240,13 @@ OTHER = {"token": "block", "block": "token", "recursive": "traversal", "traversa
 
 
 def otherwise(trace: Trace) -> str:
-    """What the other exact rule would have kept of the same drafts; "" where none was sampled."""
+    """Say how many tokens of the same drafts the other exact rule would have accepted; "" where none was sampled."""
     return beside_other(verified_by(trace.lane), metrics.otherwise(trace.rounds))
 
 
 def beside_other(used: str, found: metrics.Otherwise | None) -> str:
-    """The same of the drafts that a rule judged."""
+    """Say how many tokens the rule `used` accepted, and how many the other exact rule would have; "" without
+    `found`."""
     if not found:
         return ""
     return (
@@ -255,7 +257,8 @@ def beside_other(used: str, found: metrics.Otherwise | None) -> str:
 
 
 def done(comparison: Comparison, waited_s: float | None = None) -> str:
-    """The status line of a finished comparison. `waited_s`: by whoever started it; None for one that was opened."""
+    """Return the status line of a finished comparison. `waited_s`: seconds that the user waited for it; None for one
+    that was opened."""
     stopped = any(trace.finish == "stopped" for trace in comparison.lanes)
     where = comparison.others[0].environment.device_name or "an unknown device"
     if waited_s is None:
@@ -264,7 +267,7 @@ def done(comparison: Comparison, waited_s: float | None = None) -> str:
 
 
 def environment_line(environment: Environment) -> str:
-    """Device, precision and what is not usual in the way passes are run, short enough for a status line."""
+    """Return device, precision and an unusual way of running passes, short enough for a status line."""
     threads = f"{count(environment.threads, 'thread')}" if environment.device == "cpu" and environment.threads else ""
     runner = (environment.runner or "eager").partition(":")[0]  # the reason is for the details
     known = [environment.device_name, environment.dtype, threads, "" if runner == "eager" else runner]
@@ -272,12 +275,12 @@ def environment_line(environment: Environment) -> str:
 
 
 def run_at(environment: Environment) -> str:
-    """Date and time of a run, to the minute."""
+    """Return date and time of a run, to the minute."""
     return environment.created.replace("T", " ")[:16]
 
 
 def _time(seconds: float | None) -> tuple[str, str]:
-    """Value and unit."""
+    """Return value and unit."""
     if seconds is None:
         return UNKNOWN, "ms"
     return (f"{seconds * 1000:.0f}", "ms") if seconds < 10 else (f"{seconds:.1f}", "s")

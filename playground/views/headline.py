@@ -1,5 +1,4 @@
-"""The speed-up of a lane in words: how large, how certain, and why to doubt it. Page, files and terminal show the
-same."""
+"""The speed-up of a lane in words: how large, how certain, and why to doubt it. Page, files and terminal share it."""
 
 from __future__ import annotations
 
@@ -8,32 +7,32 @@ from playground.format import beginning, bracketed, count, number, ratio, span
 from playground.metrics import Measured
 from playground.trace import Comparison, Trace
 
-# Plain passes that a round takes at least, but for the noise of a quiet machine.
+# A round takes at least this many plain passes, allowing for the noise of a quiet machine.
 IMPOSSIBLE = 0.95
 
 
 def speedup(found: Measured) -> str:
-    """Such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" where nothing ran again, with "≈" where there is a doubt. A
-    lane without a speed has a dash."""
+    """Return the speed-up such as "1.87× (1.80 to 1.95)", or "1.87× (n = 1)" for a single run, with "≈" where there is
+    a doubt. A lane without a speed has a dash."""
     if found.speedup is None:
         return figure(found)
     return figure(found) + (bracketed(found.interval) or " (n = 1)")
 
 
 def figure(found: Measured) -> str:
-    """The same without the interval."""
+    """Return the speed-up without its interval, such as "1.87×", with "≈" where there is a doubt."""
     return ("≈ " if doubts(found) else "") + ratio(found.speedup)
 
 
 def title(comparison: Comparison, chosen: str) -> str:
-    """What was compared, with the headline of the chosen lane and the beginning of the prompt, on one line."""
+    """Return one line: what was compared, the headline of the chosen lane, and the beginning of the prompt."""
     found, prompt = metrics.measured(comparison, chosen), comparison.standard.request.asked
     more = f" and {len(comparison.others) - 1} more" if len(comparison.others) > 1 else ""
     return " ".join(f"{chosen}{more} on {found.ours.lane.target}, {speedup(found)}: {beginning(prompt, 72)}".split())
 
 
 def meaning(found: Measured) -> str:
-    """What the figure says."""
+    """Say what the speed-up means."""
     base, other = found.base, found.ours
     if found.outcome is None:
         return "speed-up: assisted ÷ standard"
@@ -51,7 +50,7 @@ def meaning(found: Measured) -> str:
 
 
 def runs(found: Measured) -> str:
-    """The interval of the speed-up and the runs that it is from, such as "1.71 to 1.94, 4 runs each"."""
+    """Return the interval of the speed-up and its number of runs, such as "1.71 to 1.94, 4 runs each"."""
     if found.interval is None:
         return "one run each"
     if found.runs == found.baselines:
@@ -61,7 +60,7 @@ def runs(found: Measured) -> str:
 
 
 def doubts(found: Measured) -> list[str]:
-    """Why not to believe the speed-up of one lane over the baseline; empty if it holds."""
+    """Return the reasons to doubt the speed-up of one lane over the baseline; empty if there are none."""
     base, other = found.base, found.ours
     said = [synthetic(other)]
     equation = metrics.equation(*metrics.compared_rounds(base, other))
@@ -86,7 +85,8 @@ def doubts(found: Measured) -> list[str]:
 
 
 def noisy(found: Measured) -> str:
-    """A warning where a lane ran few times on a machine too busy to time it; "" where its times can be trusted."""
+    """Return a warning where a lane ran few times on a machine too busy to time it; "" where its times can be
+    trusted."""
     return "" if found.interval and found.runs >= metrics.MANY else caveat(found.base, found.ours)
 
 
@@ -99,7 +99,7 @@ def _unclear(found: Measured) -> str:
 
 
 def synthetic(trace: Trace) -> str:
-    """That the lane's verdicts were drawn; "" if they are the target's."""
+    """Say that the lane's verdicts were drawn; "" if they are the target's."""
     if not trace.lane.forced_rates:
         return ""
     return (
@@ -109,7 +109,8 @@ def synthetic(trace: Trace) -> str:
 
 
 def cut(baseline: Trace, other: Trace) -> str:
-    """Over which tokens the speed-up is, where a lane was stopped; "" where none was, or none has tokens."""
+    """Say which tokens the speed-up is measured over, where a lane was stopped; "" where none was, or none has
+    tokens."""
     compared = [len(rounds) for rounds in metrics.compared_rounds(baseline, other)]
     if compared == [len(baseline.rounds), len(other.rounds)] or not min(compared):
         return ""
@@ -121,12 +122,12 @@ def cut(baseline: Trace, other: Trace) -> str:
 
 
 def same_program(baseline: Trace, other: Trace) -> bool:
-    """Whether the same program decoded both lanes, so that their times compare."""
+    """Return True if the same program decoded both lanes, so that their times compare."""
     return baseline.lane.program == other.lane.program
 
 
 def caveat(*lanes: Trace) -> str:
-    """A warning if timing was too noisy for the figures to mean much, else ""."""
+    """Return a warning if timing was too noisy for the figures to mean much, else ""."""
     spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
     worst = max((spread for spread in spreads if spread), default=0.0)
     if worst < metrics.UNSTEADY:

@@ -1,4 +1,4 @@
-"""A load test as tables, as sentences and as charts."""
+"""A load test as tables, sentences, charts and lines for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _(result: LoadResult) -> dict[str, Any]:
 
 @compared.figures.register
 def _(a: LoadResult, b: LoadResult) -> Table:
-    """The speed-up of each lane at each level."""
+    """Return the speed-up of each lane at each level."""
     first, second = ({(it.lane, str(it.level)): (it.speedup, it.interval) for it in of.gains} for of in (a, b))
     return compared.speedup_table(("lane", "level"), first, second)
 
@@ -65,7 +65,7 @@ def _request(row: Answered) -> dict[str, Any]:
 
 
 def setting(result: LoadResult) -> str:
-    """Servers, versions and settings."""
+    """Return servers, versions and settings."""
     servers = "; ".join(
         f"{where.device_name}, {', '.join(f'{name} {version}' for name, version in where.versions.items())}"
         for where in result.environments
@@ -79,7 +79,7 @@ def setting(result: LoadResult) -> str:
 
 
 def by_level(points: Sequence[Point]) -> Table:
-    """A line for each level and lane."""
+    """Return a row for each level and lane."""
     baseline = points[0].lane
     found = sorted(points, key=lambda point: (point.level.size, point.lane != baseline))
     return Table("By level", HEAD, tuple(map(_cells, found)), numbers=len(HEAD) - 1)
@@ -104,7 +104,7 @@ def definitions(limits: Limits) -> Table:
 
 
 def findings(result: LoadResult) -> list[str]:
-    """Where speculation stops paying, the speed-up at each level, and what there is not: as sentences."""
+    """Say where speculation stops paying, the speed-up at each level, and what is missing."""
     baseline, said = result.lanes[0].name, []
     for lane, group in itertools.groupby(sorted(result.gains, key=lambda gain: gain.lane), key=lambda gain: gain.lane):
         gains = sorted(group, key=lambda gain: gain.level.size)
@@ -123,7 +123,7 @@ def findings(result: LoadResult) -> list[str]:
 
 
 def _verdict(gains: Sequence[Gain]) -> str:
-    """On one lane, its levels in order."""
+    """Say where one lane pays. `gains`: its levels in order."""
     paying = [str(gain.level) for gain in gains if pays(gain)]
     if not all(gain.interval for gain in gains):
         return "Too few requests to tell: send 8 or more of each level."
@@ -135,7 +135,7 @@ def _verdict(gains: Sequence[Gain]) -> str:
 
 
 def pareto(result: LoadResult) -> go.Figure:
-    """Tokens per second that a user sees against those of all users: one line a lane, one point a level."""
+    """Draw tokens per second that a user sees against those of all users: one line a lane, one point a level."""
     figure = charts.blank(
         "Throughput against speed", "one point a level", "tok/s that a user sees (1 ÷ median TPOT)", "tok/s in all"
     )
@@ -163,7 +163,7 @@ def pareto(result: LoadResult) -> go.Figure:
 
 
 def speedup(result: LoadResult) -> go.Figure:
-    """The speed-up of each other lane over the level, with its interval and where it falls through 1."""
+    """Draw the speed-up of each other lane over the level, with its interval and where it falls through 1."""
     unit = "requests a second" if result.levels[0].rate else "users at the same time"
     figure = charts.blank("Speed-up under load", "by the time per token of a request, 95 % intervals", unit, "speed-up")
     if not result.gains:
@@ -208,7 +208,7 @@ def speedup(result: LoadResult) -> go.Figure:
 
 
 def latency(result: LoadResult) -> go.Figure:
-    """Time to first token by level, median and 99th percentile."""
+    """Draw time to first token by level, median and 99th percentile."""
     figure = charts.blank("Time to first token", "median; dotted: 99th percentile", "level", "milliseconds")
     sentences, ends = [], []
     for lane, color, points in _by_lane(result):
@@ -227,13 +227,13 @@ def latency(result: LoadResult) -> go.Figure:
 
 
 def _by_lane(result: LoadResult) -> list[tuple[str, str, list[Point]]]:
-    """Each lane with its colour and its points, the level that is least first."""
+    """Return each lane with its colour and its points, the lowest level first."""
     points = sorted(result.points, key=lambda point: point.level.size)
     return [(lane, color, [point for point in points if point.lane == lane]) for lane, color in _colors(result).items()]
 
 
 def _colors(result: LoadResult) -> dict[str, str]:
-    """Of each lane, the same in every chart."""
+    """Return the colour of each lane, which all charts share."""
     return dict(zip((lane.name for lane in result.lanes), [charts.STANDARD, *charts.OTHERS], strict=False))
 
 

@@ -1,4 +1,4 @@
-"""Whether lanes are lossless, as a table and sentences."""
+"""A lossless check as a table and sentences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _(result: LosslessResult) -> list[dict[str, Any]]:
 
 
 def table(result: LosslessResult) -> Table:
-    """A row for each lane."""
+    """Return a row for each lane."""
     return Table(
         "Is the output the target's own?",
         ("lane", "verdict", "greedy outputs identical", "near-ties", "faults", "sampled tokens", "tested",
@@ -51,7 +51,7 @@ def table(result: LosslessResult) -> Table:
 
 
 def headline(result: LosslessResult) -> str:
-    """How many lanes are lossless, and how many of the rules that are wrong on purpose were caught."""
+    """Say how many lanes are lossless, and how many of the deliberately wrong rules were caught."""
     checks = [check for check in result.checks if check.lane != STANDARD]
     exact = [check for check in checks if LOSSY not in check.lane]
     names = names_of(result.lanes)
@@ -66,12 +66,12 @@ def headline(result: LosslessResult) -> str:
 
 
 def findings(result: LosslessResult) -> list[str]:
-    """A sentence for each lane, and one for each greedy output that differs."""
+    """Return a sentence for each lane, and one for each greedy output that differs."""
     return [sentence for check in result.checks if check.lane != STANDARD for sentence in _sentences(check, result)]
 
 
 def method(result: LosslessResult) -> str:
-    """What was compared with what."""
+    """Say what was compared with what."""
     request = result.request
     return (
         f"{result.environment.device_name}, {result.environment.dtype}. Greedy outputs are compared with standard "

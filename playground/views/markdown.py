@@ -1,7 +1,7 @@
 """A comparison as Markdown, to paste into an issue or a chat, and the command that repeats it.
 
-Names, devices and prompts come from outside: in a table cell they are escaped, in a code block the fence is longer
-than any in the text.
+Names, devices and prompts are untrusted: in a table cell they are escaped, and the fence of a code block is longer than
+any in the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from playground.views.table import escaped
 
 
 def table(comparison: Comparison, pairs: Iterable[Pair]) -> str:
-    """The figures of each lane, whether the outputs are the same, the settings, the device, and the command.
+    """Return Markdown with each lane's figures, whether the outputs are the same, settings, device, and the command.
 
     Args:
         pairs: the presets, which the command names where it can.
@@ -33,8 +33,8 @@ def table(comparison: Comparison, pairs: Iterable[Pair]) -> str:
 
 
 def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
-    """The command that runs the first drafting lane's comparison again: the models, and what differs from the
-    defaults."""
+    """Return the command that runs the first drafting lane's comparison again: the models, and each setting that is not
+    at its default."""
     trace = comparison.others[0]
     lane, request = trace.lane, trace.request
     pair = preset_of(lane, pairs)
@@ -64,7 +64,7 @@ def repeat(comparison: Comparison, pairs: Iterable[Pair]) -> str:
 
 
 def _servers(comparison: Comparison) -> list[str]:
-    """The options that name the servers which decoded lanes."""
+    """Return the options that name the servers which decoded lanes."""
     lanes = {"--baseline-server": comparison.standard.lane, "--server": comparison.others[-1].lane}
     return [word for flag, lane in lanes.items() if lane.backend != LOCAL for word in (flag, lane.server_url)]
 
@@ -78,7 +78,7 @@ def _option(name: str, value: object, usual: object) -> list[str]:
 
 
 def _assistant(name: str | None) -> list[str]:
-    """The option for what drafts, as `Pair.weights_of` names it."""
+    """Return the option for the drafter's weights, as `Pair.weights_of` names them."""
     if name is None or name == "native":
         return []
     layers = re.fullmatch(r"its first (\d+) layers", name)
@@ -86,7 +86,7 @@ def _assistant(name: str | None) -> list[str]:
 
 
 def _sentences(comparison: Comparison) -> list[str]:
-    """What the headline compares, each lane beside the baseline, then settings and machine."""
+    """Return what the headline compares, each lane against the baseline, then settings and machine."""
     lanes = [metrics.measured(comparison, other.lane.name) for other in comparison.others]
     meaning = headline.meaning(lanes[0])
     said = [f"{meaning[0].upper()}{meaning[1:]}."]

@@ -1,4 +1,4 @@
-"""A server that serves traffic: a line for each window, advice, and charts over time."""
+"""A server under real traffic: a table row for each window, advice, and charts over time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from playground.views.table import Table
 # The field's thresholds of the acceptance rate; healthy is meant for instruction following.
 HEALTHY = 0.75
 LOW = 0.6
-LEAST = 50  # drafted tokens that advice takes
-SHOWN = 8  # positions that there is room to name beside the chart; the table has all
-# As wide as what stands under them, so that lines that are printed one by one are aligned.
+LEAST = 50  # drafted tokens needed for advice
+SHOWN = 8  # positions that the chart has room to label; the table has all
+# Each is as wide as its cells, so that lines that are printed one by one are aligned.
 HEAD = ("   time", "   tok/s", "running", "waiting", "accepted", "length", "by position")
 
 
 def readings(windows: Iterable[Window]) -> Table:
-    """A row for each window."""
+    """Return a table with a row for each window."""
     return Table("Last readings", HEAD, tuple(map(_row, windows)), numbers=len(HEAD))
 
 
@@ -40,7 +40,7 @@ def _row(window: Window) -> tuple[str, ...]:
 
 
 def advice(windows: Sequence[Window]) -> list[str]:
-    """What to do about the server, as sentences: of the last window in which something was drafted, and of the queue at
+    """Return advice as sentences: on drafting, from the last window in which something was drafted, and on the queue at
     the end."""
     last = windows[-1]
     window = next((it for it in reversed(windows) if it.drafted), last)
@@ -70,7 +70,7 @@ def advice(windows: Sequence[Window]) -> list[str]:
 
 
 def over_time(windows: Sequence[Window]) -> tuple[go.Figure, go.Figure]:
-    """Acceptance (over all drafted tokens, and by position) and throughput over the queue, over time."""
+    """Draw acceptance (over all drafted tokens, and by position), and throughput with the queue, over time."""
     return _acceptance(windows), _traffic(windows)
 
 

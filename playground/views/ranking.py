@@ -1,5 +1,7 @@
-"""The ranking of a suite's lanes: the table that page, terminal and report share, its verdict as a sentence, and the
-commands of engines that it ends in. A best one is named only where it is clear."""
+"""The ranking of a suite's lanes: a table, a verdict in a sentence, and commands to deploy the winner.
+
+Page, terminal and report share it. A best lane is named only where it is clear.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from playground.views.table import Table
 HEAD = ("drafter", "verdict", "speed-up", "runs in", "tokens per pass", "accepted", "tokens/s", "identical")
 FEW = "too few prompts and runs for ranges, so none is called best"
 BEST, TIED, FASTER, SLOWER = "best", "tie", "faster", "slower"
-SHOWN = 3  # of the lanes that tie, in a sentence
+SHOWN = 3  # lanes that tie which a sentence names
 
 
 def table(result: SuiteResult) -> Table:
-    """A row for each lane over all prompts, the fastest first."""
+    """Return a row for each lane over all prompts, the fastest first."""
     names, engine, said = names_of(result.lanes), runs_in(result.lanes), verdicts(result)
     rows = []
     for at in ranking(result):
@@ -43,17 +45,17 @@ def table(result: SuiteResult) -> Table:
 
 
 def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:
-    """The engines that can decode as each lane, by its label, and as the baseline."""
+    """Return the engines that can decode each lane, by its label, and the baseline."""
     return {STANDARD: "every engine", **{label(lane): engines.runs_in(lane) for lane in lanes}}
 
 
 def ranking(result: SuiteResult) -> list[Ranked]:
-    """The lanes of a suite, the fastest first; none where no prompt could be run."""
+    """Return the lanes of a suite, the fastest first; none where no prompt could be run."""
     return ranked.rank(result.rows) if result.rows else []
 
 
 def verdicts(result: SuiteResult) -> dict[str, str]:
-    """By the lanes' labels, in a word; "" where there is nothing to say."""
+    """Return a one-word verdict for each lane's label; "" for a lane without one."""
     found = ranking(result)
     winners, drafting = _winners(found), [it for it in found if it.lane != STANDARD]
     said = {it.lane: FASTER if it.gains else SLOWER if it.loses else "" for it in found}
@@ -62,13 +64,13 @@ def verdicts(result: SuiteResult) -> dict[str, str]:
 
 
 def _winners(found: Sequence[Ranked]) -> list[Ranked]:
-    """The fastest drafting lane and those that tie with it, where one of them was seen to gain."""
+    """Return the fastest drafting lane and those that tie with it, where one of them was seen to gain."""
     ties = [it for it in found if it.ties and it.lane != STANDARD]
     return ties if any(it.gains for it in ties) else []
 
 
 def verdict(result: SuiteResult) -> str:
-    """Which drafter to use, as far as it is clear."""
+    """Say which drafter to use, as far as it is clear."""
     found, names = ranking(result), names_of(result.lanes)
     lanes = [it for it in found if it.lane != STANDARD]
     if not lanes:
@@ -86,11 +88,11 @@ def verdict(result: SuiteResult) -> str:
 
 
 def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
-    """For each engine the fastest lane that it can decode of those that were seen to gain; standard decoding where none
-    was. Empty where servers decoded: they run there.
+    """Return for each engine the fastest lane that was seen to gain and that it can decode, or else standard decoding.
+    The list is empty where servers decoded, because they are already deployed.
 
     Args:
-        method: as `engines.settings` takes it.
+        method: see `engines.settings`.
     """
     if any(lane.backend != LOCAL for lane in result.lanes):
         return []
@@ -100,7 +102,7 @@ def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
 
 
 def commands(found: Mapping[Lane, Ranked], target: str, method: str | None) -> list[Settings]:
-    """The settings of `deploy` for lanes with what they gave, the most wanted first."""
+    """Return the settings of `deploy`. `found`: lanes with their ranking, the most wanted first."""
     given = {lane: ratio(it.speedup, it.interval) for lane, it in found.items() if it.gains}
     if given and not any(lane.drafter == "ngram" for lane in found):
         return engines.of_ranked(given, method)

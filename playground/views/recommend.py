@@ -1,4 +1,4 @@
-"""A recommendation as sentences and tables."""
+"""A recommendation as sentences, tables and settings of engines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _(result: Recommendation) -> list[dict[str, Any]]:
 
 
 def headline(result: Recommendation) -> str:
-    """What to use, with what it gives on these prompts."""
+    """Say what to use, with its speed-up on these prompts."""
     found = ratio(result.summary.overall, result.summary.interval)
     name = names_of([result.tested])[label(result.tested)]
     if result.lane:
@@ -53,7 +53,7 @@ def headline(result: Recommendation) -> str:
 
 
 def reasons(result: Recommendation) -> list[str]:
-    """How it was chosen."""
+    """Say how the recommendation was chosen."""
     screened, refined, confirmed = result.screened, result.refined, result.confirmed
     names = names_of(refined.lanes)
     ties = ", ".join("no drafter" if key == STANDARD else names.get(key, key) for key in result.ties)
@@ -68,7 +68,7 @@ def reasons(result: Recommendation) -> list[str]:
 
 
 def table(result: Recommendation) -> Table:
-    """A row for each setting that was refined, then for each drafter that was only screened."""
+    """Return a row for each refined setting, then for each drafter that was only screened."""
     kept = {lane.drafter for lane in result.refined.lanes}
     refined = [("refined", result.refined, label(lane)) for lane in result.refined.lanes]
     screened = [
@@ -89,15 +89,15 @@ def table(result: Recommendation) -> Table:
 
 
 def stages(result: Recommendation) -> list[Table]:
-    """Each stage by category, and the confirming runs by prompt."""
+    """Return each stage by category, and the confirming runs by prompt."""
     of = {"Screening": result.screened, "Refining": result.refined, "Confirming": result.confirmed}
     tables = [replace(suite.by_category(found), caption=f"{name}, by category") for name, found in of.items()]
     return [*tables, replace(suite.by_prompt(result.confirmed), caption="Confirming, by prompt")]
 
 
 def settings(result: Recommendation) -> list[Settings]:
-    """What was chosen, for each engine; for one that cannot decode that way, the fastest setting that was tried, that
-    gained and that it can decode, or standard decoding. Empty where servers decoded: they run there."""
+    """Return the recommended setting for each engine or, for one that cannot decode it, the fastest tried setting that
+    gained and that it can decode, or standard decoding. The list is empty where servers decoded."""
     if result.tested.backend != LOCAL:
         return []
     found: dict[Lane, Ranked] = {}

@@ -1,5 +1,8 @@
-"""A comparison as one HTML file: the stage with its replay, the run's details and the trace itself. It opens without a
-server and without a network, which its content security policy also forbids. So does the view of a run in a chat."""
+"""A comparison as a file that replays it: an HTML page, or an animated GIF for places that show no page.
+
+The page has the stage, the run's details and the trace itself. It opens without a server and without a network, which
+its content security policy also forbids. So does the view of a run in a chat.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ TITLE = "Speculative Decoding Playground"
 
 
 def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
-    """The file's text. Names, prompts and tokens stay text, whatever they contain.
+    """Return the page's text. Names, prompts and tokens stay text, whatever they contain.
 
     Args:
         chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
-        home: the address of a page that everyone reaches, to which the file links; "" for none.
+        home: the public address of a page to which the file links; "" for none.
     """
     shown = stage.replaying(comparison, chosen)
     pair = metrics.pair_with(comparison, shown.chosen)
@@ -46,7 +49,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
 
 
 def in_chat() -> str:
-    """A file for clients of MCP Apps. It has no run: it asks the client for one, by messages."""
+    """Return the page for clients of MCP Apps. It holds no run: it asks the client for one, by messages."""
     return _framed(TITLE, _template("chat.html").template, f"{scripts.bundle('chat.js')}.chat();")
 
 
@@ -60,7 +63,7 @@ def _template(name: str) -> Template:
 
 
 def _acceptance(trace: Trace) -> str:
-    """Acceptance by position as a table with bars; "" if nothing was drafted."""
+    """Return acceptance by position as a table with bars; "" if nothing was drafted."""
     rows = "".join(
         f'<tr><th scope="row">{at.position}</th><td>{at.drafted:,}</td><td>{at.reached:,}</td>'
         f"<td>{at.accepted:,}</td><td>{_percent(at.accepted, at.reached)}</td>"
@@ -79,21 +82,20 @@ def _percent(part: int, whole: int) -> str:
     return percent(part / whole if whole else None)
 
 
-# The replay of a comparison as an animated picture, for places that show no page: both lanes on one clock, in which
-# each token appears when it was there. It is drawn with Pillow, from the rounds alone.
+# The GIF shows both lanes on one clock, each token at the time of its round. Pillow draws it.
 
 
 SIZE = (800, 500)
-MARGIN, GAP, TOP, LINE, LINES = 28, 24, 140, 19, 15  # pixels, and the lines of text that a lane has room for
-STEPS, STEP_MS, END_MS = 40, 120, 3000  # pictures of the replay, how long each is shown, and the last one
+MARGIN, GAP, TOP, LINE, LINES = 28, 24, 140, 19, 15  # pixels, and the lines of text that fit into a lane
+STEPS, STEP_MS, END_MS = 40, 120, 3000  # frames of the replay, the duration of each, and of the last
 INK, QUIET, SHEET, RULE = "#1f2328", "#57606a", "#ffffff", "#d9dde2"
-PLAIN = str.maketrans({"×": "x", "≈": "~"})  # what the font lacks
+PLAIN = str.maketrans({"×": "x", "≈": "~"})  # characters that the font lacks
 ACCEPTED, TINT = "#0072b2", "#cfe5f4"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A token's part in one line: where it is drawn, and when it was there."""
+    """A token's part in one line: its place, and the time at which it was decoded."""
 
     x: float
     y: float
@@ -104,11 +106,11 @@ class Cell:
 
 
 def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
-    """A GIF that repeats.
+    """Return a GIF that loops.
 
     Args:
-        chosen: the name of the lane beside the baseline.
-        address: of the page, to be read in the picture; "" for none.
+        chosen: the name of the lane that is shown beside the baseline.
+        address: of the page, which the picture shows; "" for none.
     """
     found = metrics.measured(comparison, chosen)
     width = (SIZE[0] - 2 * MARGIN - GAP) / 2
@@ -133,7 +135,7 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
 
 
 def _still(found: Measured, address: str) -> Image.Image:
-    """What does not move: the headline, the prompt, and where it ran."""
+    """Draw the parts that do not move: the headline, the prompt, and the environment."""
     image = Image.new("RGB", SIZE, SHEET)
     pen = ImageDraw.Draw(image)
     base, other = found.base, found.ours
@@ -156,7 +158,7 @@ def _still(found: Measured, address: str) -> Image.Image:
 def _draw_lane(
     pen: ImageDraw.ImageDraw, trace: Trace, left: float, width: float, cells: list[Cell], now: float
 ) -> None:
-    """A lane as it was `now` seconds after its start, over what was drawn before. `cells`: the new ones."""
+    """Draw a lane as it was `now` seconds after its start, over the frame before. `cells`: the new ones."""
     end = trace.rounds[-1].end_s if trace.rounds else 0.0
     passes = sum(round_.end_s <= now for round_ in trace.rounds)
     pen.rectangle((left, 106, left + width, 129), SHEET)
@@ -171,7 +173,7 @@ def _draw_lane(
 
 
 def _cells(trace: Trace, left: float, width: float) -> Iterator[Cell]:
-    """The tokens of a lane, broken into lines, as far as there is room."""
+    """Iterate over the tokens of a lane, broken into lines, as far as there is room."""
     x, line, font = left, 0, _font(14)
     for round_ in trace.rounds:
         own = len(round_.tokens) - (1 if round_.target else 0)
@@ -189,7 +191,7 @@ def _cells(trace: Trace, left: float, width: float) -> Iterator[Cell]:
 
 
 def _shown(text: str) -> str:
-    """A token's text without the characters that the font lacks, of which each is a dot."""
+    """Return a token's text with a dot for each character that the font lacks."""
     return "".join(char if char in "\n " or _has(char) else "·" for char in text)
 
 
@@ -201,7 +203,7 @@ def _has(char: str) -> bool:
 
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """Pillow's own."""
+    """Return Pillow's built-in font."""
     font = ImageFont.load_default(size)
     assert isinstance(font, ImageFont.FreeTypeFont), "with a size it is"
     return font

@@ -1,4 +1,5 @@
-"""What there is to say and show of a result, whatever its kind: page, terminal and files draw this and nothing else."""
+"""The report of a result of any kind: sentences, charts and tables. Page, terminal and files show this and nothing
+else."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from playground.views.table import Table, escaped
 
 @dataclass(frozen=True)
 class Report:
-    """`title`: what was run. `setting`: where and how it was measured. `findings`: sentences; the first counts most.
-    `tables`: the first counts most. `folded`: tables that a page folds and a terminal leaves out. `deploy`: what was
-    found, as settings of other engines."""
+    """`title`: what was run. `setting`: where and how it was measured. `findings`: sentences, the most important first.
+    `tables`: the most important first. `folded`: tables that a page folds and a terminal leaves out. `deploy`: the
+    settings found, for other engines."""
 
     title: str
     setting: str
@@ -34,16 +35,16 @@ class Report:
 
 @singledispatch
 def of(result: Result | Comparison) -> Report:
-    """Each kind of result registers its own.
+    """Return the report of a result. Each kind registers its own function.
 
     Raises:
-        PlaygroundError: it has none.
+        PlaygroundError: the kind has none.
     """
     raise PlaygroundError("A benchmark has no report: its file is all there is.")
 
 
 def text(report: Report, *, folded: bool = False) -> str:
-    """For a terminal. `folded`: with the tables that are left out otherwise."""
+    """Return the report for a terminal. `folded`: include the folded tables."""
     tables = [*report.tables, *(report.folded if folded else ())]
     parts = [
         report.setting,
@@ -55,7 +56,7 @@ def text(report: Report, *, folded: bool = False) -> str:
 
 
 def markdown(report: Report) -> str:
-    """All of it but the charts."""
+    """Return the report as Markdown, without the charts."""
     parts = [
         f"# {escaped(report.title)}",
         escaped(report.setting),

@@ -1,5 +1,8 @@
-"""An experiment as one HTML file with tables and charts. It opens without a server and without a network, which its
-content security policy also forbids. Names and prompts stay text, whatever they contain."""
+"""A result as a file: JSON, CSV, Markdown, or one HTML page.
+
+The page has tables and charts. It opens without a server and without a network, which its content security policy also
+forbids. Names and prompts stay text, whatever they contain.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ TEMPLATE = ROOT / "assets" / "report.html"
 
 
 def build_page(result: Result, title: str = "") -> str:
-    """The file's text. `title`: "" for what was run.
+    """Return the page's text. `title`: "" for the report's own.
 
     Raises:
-        PlaygroundError: it has no report.
+        PlaygroundError: the result has no report.
     """
     shown = report.of(result)
     sections = [f"<section>{table.section()}</section>" for table in shown.tables]
@@ -52,15 +55,12 @@ def _folded(caption: str, content: str) -> str:
     return f"<section><details><summary>{escape(caption)}</summary>{content}</details></section>"
 
 
-# A result as a file: JSON, CSV, Markdown, or one HTML page.
-
-
 def build(result: Result | Comparison, form: str, title: str = "") -> str:
-    """The file's text.
+    """Return the file's text.
 
     Args:
         form: ".json", ".csv", ".md" or ".html".
-        title: of the page; "" for what was run.
+        title: the page's title; "" for the report's own.
 
     Raises:
         PlaygroundError: this result has no such form.

@@ -1,4 +1,4 @@
-"""The figures of the segments of outputs, as a table."""
+"""The details of a run: figures by segment of the outputs, calibration of the drafter's q, settings and environment."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from playground.trace import Comparison, Environment, Trace
 from playground.views import facts
 from playground.views.table import Table
 
-Speedups = Mapping[tuple[str, Segment], str]  # as shown, by lane and segment
+Speedups = Mapping[tuple[str, Segment], str]  # formatted, by lane and segment
 
 
 def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | None:
-    """A row for each lane and segment; None where the outputs are answers alone.
+    """Return a row for each lane and segment; None where the outputs consist of answers only.
 
     Args:
-        names: of the lanes that are shown beside the baseline; none is all.
+        names: the lanes to show beside the baseline; empty for all.
     """
     names = names or [trace.lane.name for trace in comparison.others]
     speedups: dict[tuple[str, Segment], str] = {}
@@ -37,8 +37,8 @@ def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | 
 
 
 def of_suite(result: SuiteResult) -> Table | None:
-    """The same over all prompts. A speed-up is pooled over the prompts that have the segment in both lanes; where these
-    are too few for an interval, it has their number."""
+    """Return a row for each lane and segment, over all prompts. A speed-up is pooled over the prompts that have the
+    segment in both lanes; where these are too few for an interval, it has their number."""
     names = names_of(result.lanes)
     rows: dict[str, dict[tuple[int, int], Row]] = {}
     for row in result.rows:
@@ -57,13 +57,13 @@ def of_suite(result: SuiteResult) -> Table | None:
 
 
 def _timed(row: Row | None, segment: Segment) -> Timed | None:
-    """What a prompt's segment took, without the prefill."""
+    """Return tokens and seconds of a prompt's segment, without the prefill."""
     figures = next((it for it in row.segments if it.segment == segment), None) if row else None
     return Timed((figures.timed,), (figures.seconds,)) if figures and figures.timed and figures.seconds else None
 
 
 def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedups: Speedups) -> Table | None:
-    """Speeds leave the prefill out; a speed-up is over the lane `baseline` in the same segment."""
+    """Return the table. Speeds leave the prefill out; a speed-up is over the lane `baseline` in the same segment."""
     if len({figures.segment for of_lane in lanes.values() for figures in of_lane}) < 2:
         return None
     rows = tuple(
@@ -76,12 +76,12 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
     return Table("By segment, prefill left out", columns, rows, numbers=5)
 
 
-# Whether the drafter's confidence is worth anything, as tables.
+# Calibration: does the drafter's confidence predict acceptance?
 
 
 def tables(traces: Iterable[Trace]) -> list[Table]:
-    """Of the lanes that drafted with a q: by position in the draft, then by q. None of synthetic lanes, whose verdicts
-    were drawn."""
+    """Return calibration by position in the draft, then by q, for the lanes that drafted with a q. Synthetic lanes have
+    none, because their verdicts were drawn."""
     found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.forced_rates}
     found = {name: each for name, each in found.items() if each}
     if not found:
@@ -109,7 +109,7 @@ def tables(traces: Iterable[Trace]) -> list[Table]:
 
 
 def sentence(trace: Trace) -> str:
-    """Over all positions, in a run's details; "" if there is nothing to say."""
+    """Summarise the calibration over all positions; "" without one."""
     found = metrics.calibration(trace.rounds)
     if not found or trace.lane.forced_rates:
         return ""
@@ -120,11 +120,11 @@ def sentence(trace: Trace) -> str:
     )
 
 
-# A run's settings and where it ran, for whoever wants to repeat it.
+# Settings and environment, to repeat the run.
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
-    """Labels and values."""
+    """Return labels and values."""
     first, second = comparison.standard, comparison.others[0]
     request, lane, environment = first.request, second.lane, second.environment
     prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
@@ -162,13 +162,13 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def earlier(request: Request) -> str:
-    """How many messages of each role come before the one that is answered, such as "2 user, 2 assistant"."""
+    """Return the number of messages of each role before the answered one, such as "2 user, 2 assistant"."""
     roles = Counter(turn.role for turn in request.turns[:-1])
     return ", ".join(f"{n} {role}" for role, n in roles.items())
 
 
 def html(rows: list[tuple[str, str]]) -> str:
-    """The same as a folded list."""
+    """Return the details as a folded list."""
     if not rows:
         return ""
     cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
@@ -176,27 +176,28 @@ def html(rows: list[tuple[str, str]]) -> str:
 
 
 def by_segment(comparison: Comparison, chosen: str) -> str:
-    """How the baseline and the chosen lane did in each segment of their outputs, folded; "" where those are answers
-    alone."""
+    """Return the figures of the baseline and the chosen lane by segment, folded; "" where the outputs consist of
+    answers only."""
     found = of_comparison(comparison, [chosen])
     return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
 
 
 def passes(environment: Environment) -> str:
-    """How the target's passes were run, and what compiling them took before the lanes ran."""
+    """Return the runner of the target's passes, and the seconds that compiling them took before the lanes ran."""
     took = "" if environment.compile_s is None else f", compiled beforehand in {environment.compile_s:.1f} s"
     return f"{environment.runner}{took}"
 
 
 def verify_passes(environment: Environment) -> str:
-    """The measured cost of a pass by its width."""
+    """Return the measured cost of a pass by its width."""
     one, *more = environment.pass_times
     wider = "; ".join(f"{time.tokens} tokens: {time.seconds / one.seconds:.2f}x" for time in more)
     return f"{wider} a single-token pass ({1000 * one.seconds:.1f} ms)"
 
 
 def rejections(trace: Trace) -> str:
-    """Where the target's choice ranked among the drafter's: would a wider draft have helped?"""
+    """Return where the target's choice ranked among the drafter's candidates, which tells whether a wider draft would
+    help."""
     ranks = metrics.ranks(trace.rounds)
     if not ranks.rejections:
         return "none at a position where the drafter scored candidates"

@@ -1,4 +1,4 @@
-"""The page's scripts and style sheets: the ES modules of `assets`, joined for places that can import nothing.
+"""The page's scripts and style sheets: ES modules of `assets`, joined for places that cannot import.
 
 Gradio takes the body of a function (`js_on_load`) or an expression (`js=`), and the saved HTML file has no server to
 import from. So a module becomes one expression, with all that it imports.
@@ -23,11 +23,11 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re
 
 @cache
 def bundle(name: str) -> str:
-    """A JavaScript expression whose value holds the exports of a module by their names.
+    """Return a JavaScript expression whose value holds the exports of a module by their names.
 
-    The modules are those that a browser would load, each evaluated once, in the order of their imports. Of the syntax
-    of modules it knows the two forms that ours use: `import { a, b } from "./c.js";` on lines of its own, and `export`
-    before the declaration of one function, class or constant.
+    The modules are those that a browser would load, each evaluated once, in the order of their imports. It supports
+    only the two forms that our modules use: `import { a, b } from "./c.js";` on lines of its own, and `export` before
+    the declaration of one function, class or constant.
 
     Args:
         name: its path below `assets`.
@@ -50,22 +50,23 @@ def bundle(name: str) -> str:
 
 
 def component(name: str, function: str) -> str:
-    """A module as Gradio's HTML component takes it: `function` gets what the component gives its script."""
+    """Return a module for Gradio's HTML component: `function` gets what the component passes to its script."""
     return f"{bundle(name)}.{function}({{ element, props, watch, trigger }});"
 
 
 def embedded(data: Any) -> str:
-    """JSON that is safe inside a script element: without "<" it can neither end the element nor open a comment."""
+    """Return JSON that is safe inside a script element: without "<" it can neither end the element nor open a
+    comment."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def styles() -> list[Path]:
-    """The style sheets, in their order."""
+    """Return the style sheets in order."""
     return [ASSETS / "page.css", *sorted((ASSETS / "css").glob("*.css"))]
 
 
 def _module(path: Path, source: str) -> str:
-    """A module as a function of its own scope, which leaves its exports in `modules`."""
+    """Return a module as a function with its own scope, which stores its exports in `modules`."""
     body = IMPORT.sub(lambda found: f"const {found[1]} = {_place(_imported(path, found[2]))};", TYPES.sub("", source))
     exports = ", ".join(EXPORT.findall(source))
     return f"{_place(path)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{ {exports} }};\n}})();"

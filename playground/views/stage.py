@@ -1,15 +1,15 @@
-"""The token panel's log: one JSON object a round, a line each, in an append-only text that `assets/stage` draws.
+"""The stage as the JSON that `assets/stage` draws: status line, both lanes, the figure between them, and each lane's
+log.
 
-The log only grows while a lane runs, so each update sends and draws only the new rounds. What is unknown, false or at
-its default is left out, because the browser holds the whole log.
+The log has one JSON object a round, a line each. It only grows while a lane runs, so each update sends and draws only
+the new rounds. Whatever is unknown, false or at its default is left out, because the browser holds the whole log.
 
 A round is {"drafted": [token, …], "own": token, "tree": true, "otherwise": n, "times": {"start", "draft", "verify",
-"end"}}, times in seconds; `otherwise` is how many draft tokens the other exact rule would have kept. A token is {"id",
-"text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw", "bound",
-"forced"}: `kind` is its decision or
-reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's own choice among the
-drafter's, also on the rejected token it replaces, `draw` the uniform number that decided, `bound` what it is compared
-with, `forced` whether a grammar forced it.
+"end"}}, times in seconds; `otherwise` is how many draft tokens the other exact rule would have accepted. A token is
+{"id", "text", "kind", "p", "q", "margin", "special", "position", "parent", "rank", "draw", "bound", "forced"}: `kind`
+is its decision or reason, `position` its position in the draft or its depth in the tree, `rank` that of the target's
+own choice among the drafter's, also on the rejected token it replaces, `draw` the uniform number that decided, `bound`
+what it is compared with, `forced` whether a grammar forced it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from playground.views import drafters, engines, facts, headline
 
 
 def line(round_: Round) -> str:
-    """A round as one line of JSON, in ASCII, ended by a newline."""
+    """Return a round as one line of JSON, in ASCII, ended by a newline."""
     own = round_.target
     drafted = [
         _token(
@@ -61,7 +61,7 @@ def line(round_: Round) -> str:
 
 
 def log(rounds: Iterable[Round]) -> str:
-    """The whole log of a lane: the same as streaming its rounds gives."""
+    """Return the whole log of a lane, equal to the lines that streaming its rounds gives."""
     return "".join(line(round_) for round_ in rounds)
 
 
@@ -72,23 +72,22 @@ def _token(token: DraftToken | TargetToken, kind: str, **more: Any) -> dict[str,
 
 
 def _times(round_: Round) -> dict[str, float]:
-    """To the microsecond."""
+    """Return the times of a round, rounded to the microsecond."""
     times = {"start": round_.start_s, "draft": round_.draft_s, "verify": round_.verify_s, "end": round_.end_s}
     return {name: round(time, 6) for name, time in times.items() if time is not None}
 
 
 def _rounded(value: float | None) -> float | None:
-    """Four digits: one more than the page shows, so that a small probability is not a 0."""
+    """Round to four digits: one more than the page shows, so that a small probability is not a 0."""
     return None if value is None else float(f"{value:.4g}")
 
 
-# The stage: status line, both lanes and the figure between them, as the JSON that `assets/stage` draws.
-# It is drawn from rounds, so a run that streams, one that has ended and an uploaded trace end in the same picture.
+# The stage is drawn from rounds, so a run that streams, one that has ended and an uploaded trace look the same.
 
 
 NAMES = ("Standard", "Assisted")
-SAID = ("Accepted length", "Passes saved")  # by the headline
-Replay = Literal["", "once", "loop"]  # how the page begins to replay by itself
+SAID = ("Accepted length", "Passes saved")  # labels of figures that the headline has already
+Replay = Literal["", "once", "loop"]  # whether the page starts the replay by itself
 
 
 @dataclass
@@ -102,8 +101,7 @@ class Status:
 
 @dataclass
 class LaneView:
-    """One lane as shown. `title`: what it is called before it runs. `state`: "", "waiting", "running", "done" or
-    "stopped"."""
+    """One lane as shown. `title`: its name before it runs. `state`: "", "waiting", "running", "done" or "stopped"."""
 
     title: str
     state: str = ""
@@ -112,8 +110,8 @@ class LaneView:
     rounds: list[Round] = field(default_factory=list)
     log: str = ""
     timing: dict[str, Any] | None = None  # once the lane has ended
-    segments: list[tuple[str, int]] = field(default_factory=list)  # the same; each with its tokens
-    cached: facts.Figure | None = None  # the same
+    segments: list[tuple[str, int]] = field(default_factory=list)  # each with its tokens, once the lane has ended
+    cached: facts.Figure | None = None  # tokens from the cache, once the lane has ended
     _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
     _measured_rounds: int = 0
 
@@ -134,7 +132,8 @@ class LaneView:
         self.cached = facts.from_cache(trace)
 
     def measure(self) -> metrics.Metrics:
-        """Measured again only if rounds came: measuring a long lane at every update would slow the decoding."""
+        """Return the lane's figures, measured again only if rounds came: doing so at every update would slow the
+        decoding."""
         if len(self.rounds) != self._measured_rounds:
             self._measured = metrics.measure_rounds(self.rounds)
             self._measured_rounds = len(self.rounds)
@@ -156,29 +155,29 @@ class LaneView:
 
 
 class Stage:
-    """It shows the baseline and one other lane: after the run the fastest, or the one that was chosen."""
+    """The stage shows the baseline and one other lane: after the run the fastest, or the chosen one."""
 
     def __init__(self, state: str = "", lanes: int = 2) -> None:
-        """`lanes`: how many will run."""
+        """`lanes`: the number of lanes that will run."""
         self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
         self._shown: Measured | None = None  # the chosen lane against the baseline, once they have ended
-        self._pair: list[LaneView] = []  # of these
-        self._deploy: dict[str, Any] | None = None  # what to run of the chosen lane in an engine
-        self.chosen = ""  # the name of the lane beside the baseline
-        self.download = 0.0  # bytes of a download to agree to
+        self._pair: list[LaneView] = []  # the views of both
+        self._deploy: dict[str, Any] | None = None  # the command that runs the chosen lane in an engine
+        self.chosen = ""  # the name of the lane that is shown with the baseline
+        self.download = 0.0  # bytes of a download that needs the user's consent
         self.repeatable = False  # whether the comparison can be run again from this page
         self.goes_on = False  # whether a turn can be added to its conversation
-        self.rows: list[dict[str, Any]] = []  # of the table of drafters; made once a lane, not at every update
+        self.rows: list[dict[str, Any]] = []  # the table of drafters, made once a lane, not at every update
         self.caption = drafters.CAPTION
         self.skipped: list[str] = []  # lanes that were left out, and why
         self.conversation: list[dict[str, str]] = []  # up to the message that is answered
-        self.banner = ""  # where the comparison comes from, if not from a run on this page
+        self.banner = ""  # the origin of a comparison that did not run on this page
         self.replay: Replay = ""
         self.status = Status()
 
     def value(self) -> dict[str, Any]:
-        """JSON that `assets/stage` draws."""
+        """Return the JSON that `assets/stage` draws."""
         shown = self._shown
         return {
             "status": asdict(self.status),
@@ -198,12 +197,12 @@ class Stage:
         }
 
     def load(self, comparison: Comparison) -> None:
-        """Shows a comparison that has ended."""
+        """Show a comparison that has ended."""
         self.lanes = _views(comparison)
         self.finish(comparison)
 
     def finish(self, comparison: Comparison) -> None:
-        """The same, of lanes that are shown already."""
+        """Show the final state of a comparison whose lanes are shown already."""
         for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
             view.name = trace.lane.name  # also of a lane that was never reached
         self.rank(comparison)
@@ -216,17 +215,17 @@ class Stage:
         self.choose(self.chosen)
 
     def ask(self, request: Request) -> None:
-        """Shows the conversation that is answered."""
+        """Show the conversation that is answered."""
         turns = request.turns if len(request.turns) > 1 else ()
         self.conversation = [{"role": turn.role, "text": turn.text} for turn in turns]
 
     def rank(self, comparison: Comparison) -> None:
-        """Makes the table of the drafters that have run."""
+        """Make the table of the drafters that have run."""
         self.rows = [asdict(row) for row in drafters.of(comparison)]
         self.caption = drafters.caption(comparison)
 
     def choose(self, name: str) -> None:
-        """Shows this lane beside the baseline."""
+        """Show this lane with the baseline."""
         assert self.comparison, "a comparison that has ended"
         self.chosen = name
         self._shown = metrics.measured(self.comparison, name)
@@ -235,7 +234,7 @@ class Stage:
         self._deploy = asdict(found) if found else None
 
     def _drafters(self) -> dict[str, Any] | None:
-        """The table of all drafters so far; None for a comparison of two lanes, or one that never began."""
+        """Return the table of all drafters so far; None for a comparison of two lanes, or one that never began."""
         if len(self.lanes) + len(self.skipped) <= 2 or (self.status.kind == "error" and not self.rows):
             return None
         return {
@@ -249,7 +248,7 @@ class Stage:
 
 
 def _views(comparison: Comparison) -> list[LaneView]:
-    """Of lanes that have ended, the baseline first."""
+    """Return views of lanes that have ended, the baseline first."""
     views = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
     for view, trace in zip(views, (comparison.standard, *comparison.others), strict=True):
         view.start(trace.lane)
@@ -260,8 +259,8 @@ def _views(comparison: Comparison) -> list[LaneView]:
 
 
 def replaying(comparison: Comparison, chosen: str = "") -> Stage:
-    """The stage of a comparison from elsewhere, which replays in a loop. `chosen`: the name of the lane beside the
-    baseline; "" for the fastest."""
+    """Return the stage of a comparison from elsewhere, which replays in a loop. `chosen`: the name of the lane that is
+    shown with the baseline; "" for the fastest."""
     shown = Stage()
     shown.load(comparison)
     shown.choose(chosen or shown.chosen)
@@ -270,14 +269,14 @@ def replaying(comparison: Comparison, chosen: str = "") -> Stage:
 
 
 def packed(value: dict[str, Any]) -> dict[str, Any]:
-    """A stage's value as three strings: Gradio clones each leaf of a value in the browser at every update, and the
-    decoding may share its cores. The logs stay apart, since of a string that grew only what is new is sent."""
+    """Return a stage's value as three strings: Gradio clones each leaf of a value in the browser at every update, and
+    the decoding may share its cores. The logs are separate, because of a string that grew only the new part is sent."""
     lanes = [{name: part for name, part in lane.items() if name != "log"} for lane in value["lanes"]]
     return {"rest": json.dumps(value | {"lanes": lanes}), "logs": [lane["log"] for lane in value["lanes"]]}
 
 
 def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
-    """The headline, its terms, why to doubt it, and what else there is to say of both lanes."""
+    """Return the headline, its terms, why to doubt it, and further remarks on both lanes."""
     if found is None:
         return {
             "figure": UNKNOWN,
@@ -305,7 +304,7 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
 
 
 def _ran(found: Measured | None) -> str:
-    """Model, device and date, for the picture."""
+    """Return model, device and date, for the picture."""
     if found is None:
         return ""
     lane, environment = found.ours.lane, found.ours.environment
@@ -313,7 +312,8 @@ def _ran(found: Measured | None) -> str:
 
 
 def _difference(measured: Measured | None) -> dict[str, Any] | None:
-    """Where the outputs of the two lanes differ: the index of the first token, counted over output tokens from 0."""
+    """Return where the outputs of the two lanes differ: the index of the first token, counted over output tokens from
+    0."""
     if measured is None:
         return None
     baseline, other = measured.base, measured.ours
@@ -321,7 +321,7 @@ def _difference(measured: Measured | None) -> dict[str, Any] | None:
     if found is None or baseline.totals or other.totals or found.index >= min(len(baseline.tokens), len(other.tokens)):
         return None
     greedy = baseline.request.greedy
-    margin = found.margin if greedy else None  # of sampled tokens it explains nothing
+    margin = found.margin if greedy else None  # it does not explain sampled tokens
     texts = [lane.tokens[found.index].text for lane in (baseline, other)]
     return {
         "index": found.index,

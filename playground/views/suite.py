@@ -1,4 +1,4 @@
-"""A suite's result as sentences and tables, which page, terminal and report share."""
+"""A suite's result as sentences, tables and lines for a spreadsheet, which page, terminal and report share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from playground.views.report import Report
 from playground.views.table import Table
 
 SAMPLED = "Sampled outputs may differ: all lanes follow the target's distribution."
-LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwise")  # of a row, which are no cells
+LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwise")  # fields of a row that are no cells
 
 
 @report.of.register
@@ -51,7 +51,7 @@ def _(result: SuiteResult) -> dict[str, Any]:
 
 @compared.figures.register
 def _(a: SuiteResult, b: SuiteResult) -> Table:
-    """The pooled speed-up of each lane and category."""
+    """Return the pooled speed-up of each lane and category."""
     first, second = (
         {(names_of(of.lanes).get(it.lane, it.lane), it.category): (it.overall, it.interval) for it in of.summaries
          if it.lane != STANDARD}
@@ -62,7 +62,7 @@ def _(a: SuiteResult, b: SuiteResult) -> Table:
 
 @table.lines.register
 def lines(result: SuiteResult) -> list[dict[str, Any]]:
-    """A line for each prompt and lane."""
+    """Return a line for each prompt and lane."""
     names, engine = names_of(result.lanes), ranking.runs_in(result.lanes)
     return [
         {**_line(row), "lane": names.get(row.lane, row.lane), "runs_in": engine.get(row.lane, UNKNOWN)}
@@ -77,12 +77,13 @@ def _line(row: Row) -> dict[str, Any]:
 
 
 def title(result: SuiteResult) -> str:
-    """What ran on what."""
+    """Return the lanes and the model that ran."""
     return f"{together(result.lanes)} on {result.lanes[0].target}"
 
 
 def setting(result: SuiteResult, swept: str = "") -> str:
-    """Machine, versions, settings, and what the columns of `by_category` mean. `swept`: the setting that varies."""
+    """Return machine, versions, settings, and what the columns of `by_category` mean. `swept`: the setting that
+    varies."""
     where, asked = result.environment, result.request
     versions = ", ".join(
         f"{name} {where.versions[name]}"
@@ -103,7 +104,7 @@ def setting(result: SuiteResult, swept: str = "") -> str:
 
 
 def _intervals(result: SuiteResult) -> str:
-    """What the intervals of `by_category` are over."""
+    """Say what the intervals of `by_category` are over."""
     over = {summary.over for summary in result.summaries if summary.over}
     if not over:
         return ""
@@ -113,7 +114,7 @@ def _intervals(result: SuiteResult) -> str:
 
 
 def by_category(result: SuiteResult) -> Table:
-    """A row for each lane and category."""
+    """Return a row for each lane and category."""
     return Table(
         "By category",
         ("lane", "category", "prompts", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
@@ -124,7 +125,7 @@ def by_category(result: SuiteResult) -> Table:
 
 
 def by_prompt(result: SuiteResult) -> Table:
-    """A row for each lane and prompt; a prompt that failed has its error instead of figures."""
+    """Return a row for each lane and prompt; a prompt that failed has its error instead of figures."""
     columns = (
         "prompt", "category", "lane", "TTFT", "total", "tokens/s", "P50 between tokens", "P95 between tokens",
         "mean accepted length", "accepted", "speed-up", "identical",
@@ -139,13 +140,13 @@ def by_prompt(result: SuiteResult) -> Table:
 
 
 def findings(result: SuiteResult) -> list[str]:
-    """Which drafter to use, what else there is to say of the lanes, and what failed. The ranking has their figures."""
+    """Say which drafter to use, then what `outputs` says. The ranking has the figures."""
     return [ranking.verdict(result), *outputs(result)]
 
 
 def outputs(result: SuiteResult) -> list[str]:
-    """Whether the lanes wrote the same, whose drafter could not draft, what the other exact rule would have kept, and
-    what failed."""
+    """Say whether the lanes wrote the same, whose drafter could not draft, what the other exact rule would have
+    accepted, and what failed."""
     overall = [summary for summary in result.summaries if summary.category == ALL and summary.lane != STANDARD]
     names, used = names_of(result.lanes), {label(lane): verified_by(lane) for lane in result.lanes}
     said = [same(overall) if result.request.greedy else SAMPLED]
@@ -163,7 +164,7 @@ def outputs(result: SuiteResult) -> list[str]:
 
 
 def same(overall: Sequence[Summary]) -> str:
-    """How many outputs are the standard lane's."""
+    """Say how many outputs are identical to standard decoding's."""
     identical, outputs = (sum(getattr(it, name) for it in overall) for name in ("identical", "prompts"))
     if identical == outputs:
         return "All outputs are identical to standard decoding's."
@@ -171,7 +172,7 @@ def same(overall: Sequence[Summary]) -> str:
 
 
 def left_out(failures: Sequence[Failure]) -> list[str]:
-    """A sentence on the prompts that could not be run, with the reason of the first; none where all were."""
+    """Return a sentence on the prompts that could not be run, with the reason of the first; none where all were."""
     if not failures:
         return []
     prompts = count(len({failure.question for failure in failures}), "prompt")
@@ -222,7 +223,7 @@ def _row(row: Row, prompts: tuple[str, ...], names: Mapping[str, str]) -> tuple[
 
 
 def _prompt(question: int, turn: int, prompts: tuple[str, ...]) -> str:
-    """Its number and its beginning."""
+    """Return a prompt's number and its beginning."""
     text = " ".join(prompts[question].split()) if question < len(prompts) else ""
     turned = f", turn {turn}" if turn > 1 else ""
     return f"{question + 1}{turned} {beginning(text, 48)}".strip()

@@ -1,4 +1,4 @@
-"""A sweep's result as sentences and tables."""
+"""A sweep's result as sentences, tables and charts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite)
 
 
 def by_value(result: SweepResult) -> Table:
-    """A row for each value, over all prompts."""
+    """Return a row for each value, over all prompts."""
     predicted = any(point.predicted for point in result.points)
     columns = (AXES[result.axis], "verdict", "speed-up, pooled", *["predicted"] * predicted, "runs in", "macro")
     columns += ("tokens/s", "mean accepted length", "accepted", "identical")
@@ -59,7 +59,8 @@ def by_value(result: SweepResult) -> Table:
 
 
 def by_position(result: SweepResult) -> Table:
-    """Acceptance by position in the draft, conditional: of those that accepted all positions before."""
+    """Return conditional acceptance by position in the draft: among the drafts whose earlier positions were all
+    accepted."""
     depth = max((p.position for point in result.points if point.overall for p in point.overall.positions), default=0)
     rows = []
     for point in result.points:
@@ -70,14 +71,14 @@ def by_position(result: SweepResult) -> Table:
 
 
 def _share(found: PositionAcceptance) -> str:
-    """Of few drafts the counts, since 1 of 1 is no 100 %."""
+    """Show counts instead of a percentage below ENOUGH drafts."""
     if found.reached < ENOUGH:
         return f"{found.accepted} of {found.reached}" if found.reached else ""
     return percent(found.accepted / found.reached)
 
 
 def by_category(result: SweepResult) -> Table:
-    """The pooled speed-up of each value on each category."""
+    """Return the pooled speed-up of each value on each category."""
     categories = list(dict.fromkeys(summary.category for point in result.points for summary in point.summaries))
     rows = []
     for point in result.points:
@@ -87,7 +88,7 @@ def by_category(result: SweepResult) -> Table:
 
 
 def findings(result: SweepResult) -> list[str]:
-    """The best value and what ties with it, what failed, and what acceptance cannot say."""
+    """Name the best value and what ties with it, what failed, and what acceptance cannot say."""
     sentences = [verdict(result)] if any(point.best for point in result.points) else []
     sentences.extend(_against_prediction(result))
     if result.axis in ("lookahead", "nodes"):
@@ -96,7 +97,7 @@ def findings(result: SweepResult) -> list[str]:
 
 
 def verdict(result: SweepResult) -> str:
-    """Which value to use, as far as it is clear. Of a sweep whose values are chosen for speed."""
+    """Say which value to use, as far as it is clear, for a sweep whose values are chosen for speed."""
     axis, ties = AXES[result.axis], [point for point in result.points if point.ties and point.lane != STANDARD]
     best = next(point for point in result.points if point.best)
     found = {it.lane: it for it in ranking.ranking(result.suite)}
@@ -114,7 +115,7 @@ def verdict(result: SweepResult) -> str:
 
 
 def _against_prediction(result: SweepResult) -> list[str]:
-    """Whether what the formulas predict was measured, and where it was not, why."""
+    """Say whether the measurement agrees with the formulas and, where it does not, why."""
     points = [point for point in result.points if point.predicted and point.overall and point.value]
     if not points:
         return [NO_PREDICTION] if result.axis == "lookahead" else []
@@ -127,7 +128,7 @@ def _against_prediction(result: SweepResult) -> list[str]:
 
 
 def _miss(point: Point) -> str:
-    """A prediction that is more than a tenth off, with the part of it that is off; "" if it is not."""
+    """Return a prediction that is more than a tenth off, with the part of it that is off; "" if it is not."""
     predicted, found = point.predicted, point.overall
     assert predicted and found and found.mean_accepted_length
     off = predicted.speedup / found.overall

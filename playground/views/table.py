@@ -1,4 +1,7 @@
-"""A table as plain data, and as text, Markdown and HTML: all that page, terminal and files show as one."""
+"""Tables as plain data, text, Markdown and HTML, which page, terminal and files share; and results as CSV.
+
+Each kind of result registers the lines of its CSV.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from playground.errors import PlaygroundError
 from playground.results import Result
 from playground.trace import Comparison
 
-SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # to Markdown
-WIDEST = 100_000  # columns of a terminal that wraps nothing
+SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$#]|:(?=//)|(?<=www)\.")  # in Markdown
+WIDEST = 100_000  # columns of a terminal that never wraps
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are words of anyone. `numbers`: how many of the last columns hold numbers, which are aligned to the
+    """A table of untrusted text. `numbers`: how many of the last columns hold numbers, which are aligned to the
     right."""
 
     caption: str
@@ -35,11 +38,11 @@ class Table:
 
     @property
     def words(self) -> int:
-        """How many of the first columns hold words."""
+        """The number of columns before those that hold numbers."""
         return len(self.columns) - self.numbers
 
     def text(self) -> str:
-        """For a terminal, without the caption: a line for each row, however long."""
+        """Return the table for a terminal, without the caption: a line for each row, however long."""
         grid = table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, name in enumerate(self.columns):
             grid.add_column(Text(name), justify="left" if i < self.words else "right", no_wrap=True)
@@ -50,12 +53,12 @@ class Table:
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
     def markdown(self) -> str:
-        """Without the caption."""
+        """Return the table as Markdown, without the caption."""
         rule = "|" + "---|" * self.words + "---:|" * self.numbers
         return "\n".join([_row(self.columns), rule, *map(_row, self.rows)])
 
     def html(self) -> str:
-        """Scrolls sideways where the page is narrow. The caption is its label, which nobody sees."""
+        """Return the table as HTML that scrolls sideways on a narrow page. The caption is only its accessible label."""
         head = "".join(self._head(name, i) for i, name in enumerate(self.columns))
         rows = "".join(f"<tr>{''.join(self._cell(cell, i) for i, cell in enumerate(row))}</tr>" for row in self.rows)
         return (
@@ -64,7 +67,7 @@ class Table:
         )
 
     def section(self) -> str:
-        """The same under its caption."""
+        """Return the table as HTML under a heading with its caption."""
         return f"<h2>{escape(self.caption)}</h2>{self.html()}"
 
     def _head(self, name: str, i: int) -> str:
@@ -78,7 +81,7 @@ class Table:
 
 
 def escaped(text: str) -> str:
-    """One line of Markdown that shows the text as it is: no markup, no link, no new row."""
+    """Return one line of Markdown that shows the text as it is: no markup, no link, no new row."""
     return SPECIAL.sub(r"\\\g<0>", _line(text))
 
 
@@ -90,12 +93,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-# Results as CSV. Each kind of result registers its lines.
-
-
 def build(result: Result | Comparison) -> str:
-    """Raises:
-    PlaygroundError: it has no such lines.
+    """Return a result as CSV.
+
+    Raises:
+        PlaygroundError: it has no lines.
     """
     rows = list(lines(result))
     out = io.StringIO()
@@ -107,7 +109,7 @@ def build(result: Result | Comparison) -> str:
 
 @singledispatch
 def lines(result: Any) -> Iterable[dict[str, Any]]:
-    """Each with the same keys, which are the head.
+    """Return the lines of a result, each with the same keys, which are the CSV's head.
 
     Raises:
         PlaygroundError: it has none.

@@ -11,7 +11,7 @@ from playground.views import charts_suite, compared, depth, ranking, report, run
 from playground.views.report import Report
 from playground.views.table import Table
 
-SKIPPED = 5  # sentences on entries that were left out; the file has all
+SKIPPED = 5  # the most sentences on entries that were left out; the file has all
 
 
 @report.of.register
@@ -44,7 +44,7 @@ def _(result: TrafficResult) -> list[dict[str, Any]]:
 
 
 def findings(result: TrafficResult) -> list[str]:
-    """The recommendation, then what it rests on."""
+    """Return the recommendation, then what it is based on."""
     decoded = len({row.question for row in result.suite.rows})
     said = [
         headline(result),
@@ -60,7 +60,7 @@ def findings(result: TrafficResult) -> list[str]:
 
 
 def headline(result: TrafficResult) -> str:
-    """Whether to speculate, and with what."""
+    """Say whether to speculate, and with which lane."""
     found, best = ratio(result.speedup, result.interval), _names(result)[result.best]
     if result.pays:
         return f"Speculation pays on this traffic: {best}, {found}."
@@ -71,7 +71,7 @@ def headline(result: TrafficResult) -> str:
 
 
 def _ends(result: TrafficResult) -> list[str]:
-    """The depth at which each lane stops paying, of those that do."""
+    """Return the depth at which each lane stops paying, for those that do."""
     base = next(it.figures for it in result.depths if it.lane == STANDARD)
     found = [(it.lane, metrics.stops_paying(base, it.figures)) for it in result.depths if it.lane != STANDARD]
     names = _names(result)
@@ -79,7 +79,7 @@ def _ends(result: TrafficResult) -> list[str]:
 
 
 def _estimate(result: TrafficResult) -> list[str]:
-    """How far the estimates were off; of one lane with its figures."""
+    """Say how far the estimates were off; a single lane's with its figures."""
     off = {it: it.tokens_per_pass / it.decoded - 1 for it in result.estimates if it.decoded}
     if len(off) > 1:
         low, high = (f"{pick(off.values()):+.0%}" for pick in (min, max))
@@ -96,7 +96,7 @@ def _names(result: TrafficResult) -> dict[str, str]:
 
 
 def estimates(result: TrafficResult) -> Table:
-    """A row for each lane whose acceptance was estimated without decoding."""
+    """Return a row for each lane whose acceptance was estimated without decoding."""
     names = _names(result)
     rows = [
         (names.get(it.lane, it.lane), f"{it.counts.reached[0]:,}", percent(it.counts.agreement),

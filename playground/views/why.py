@@ -1,4 +1,7 @@
-"""Why this speed-up? A waterfall, one paragraph, and what another lookahead would have given."""
+"""Why this speed-up? A waterfall and sentences, what the formulas predict, and the cost of a token.
+
+The predictions are of other lookaheads, of batches, of load, and of the memory's limit.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from playground.views.table import Table
 
 
 def waterfall(measured: Measured) -> go.Figure | None:
-    """From the tokens per pass of drafting rounds down to the measured speed-up; None where it cannot be computed."""
+    """Draw the steps from tokens per pass of drafting rounds to the measured speed-up; None where they cannot be
+    computed."""
     found, other = theory.attribute(measured.base, measured.ours), measured.ours
     if found is None:
         return None
@@ -49,7 +53,7 @@ def waterfall(measured: Measured) -> go.Figure | None:
     return figure.update_yaxes(range=[0, 1.15 * max(*values, 1)])
 
 
-LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
+LIGHTS = {  # the things each step counts, by their names in assets/stage/lit.js
     "tokens per pass": "gain",
     "rounds without a draft": "idle",
     "checking": "verify",
@@ -62,8 +66,8 @@ LIGHTS = {  # what each step counts, as assets/stage/lit.js names it
 
 
 def lights(measured: Measured) -> list[tuple[str, str]]:
-    """What can be shown in timeline and text: the steps of the waterfall and rounds without a draft, each with the name
-    of what it counts."""
+    """Return the steps that can be highlighted in timeline and text, with rounds without a draft, each with the name of
+    what it counts."""
     found = theory.attribute(measured.base, measured.ours)
     if found is None:
         return []
@@ -73,7 +77,7 @@ def lights(measured: Measured) -> list[tuple[str, str]]:
 
 
 def paragraph(measured: Measured) -> str:
-    """The same in sentences; "" where it cannot be computed."""
+    """Explain the speed-up in sentences; "" where it cannot be computed."""
     found = theory.attribute(measured.base, measured.ours)
     if found is None:
         return ""
@@ -103,7 +107,7 @@ def _cost(found: Attribution) -> str:
 
 
 def _whole(it: Equation) -> str:
-    """The equation with its numbers."""
+    """Return the equation with its numbers."""
     if f"{it.prefill:.2f}" == "1.00":
         return f"{it.tokens_per_pass:.2f} ÷ {it.cost:.2f} is the speed-up of {it.speedup:.2f}x."
     return (
@@ -113,7 +117,7 @@ def _whole(it: Equation) -> str:
 
 
 def _wider(found: Attribution) -> str:
-    """Why checking took what it took, where it is more than noise. A wider pass does not take less."""
+    """Explain the time of the verify passes, where it is more than noise. A wider pass does not take less."""
     if _seen(found):
         return " because a verify pass is wider"
     if found.wider and found.wider[1] < 0:
@@ -122,7 +126,7 @@ def _wider(found: Attribution) -> str:
 
 
 def _signed(value: float) -> str:
-    """With its sign; what rounds to nothing is no "-0.00"."""
+    """Return a number with its sign; one that rounds to zero has a plus."""
     return f"{round(value, 2) + 0.0:+.2f}"
 
 
@@ -131,7 +135,8 @@ def _seen(found: Attribution) -> bool:
 
 
 def _largest(found: Attribution) -> str:
-    """The step that takes most, of those that are more than noise; "" where there is none, or it is not reported."""
+    """Name the step that costs most, of those that are more than noise; "" where there is none, or it is not
+    reported."""
     if found.equation.verify is None:
         return ""
     (_, first), *later = found.steps
@@ -154,7 +159,7 @@ COSTS = {
 
 
 def against(found: Decoding, other: Against) -> str:
-    """A measured speed-up beside a published one."""
+    """Explain the difference between a measured speed-up and a published one."""
     text = f"Published: {other.published:.2f}x; measured here, prefill left out: {found.speedup:.2f}x."
     shares = (
         f"Of what a round costs here beyond a plain pass, drafting is {other.draft_share:.0%}, wider verify passes "
@@ -173,7 +178,7 @@ def against(found: Decoding, other: Against) -> str:
 
 
 def lookahead(found: WhatIf, other: Trace) -> str:
-    """What another lookahead would have given, and whether the model can be trusted with this run."""
+    """Say what another lookahead would have given, and whether the model can be trusted with this run."""
     best, at = found.best, other.lane.lookahead
     which = "no drafting" if best.lookahead == 0 else f"a lookahead of {best.lookahead}"
     text = f"Another lookahead, prefill left out of all figures: predicted best is {which}, about {best.speedup:.1f}x."
@@ -185,7 +190,7 @@ def lookahead(found: WhatIf, other: Trace) -> str:
 
 
 def reasons(other: Trace, lookahead: int) -> list[str]:
-    """What in the trace can explain a prediction that misses."""
+    """Return the reasons in the trace that can explain a prediction that misses."""
     found = []
     noise = metrics.unsteadiness(other.rounds)
     if noise and noise >= metrics.UNSTEADY:
@@ -201,14 +206,14 @@ def reasons(other: Trace, lookahead: int) -> list[str]:
 
 
 def batches(points: Sequence[BatchPoint]) -> str:
-    """Predicted speed-ups by batch size, for a terminal, and where speculation stops paying."""
+    """Return predicted speed-ups by batch size, for a terminal, and where speculation stops paying."""
     line = ", ".join(f"{it.batch}: {it.speedup:.2f}{'*' if it.extrapolated else ''}" for it in points)
     beyond = " * wider passes than were measured." if any(it.extrapolated for it in points) else ""
     return f"Predicted speed-up by batch size: {line}. {batch_end(points)}{beyond}"
 
 
 def batch_end(points: Sequence[BatchPoint]) -> str:
-    """The batch sizes between which speculation stops paying."""
+    """Return the batch sizes between which speculation stops paying."""
     stops = next((i for i, it in enumerate(points) if it.speedup < 1), None)
     if stops is None:
         return "It pays at every batch size shown."
@@ -218,7 +223,7 @@ def batch_end(points: Sequence[BatchPoint]) -> str:
 
 
 def load(points: Sequence[LoadPoint]) -> str:
-    """Simulated times under load, for a terminal, and where speculation stops paying."""
+    """Return simulated times under load, for a terminal, and where speculation stops paying."""
     line = ", ".join(f"{it.rate:.2g}/s: {band(it.standard)} and {band(it.assisted)} s" for it in points)
     return (
         "Simulated load (Poisson arrivals, one replica), mean time of an answer with its 95 % interval over "
@@ -227,19 +232,19 @@ def load(points: Sequence[LoadPoint]) -> str:
 
 
 def load_end(points: Sequence[LoadPoint]) -> str:
-    """The load at which speculation stops paying: where the lines of the chart cross."""
+    """Say at which load speculation stops paying: where the lines of the chart cross."""
     if at := theory.crossing(points):
         return f"Speculation stops paying at about {at:.2g} requests/s."
     return "Speculation pays at every rate shown." if points[0].pays else "Speculation pays at none of these rates."
 
 
 def band(found: Band) -> str:
-    """A mean with its interval, such as "1.2 (1.0 to 1.4)"."""
+    """Return a mean with its interval, such as "1.2 (1.0 to 1.4)"."""
     return f"{found.mean:.1f} ({found.low:.1f} to {found.high:.1f})"
 
 
 def limit(trace: Trace) -> str:
-    """How near a lane comes to what the memory's bandwidth allows; "" where that is unknown."""
+    """Say how near a lane comes to the limit of the memory's bandwidth; "" where that is unknown."""
     found, reached = theory.limit_of(trace), metrics.measure(trace).tokens_per_s
     if found is None or reached is None:
         return ""
@@ -258,7 +263,8 @@ def limit(trace: Trace) -> str:
 
 
 def experts_read(trace: Trace, limit: Limit) -> str:
-    """Such as "A pass is expected to read 20.3 of each layer's 64 experts, a pass over one token 8"."""
+    """Return a sentence such as "A pass is expected to read 20.3 of each layer's 64 experts, a pass over one token
+    8"."""
     of = trace.memory.experts if trace.memory else None
     if of is None or limit.experts is None:
         return ""
@@ -267,7 +273,7 @@ def experts_read(trace: Trace, limit: Limit) -> str:
 
 
 def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)) -> Table:
-    """Predictions."""
+    """Return the predictions by lookahead. `shown`: the lookaheads that have a row."""
     rows = tuple(
         (str(it.lookahead), "" if it.seen else "beyond what the run drafted", number(it.tokens_per_pass),
          number(it.speedup))
@@ -277,15 +283,13 @@ def table(found: WhatIf, shown: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12,
     return Table("By lookahead", ("lookahead", "", "tokens per pass", "speed-up (predicted)"), rows, numbers=2)
 
 
-# What a token costs: money at an hourly rate, and energy where the device has a counter.
-
-
 NO_COUNTER = "No energy counter of this device could be read (RAPL, or NVML), so the energy is unknown."
 ENERGY = "The energy is the device's during the run, other programs included."
 
 
 def cost_table(comparison: Comparison, hourly_rate: float | None) -> Table:
-    """A row for each lane. `hourly_rate`: of the machine, in any currency; None leaves the price out."""
+    """Return price and energy of a token, a row for each lane. `hourly_rate`: of the machine, in any currency; None
+    leaves the price out."""
     rows = []
     for trace in comparison.lanes:
         cells = [number(metrics.measure(trace).tokens_per_s, 1)]
@@ -300,5 +304,5 @@ def cost_table(comparison: Comparison, hourly_rate: float | None) -> Table:
 
 
 def measured(comparison: Comparison) -> bool:
-    """Whether the energy of a lane is known."""
+    """Return True if the energy of a lane is known."""
     return any(theory.joules_per_token(trace) for trace in comparison.lanes)
