@@ -2,7 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from playground.api import compare
+
+__all__ = ["compare"]
 __version__ = "0.2.0"
 
 # The folder of presets/, assets/, docs/ and README.md: of the checkout, or in the package that a wheel installed.
@@ -14,3 +19,12 @@ ROOT = next(folder for folder in (PACKAGE / "files", PACKAGE.parent) if (folder 
 # and a pass takes many times as long. So many turns cost nothing where the cores are free. torch reads this when it
 # is loaded: so it is set here.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def __getattr__(name: str) -> Any:
+    """`compare` is imported when it is used: every command and every process that reads a grammar imports this file."""
+    if name == "compare":
+        from playground.api import compare
+
+        return compare
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from playground.commands.arguments import preset
 from playground.errors import PlaygroundError, install_hint
+from playground.presets import preset
 
 
 def add(commands: argparse._SubParsersAction) -> None:

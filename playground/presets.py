@@ -195,6 +195,15 @@ def load_suite(path: Path) -> Suite:
         raise PlaygroundError(f"{path.name} is not a suite: {error}") from None
 
 
+def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
+    """Raises:
+    PlaygroundError: there is no pair of this name.
+    """
+    if name not in pairs:
+        raise PlaygroundError(f"There is no pair {name!r}. There are: {', '.join(pairs)}.")
+    return pairs[name]
+
+
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
     """A pair that the user typed.
 

@@ -123,7 +123,7 @@ def test_compare_with_quantised_weights_says_so_in_the_trace(dtype, tiny_folder,
     [
         (["--prompt", ""], "prompt is empty"),
         (["--prompt", "x", "--pair", "nobody"], "no pair 'nobody'"),
-        (["--prompt", "x", "--pair", "starter", "--target", "y"], "either --pair, or --target"),
+        (["--prompt", "x", "--pair", "starter", "--target", "y"], "either a pair, or a target"),
         (["--prompt", "x", "--pair", "starter", "--drafter", "psychic"], "no drafter 'psychic'"),
         (
             ["--prompt", "x", "--pair", "starter", "--policy", "bold"],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from playground.api import pair_of
 from playground.errors import PlaygroundError
 from playground.presets import DTYPES, Pair
 from playground.settings import SETTINGS, Setting, flag
@@ -148,32 +149,10 @@ def chosen_pair(options: argparse.Namespace) -> Pair:
     Raises:
         PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
     """
-    pair = _named_pair(options)
+    how = getattr(options, "drafter", None)
+    pair = pair_of(options.pair, options.target, options.assistant, how, options.early_exit)
     _agree_to_download(pair, options)
     return pair if options.compiled == "auto" else replace(pair, compiled=options.compiled)
-
-
-def _named_pair(options: argparse.Namespace) -> Pair:
-    from playground.models.fit import default_pair
-    from playground.presets import custom_pair, load_pairs
-
-    if options.target is not None or options.assistant:
-        if options.pair or options.target is None:
-            raise PlaygroundError("Give either --pair, or --target with or without --assistant.")
-        return custom_pair(options.target, options.assistant, getattr(options, "drafter", None), options.early_exit)
-    pairs, _ = load_pairs()
-    if options.pair is None:
-        return default_pair(pairs)
-    return preset(pairs, options.pair)
-
-
-def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
-    """Raises:
-    PlaygroundError: there is no pair of this name.
-    """
-    if name not in pairs:
-        raise PlaygroundError(f"There is no pair {name!r}. There are: {', '.join(pairs)}.")
-    return pairs[name]
 
 
 def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:

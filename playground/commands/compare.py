@@ -97,7 +97,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from playground.experiments.compare import repeat, run
+    from playground.experiments.compare import run_and_repeat
     from playground.experiments.events import Event, Finished, Watch
     from playground.lane import asked
     from playground.models.load import differing
@@ -126,14 +126,9 @@ def _compare(options: argparse.Namespace) -> None:
                     comparison = event.comparison
                 draw(event)
 
-            watch = Watch(emit)
-            run(lanes, request, backends, watch, baseline=baseline, skip=options.all_drafters)
-            assert comparison, "nobody stops it"
-            if options.repeat:
-                comparison = repeat(comparison, backends, options.repeat, watch)
+            skip = options.all_drafters
+            run_and_repeat(lanes, request, backends, Watch(emit), options.repeat, baseline=baseline, skip=skip)
     finally:  # an error in a later lane leaves the lanes before it
-        for backend in backends.values():
-            backend.close()
         if comparison:
             _show(options, comparison)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}

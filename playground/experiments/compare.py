@@ -118,6 +118,30 @@ def run(
     return finish(tuple(repeats))
 
 
+def run_and_repeat(
+    lanes: Sequence[Lane],
+    request: Request,
+    backends: Mapping[str, Backend],
+    watch: Watch,
+    repeats: int,
+    *,
+    baseline: str = STANDARD,
+    skip: bool = False,
+) -> Comparison:
+    """Calls `run`, then `repeat` if `repeats` is above 0, and closes the backends. The watch is not stopped meanwhile.
+
+    Raises:
+        PlaygroundError: as `run`.
+    """
+    try:
+        comparison = run(lanes, request, backends, watch, baseline=baseline, skip=skip)
+        assert comparison, "nobody stops it"
+        return repeat(comparison, backends, repeats, watch) if repeats else comparison
+    finally:
+        for backend in backends.values():
+            backend.close()
+
+
 def again(others: int) -> list[list[int]]:
     """The lanes of each further pass, by rank: 0 is the baseline, 1 the fastest of so many others. The baseline runs
     and, where several drafters compete, the fastest of them."""
