@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import shlex
@@ -161,9 +162,11 @@ def test_the_quick_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
 
 
 def test_the_tables_and_lists_of_what_there_is_are_whole():
-    pairs, readme = load_pairs()[0].values(), text_of(ROOT / "README.md")
+    pairs, readme, models = load_pairs()[0].values(), text_of(ROOT / "README.md"), text_of(ROOT / "docs" / "models.md")
+    short = readme.partition("| drafter | how it drafts |\n")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`([\w-]+)`", short)) == sorted(METHODS)
     offered = {name: {pair.name for pair in pairs if name in (*pair.drafters, *BESIDE)} for name in METHODS}
-    table = readme.partition("| drafter | how it drafts | presets |\n")[2].partition("\n\n")[0]
+    table = models.partition("| drafter | how it drafts | presets |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:4]] for row in table.splitlines()[1:]]
     listed = {name: presets for names, _, presets in rows for name in re.findall(r"`([\w-]+)`", names)}
     assert listed.keys() == METHODS.keys()
@@ -175,6 +178,18 @@ def test_the_tables_and_lists_of_what_there_is_are_whole():
     assert not [server.kind for server in SERVERS if server.kind not in architecture]
     started = experiments.partition("an endpoint for each kind: ")[2].partition(" start one")[0]
     assert {*re.findall(r"`/(\w+)`", started)} == KINDS.keys()
+
+
+def test_the_sentences_of_the_troubleshooting_page_are_those_of_the_program():
+    sources = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "playground").rglob("*.py")]
+    said = "\n".join(
+        node.value
+        for tree in sources
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    quoted = re.findall(r"^> (.*)$", text_of(ROOT / "docs" / "troubleshooting.md"), re.MULTILINE)
+    assert quoted and not [part for it in quoted for part in it.split("…") if part.strip(" .,:") not in said]
 
 
 def test_the_tests_install_every_extra_and_errors_name_no_other():
