@@ -29,8 +29,8 @@ class Kept(NamedTuple):
         path: indices of the accepted draft tokens.
         token: the target's own token.
         draws: k uniform numbers, one for each draft token.
-        bounds: the chance with which each token was accepted; None where that is not min(1, p / q), or no chance was
-            tried. Empty if it is that for all.
+        bounds: the probability with which each token was accepted; None where none was computed. Empty if that of every
+            token is min(1, p / q).
     """
 
     path: list[int]
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     bounds: torch.Tensor
 
     def kept(self, u: torch.Tensor) -> torch.Tensor:
-        """(1,), τ. `u`: (γ,), uniform numbers."""
+        """Returns τ, the number of tokens to keep, as a (1,) tensor. `u`: (γ,), uniform numbers."""
         places = torch.arange(1, len(u) + 1, device=u.device)
         return (places * (u < self.bounds)).amax(dim=0, keepdim=True)
 
@@ -54,17 +54,17 @@ class Block(NamedTuple):
 def speculative_sampling(
     draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
 ) -> Kept | None:
-    """Token by token.
+    """Verifies a sampled draft token by token.
 
     Args:
         p: (k + 1, vocabulary), the target's distributions.
         complete: (k + 1,), which of them are; None if all are.
 
     Returns:
-        None if a distribution is not complete.
+        The verdict; None if a distribution is not complete.
 
     Raises:
-        FloatingPointError: p is not numbers.
+        FloatingPointError: p contains NaN.
     """
     q, u = _drafted(draft), sampler.uniform(len(draft.ids))
     n = kept_by_tokens(draft, p, u)
@@ -76,7 +76,8 @@ def speculative_sampling(
 def block_verification(
     draft: Draft, p: torch.Tensor, sampler: Sampler, complete: torch.Tensor | None = None
 ) -> Kept | None:
-    """As `speculative_sampling`, of the block. From its end, no chance is tried before τ: those bounds are None."""
+    """Verifies a sampled draft as a block; arguments, result and errors are those of `speculative_sampling`. The search
+    starts at the end of the block and never tests the tokens before the last accepted one: their bounds are None."""
     q, u = _drafted(draft), sampler.uniform(len(draft.ids))
     block = block_of(draft, p)
     n = block.kept(u)
@@ -92,13 +93,13 @@ def block_verification(
 
 
 def kept_by_tokens(draft: Draft, p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """(1,), how many tokens are kept token by token. `u`: (k,), uniform numbers."""
+    """Returns a (1,) tensor: how many tokens the token-by-token rule accepts. `u`: (k,), uniform numbers."""
     at_drafted, q = _at_drafted(draft, p)
     return (u * q < at_drafted).long().cumprod(0).sum()[None]
 
 
 def block_of(draft: Draft, p: torch.Tensor) -> Block:
-    """`p`: as `speculative_sampling` takes it."""
+    """Computes the numbers of block verification. `p`: (k + 1, vocabulary), the target's distributions."""
     q = _drafted(draft)
     at_drafted, q_of = _at_drafted(draft, p)
     total = (at_drafted.double() / q_of).log().cumsum(0)
@@ -110,13 +111,13 @@ def block_of(draft: Draft, p: torch.Tensor) -> Block:
 
 
 def _drafted(draft: Draft) -> torch.Tensor:
-    """(k + 1, vocabulary), q. Nothing was drafted in the last row."""
+    """Returns q as (k + 1, vocabulary). The last row, where nothing was drafted, is 0."""
     assert draft.probabilities is not None, "the draft was sampled"
     return torch.nn.functional.pad(draft.probabilities, (0, 0, 0, 1))
 
 
 def _at_drafted(draft: Draft, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """p and q of each draft token, (k,) each."""
+    """Returns p and q of each draft token, (k,) each."""
     assert draft.probabilities is not None, "the draft was sampled"
     ids = to_device(draft.ids, p.device)[:, None]
     return p[:-1].gather(1, ids)[:, 0], draft.probabilities.gather(1, ids)[:, 0]
@@ -130,10 +131,11 @@ def _read(
     complete: torch.Tensor | None,
     numbers: torch.Tensor,
 ) -> tuple[int, int, list[float]] | None:
-    """The number of kept tokens, the target's own, sampled from what is left of p, and `numbers`, in one transfer.
+    """Reads the number of accepted tokens, the target's own token, sampled from the rest of p, and `numbers` in one
+    transfer. Returns None if a distribution is not complete.
 
     Args:
-        p_n, rest: (1, vocabulary). Where p and q are equal up to rounding, a rejection can leave nothing; p itself is
+        p_n, rest: (1, vocabulary). Where p and q are equal up to rounding, a rejection can leave no mass; p itself is
             then the right choice.
     """
     chosen = sampler.choose(whole(torch.where(rest.sum() > 0, rest, p_n)))

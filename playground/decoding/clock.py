@@ -1,4 +1,9 @@
-"""A clock that waits for the device."""
+"""Time and energy of a run: a clock that waits for the device, and a meter of the energy that the device has used.
+
+The meter reads NVIDIA's own counter, or the RAPL counter of an x86 package. Both count everything on the device, other
+programs included. Sources: NVML's nvmlDeviceGetTotalEnergyConsumption; Linux,
+Documentation/power/powercap/powercap.rst.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +30,24 @@ class Clock:
         return time.perf_counter() - self._zero
 
     def back_to(self, reading: float) -> float:
-        """Takes the clock back to an earlier reading, and returns the seconds that it then does not count."""
+        """Sets the clock back to an earlier reading, and returns the seconds that it then does not count."""
         seconds = self() - reading
         self._zero += seconds
         return seconds
-
-
-# The energy that a device has used: NVIDIA's own counter, or the RAPL counter of an x86 package.
-# Both count everything on the device, other programs included. Sources: NVML's nvmlDeviceGetTotalEnergyConsumption;
-# Linux, Documentation/power/powercap/powercap.rst.
 
 
 RAPL = Path("/sys/class/powercap")
 
 
 class EnergyMeter:
-    """Counts from its creation on."""
+    """Counts the energy used since it was created."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._start = self._read()
 
     def joules(self) -> float | None:
-        """Used since then; None where the device has no counter that this user may read."""
+        """Returns the joules used since then; None where the device has no counter that this user may read."""
         now = self._read()
         if not now or now.keys() != self._start.keys():
             return None
@@ -59,7 +59,7 @@ class EnergyMeter:
         return spent / 1e6
 
     def _read(self) -> dict[str, int]:
-        """Microjoules by counter."""
+        """Returns the microjoules of each counter, by its name; empty where there is none."""
         if self._device.type == "cuda":
             return _nvml(self._device)
         found = {}

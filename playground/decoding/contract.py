@@ -1,9 +1,9 @@
 """The decoding contract of a model: what its generation_config.json asks for beyond the sampling settings.
 
-It is the target's alone and holds in every lane, as in transformers' `generate()`. What a request sets wins: the
-sampling settings and the length are the request's (models/load.py has the file's), and where a grammar
-allows no token that the contract allows, the grammar alone decides. The stop strings of both end an answer. What
-cannot be had here is named with the run.
+Only the target's contract counts. It holds in every lane, as in transformers' `generate()`. A request's own settings
+take precedence: sampling settings and length are the request's (models/load.py reads the file's), and where a grammar
+allows no token that the contract allows, the grammar alone decides. The stop strings of both end an answer. Entries
+that are not supported here are listed with the run.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from playground.decoding.transfer import to_device
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
-# Each with the value that asks for nothing; so do none and an empty list. `renormalize_logits` changes no choice, and
-# the keys of beam search count for nothing without `num_beams`.
+# Each with its neutral value; None and an empty list are neutral too. `renormalize_logits` changes no choice, and the
+# keys of beam search have no effect without `num_beams`.
 OBEYED: dict[str, Any] = {
     "sequence_bias": None,
     "encoder_repetition_penalty": 1.0,
@@ -72,7 +72,7 @@ NOT_OBEYED: dict[str, Any] = {
 
 
 def entries(config: GenerationConfig, names: dict[str, Any]) -> dict[str, Any]:
-    """Those of `names` (OBEYED or NOT_OBEYED) that the config asks for, with its values as plain data."""
+    """Returns the entries of `names` (OBEYED or NOT_OBEYED) that the config sets, with its values as plain data."""
     values = json.loads(config.to_json_string(), parse_constant=str)  # an infinite bias is no JSON
     return {name: values[name] for name, neutral in names.items() if values.get(name) not in (None, [], neutral)}
 
@@ -92,15 +92,15 @@ class Contract:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The texts of which the first one ends an answer, in addition to those of the request. An empty one, which
-        every text contains, ends none."""
+        """The stop strings: the first that occurs ends an answer, in addition to those of the request. Empty strings,
+        which every text contains, are left out."""
         stops = self.config.stop_strings or ()
         return tuple(filter(None, (stops,) if isinstance(stops, str) else stops))
 
     def around(
         self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
-        """The contract's processors with `own`, those of a request, in the order in which `generate()` applies them."""
+        """Returns the contract's processors and `own`, those of a request, in the order of `generate()`."""
         config, has = self.config, entries(self.config, OBEYED)
         if not has:
             return list(own)
@@ -159,8 +159,10 @@ class Contract:
 
 
 def contract_of(target: LoadedModel) -> Contract:
-    """Raises:
-    PlaygroundError: transformers cannot follow it.
+    """Returns the contract of a target, after trying its processors on a short text.
+
+    Raises:
+        PlaygroundError: transformers cannot follow the generation_config.json.
     """
     vocab_size = target.model.config.get_text_config(decoder=True).vocab_size
     ends = [id_ for id_ in sorted(target.eos_ids) if id_ < vocab_size]

@@ -1,8 +1,14 @@
-"""A smaller model with the same vocabulary drafts token by token.
+"""Drafters that run a language model token by token: a smaller model, or the target's own first layers.
 
-Leviathan et al. 2023 and Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling";
-transformers' `assistant_model`. Greedy requests are drafted by argmax; for sampled requests the assistant samples with
-the request's own settings.
+A smaller model with the same vocabulary (`AssistantDrafter`): Leviathan et al. 2023 and Chen et al. 2023, "Accelerating
+Large Language Model Decoding with Speculative Sampling"; transformers' `assistant_model`.
+
+The target's first layers with its final norm and head (`EarlyExitDrafter`): Elhoushi et al. 2024, "LayerSkip";
+transformers' `assistant_early_exit`. They share the target's KV cache of these layers and process no token a second
+time, except the prompt, which goes through them before the target's first pass. The entries that drafting adds are
+dropped before the target verifies.
+
+Greedy requests are drafted by argmax; for sampled requests the model samples with the request's own settings.
 """
 
 from __future__ import annotations
@@ -23,10 +29,10 @@ from playground.decoding.sampling import Sampler
 
 
 class AssistantBranches:
-    """Grows a chain. Keeps the assistant's KV cache across rounds, so that it processes each token once.
+    """Grows a chain. The assistant's KV cache lasts across rounds, so that it processes each token once.
 
     Args:
-        vocab_size: the target's. Two models of one tokenizer may pad their embeddings to different sizes: the
+        vocab_size: the target's. Two models with one tokenizer may pad their embeddings to different sizes: the
             assistant's surplus ids are never drafted, and ids that it lacks have q = 0.
     """
 
@@ -63,9 +69,11 @@ class AssistantBranches:
 
 
 class AssistantDrafter(ChainDrafter):
-    """Args:
-    vocab_size: as in `AssistantBranches`.
-    eos_ids: tokens after which drafting is pointless.
+    """Drafts a chain with a model of the target's vocabulary.
+
+    Args:
+        vocab_size: the target's.
+        eos_ids: tokens after which nothing is drafted.
     """
 
     def __init__(self, assistant: Runner, vocab_size: int, eos_ids: Collection[int]) -> None:
@@ -92,15 +100,11 @@ def build(setup: Setup) -> AssistantDrafter:
     return AssistantDrafter(assistant, setup.target.vocab_size, setup.eos_ids)
 
 
-# The target's first layers draft, with its final norm and head.
-# Elhoushi et al. 2024, "LayerSkip"; transformers' `assistant_early_exit`. They share the target's KV cache of these
-# layers and process no token a second time, except the prompt, which goes through them before the target's first pass.
-# The entries that drafting adds are dropped before the target verifies.
-
-
 class EarlyExitDrafter(AssistantDrafter):
-    """Args:
-    layers: the target's first layers, from models/networks/early_exit.py.
+    """Drafts a chain with the target's first layers, on the target's cache.
+
+    Args:
+        layers: the first layers, from models/networks/early_exit.py.
     """
 
     cache_bytes = 0  # it uses the target's cache

@@ -1,4 +1,4 @@
-"""What the loop asks of a drafter."""
+"""The interface between the decode loop and a drafter: `Drafter`, and the `Draft` that it proposes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Draft:
 
     Attributes:
         ids: k token ids.
-        q: the drafter's own probability of each, to be shown; None of a token that it did not draft.
+        q: the drafter's own probability of each token, for display; None for a token that it did not draft.
         probabilities: (k, vocabulary), the distributions that the ids were sampled from. None where they were
             chosen instead (argmax, lookup).
         tree: for each token the index of its parent, which comes before it, or -1 after the committed
@@ -27,10 +27,10 @@ class Draft:
             has the distribution that the first was drawn from.
         candidates: for each token the (draft vocabulary,) scores that it was taken from; None where nothing was scored.
         draft_ids: (draft vocabulary,), the token id of each score; None where they are 0, 1, 2, …
-        confidences: for each token what a head trained for it said of its chance to be accepted; None without one.
-        forced: how many of its first tokens a grammar forces.
-        past_context: of a draft without tokens, the length of the drafter's context in tokens, where the text has
-            reached it; else None.
+        confidences: for each token the chance of acceptance that a head trained for this gave; None without one.
+        forced: how many of the first tokens a grammar forces.
+        past_context: the length of the drafter's context in tokens, if the draft is empty because the text has reached
+            it; else None.
     """
 
     ids: list[int]
@@ -45,12 +45,13 @@ class Draft:
 
     @property
     def parents(self) -> Sequence[int]:
-        """The same as `tree`, for a chain as well."""
+        """The parent of each token, -1 after the committed tokens; defined for a chain too."""
         return range(-1, len(self.ids) - 1) if self.tree is None else self.tree
 
     @property
     def depths(self) -> list[int]:
-        """Of the last committed token, then of each drafted token: how many tokens its branch has."""
+        """The number of draft tokens up to and including each token: 0 for the last committed token, then the k of the
+        draft."""
         depths = [0]
         for parent in self.parents:
             depths.append(depths[parent + 1] + 1)
@@ -58,11 +59,11 @@ class Draft:
 
     @property
     def depth(self) -> int:
-        """The number of tokens in its longest branch."""
+        """The number of tokens in the longest branch."""
         return max(self.depths)
 
     def path(self, i: int) -> list[int]:
-        """The indices of the tokens on the branch that ends at token i; empty for -1."""
+        """Returns the indices of the tokens on the branch that ends at token i; empty for -1."""
         indices = []
         while i >= 0:
             indices.append(i)
@@ -70,7 +71,7 @@ class Draft:
         return indices[::-1]
 
     def only(self, kept: Sequence[int]) -> Draft:
-        """The tokens at these indices, in order. The parent of each must be among them."""
+        """Returns a draft of the tokens at these indices, in order. The parent of each must be among them."""
         if len(kept) == len(self.ids):
             return self
         index = {-1: -1} | {i: at for at, i in enumerate(kept)}
@@ -87,8 +88,8 @@ class Draft:
         )
 
     def rank(self, i: int, id_: int) -> torch.Tensor | None:
-        """The rank of token `id_` among the candidates for the position of token i, 1 being the best; 0 if it is not
-        among them, None if nothing was scored. A tensor of no dimensions, on the device."""
+        """Returns the rank of token `id_` among the candidates for the position of token i, as a tensor of no
+        dimensions on the device: 1 is the best, 0 means not among them. None if nothing was scored."""
         if self.candidates is None:
             return None
         scores = self.candidates[i]
@@ -101,12 +102,12 @@ NOTHING = Draft([], [])
 
 
 def past(context: int) -> Draft:
-    """Nothing, since the text has reached the end of the drafter's context."""
+    """Returns an empty draft that says that the text has reached the end of the drafter's context."""
     return Draft([], [], past_context=context)
 
 
 def copied(ids: Sequence[int], start: int, k: int) -> Draft:
-    """The k tokens from position `start` of `ids` on, as a lookup drafts them. At the end of `ids` the copy continues
+    """Drafts the k tokens from position `start` of `ids` on, as a lookup does. At the end of `ids` the copy continues
     with its own tokens, so that a repeating text is drafted to the full length."""
     text = list(ids)
     for i in range(k):
@@ -115,8 +116,8 @@ def copied(ids: Sequence[int], start: int, k: int) -> Draft:
 
 
 class Chosen(NamedTuple):
-    """A drafted token that is still on the device, and what it was taken from: as in `Draft`, of one token.
-    `id`, `q` and `confidence` have no dimensions."""
+    """One drafted token, still on the device. `id`, `q` and `confidence` have no dimensions; `probabilities` is
+    (vocabulary,), and `candidates` (draft vocabulary,). `Draft` explains the fields."""
 
     id: torch.Tensor
     q: torch.Tensor
@@ -130,33 +131,34 @@ class Drafter(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """The size of its KV cache; 0 if it has none."""
+        """The size of the drafter's KV cache in bytes; 0 if it has none."""
         return 0
 
     def propose(self, ids: Sequence[int], k: int, stop_below: float, sampler: Sampler) -> Draft:
         """Drafts at most k tokens after `ids`, which extends the committed tokens of every earlier call. May draft
-        fewer, or none. A chain ends after a token whose q is below `stop_below` or, where a head was trained to say
-        so, before one whose confidence is; a tree where the probability of the path is. `sampler` is that of the
-        request. Draft tokens that are sampled are drawn from it and from no other, or they would not be independent of
-        what the target draws."""
+        fewer, or none. A chain ends after a token whose q is below `stop_below`, or before a token whose confidence is
+        where the drafter has a confidence head; a tree ends where the probability of the path is below it. `sampler` is
+        the request's. Draft tokens must be sampled with it and no other: only so are they independent of the target's
+        samples."""
 
     def commit(self, length: int) -> None:
-        """Rolls back to the first `length` tokens of the last `ids` and its draft: those are committed."""
+        """Rolls back to the first `length` tokens of the last `ids` and its draft, which are now committed."""
 
     def rewind(self, length: int) -> int:
-        """Rolls back to the first `length` tokens of the text, of which the first committed ones may go on otherwise: a
-        conversation's next turn. Returns how many of them the target may keep, since a drafter that reads its hidden
-        states needs those that it lacks; 0 if there is no way back."""
+        """Rolls back to the first `length` tokens of the text, for a conversation's next turn. Returns how many tokens
+        the target may reuse: a drafter that reads the target's hidden states needs those that it has not read. 0 if it
+        cannot roll back."""
         return 0
 
 
 def rewound(drafters: Iterable[Drafter], length: int) -> int:
-    """Rewinds all of them, of which at most one reads hidden states; returns how many tokens the target may keep."""
+    """Rewinds several drafters, of which at most one reads hidden states; returns how many tokens the target may
+    reuse."""
     return min(drafter.rewind(length) for drafter in drafters)
 
 
 def rewound_model(model: Runner, length: int) -> int:
-    """Rolls back the cache of a model that reads nothing but the text; as `Drafter.rewind`."""
+    """Implements `Drafter.rewind` for a model that reads nothing but the text."""
     if model.length > length and model.discards_old:
         return 0
     model.commit(min(model.length, length))

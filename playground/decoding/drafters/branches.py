@@ -1,4 +1,4 @@
-"""The protocol of networks that draft step by step, and the drafters over it: a chain here, trees in tree.py."""
+"""The protocol of networks that draft step by step (`Branches`), and the drafters of chains over it; trees: tree.py."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Branches(Protocol):
     """Gives logits for drafts, one position after another.
 
     Attributes:
-        draft_ids: (draft vocabulary,), the token id of each column of its logits. The vocabulary may grow from one
+        draft_ids: (draft vocabulary,), the token id of each column of the logits. The vocabulary may grow from one
             draft to the next.
-        deepest: the most positions that it can draft.
-        context: the longest text, in tokens, that it has positions for, the draft included.
+        deepest: the largest number of positions in a draft.
+        context: the longest text, in tokens, that the network has positions for, the draft included.
         confidence: (rows,), for each row of the last call's logits the chance that a token chosen from it is accepted,
             by a head trained for that; None without one.
     """
@@ -37,28 +37,32 @@ class Branches(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """The size of its KV cache."""
+        """The size of the network's KV cache in bytes."""
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """Starts a draft: logits after the sequence `ids`, (1, draft vocabulary); None if it cannot draft yet."""
+        """Starts a draft: returns the logits after the sequence `ids`, (1, draft vocabulary); None if nothing can be
+        drafted yet."""
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-        """Logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a tensor on the device.
-        `rows`: for each token, the row of the last call's logits that it was chosen from."""
+        """Returns the logits after the draft tokens `ids`, (tokens, draft vocabulary). `ids`: numbers, or a (tokens,)
+        tensor on the device. `rows`: for each token, the row of the last call's logits that it was chosen from."""
 
     def end(self) -> None:
-        """The draft is done."""
+        """Ends the draft."""
 
     def commit(self) -> None:
-        """Call once a round while the text is shorter than `context`, after the target's own roll-back."""
+        """Ends a round. Must be called once a round while the text is shorter than `context`, after the target's own
+        roll-back."""
 
     def rewind(self, length: int) -> int:
-        """As `Drafter.rewind`."""
+        """Implements `Drafter.rewind`."""
 
 
 class BranchesDrafter(Drafter, ABC):
-    """Args:
-    eos_ids: tokens after which drafting is pointless.
+    """The base of drafters over `Branches`.
+
+    Args:
+        eos_ids: tokens after which nothing is drafted.
     """
 
     def __init__(self, branches: Branches, eos_ids: Collection[int]) -> None:
@@ -84,7 +88,7 @@ class BranchesDrafter(Drafter, ABC):
 
     @abstractmethod
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
-        """The draft, at most k deep. `logits`: those after the sequence."""
+        """Returns the draft, at most k deep. `logits`: (1, draft vocabulary), those after the sequence."""
 
     def commit(self, length: int) -> None:
         if length < self._branches.context:  # else it never drafts again, and hidden states would pile up unread
@@ -95,9 +99,11 @@ class BranchesDrafter(Drafter, ABC):
 
 
 class ChainDrafter(BranchesDrafter):
-    """Args:
-    vocab_size: the target's.
-    eos_ids: tokens after which drafting is pointless.
+    """Drafts a chain.
+
+    Args:
+        vocab_size: the target's.
+        eos_ids: tokens after which nothing is drafted.
     """
 
     def __init__(self, branches: Branches, vocab_size: int, eos_ids: Collection[int]) -> None:
@@ -105,8 +111,8 @@ class ChainDrafter(BranchesDrafter):
         self._vocab_size = vocab_size
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
-        """The tokens stay on the device until all are drafted, unless a choice depends on those before it: on their
-        text, or on their q."""
+        """Drafts a chain. The tokens stay on the device until all are drafted, unless a choice depends on the text or
+        the q of those before it."""
         one_by_one = stop_below > 0 or sampler.reads_text
         choose = DraftChoice(self._vocab_size, sampler)
         chosen: list[Chosen] = []
@@ -134,15 +140,15 @@ class ChainDrafter(BranchesDrafter):
         )
 
     def _ends(self, drafted: Sequence[tuple[int, float, float]], stop_below: float) -> bool:
-        """Whether nothing is drafted after these: after an end of text, or a q below `stop_below`, which only counts
-        where no head says more."""
+        """True where nothing is drafted after these tokens: after an end of text, or after a q below `stop_below` if
+        there is no confidence head."""
         if not drafted or drafted[-1][0] in self._eos_ids:
             return bool(drafted)
         return self._branches.confidence is None and drafted[-1][1] < stop_below
 
 
 def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float, float]]:
-    """Their ids, q and confidences (0 without), in one transfer. float32 holds every id below 2^24."""
+    """Reads the ids, q and confidences (0 without a head) in one transfer. float32 holds every id below 2^24."""
     ids, q = (torch.stack(values).float() for values in list(zip(*chosen, strict=True))[:2])
     known = [choice.confidence for choice in chosen if choice.confidence is not None]
     confidences = torch.stack(known).float() if known else torch.zeros_like(q)
@@ -150,7 +156,7 @@ def _read(chosen: Sequence[Chosen]) -> list[tuple[int, float, float]]:
 
 
 def branches_of(setup: Setup) -> Branches:
-    """What grows drafts with the network or the model that was loaded for the lane."""
+    """Makes the `Branches` of the network or the model that was loaded for the lane."""
     kind = setup.models.pair.drafts_by(setup.lane.drafter)
     assert kind, "what is loaded is of a kind of weights that the pair names"
     grown = resolve_name(METHODS[kind].branches)

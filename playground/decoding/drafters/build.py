@@ -1,4 +1,4 @@
-"""From a lane to its drafter. Each method's own builder is in its drafter's file; its registration names it."""
+"""Builds the drafter of a lane. Each method has its own builder in its drafter's file; its registration names it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from playground.models.store import LoadedPair
 
 @dataclass(frozen=True)
 class Setup:
-    """What a builder makes a drafter from. Nothing of a request is in it, since a drafter serves all turns of a
-    conversation: a request's sampler comes with `Drafter.propose`.
+    """The arguments of a builder. They hold nothing of a request, since a drafter serves all turns of a conversation: a
+    request's sampler comes with `Drafter.propose`.
 
     Attributes:
         models: the target and the drafter's weights, loaded.
-        target: the target as the decode loop runs it, with its KV cache.
-        runners: makes the runners of models that draft.
+        target: the runner that the decode loop uses, with the target's KV cache.
+        runners: makes the runners of draft models.
     """
 
     models: LoadedPair
@@ -36,34 +36,34 @@ class Setup:
 
     @property
     def eos_ids(self) -> Set[int]:
-        """Tokens after which drafting is pointless."""
+        """The tokens after which nothing is drafted."""
         return self.models.target.eos_ids
 
     @property
     def assistant(self) -> LoadedModel:
-        """What drafts, for methods whose weights are a model or the target's layers."""
+        """The draft model, for methods whose weights are a model or the target's layers."""
         assert isinstance(self.models.drafting, LoadedModel)
         return self.models.drafting
 
     @property
     def network(self) -> nn.Module:
-        """What drafts, for methods whose weights are a network."""
+        """The draft network, for methods whose weights are a network."""
         assert isinstance(self.models.drafting, LoadedDrafter)
         return self.models.drafting.network
 
 
 def build_drafter(models: LoadedPair, lane: Lane, target: Runner, runners: Runners | None = None) -> Drafter:
-    """The drafter of a lane. `runners`: eager ones by default.
+    """Builds the drafter of a lane. `runners`: eager ones by default.
 
     Raises:
-        PlaygroundError: this method cannot draft for the target.
+        PlaygroundError: the lane's method cannot draft for the target.
     """
     setup = Setup(models, lane, target, runners or Runners())
     return resolve_name(METHODS[lane.drafter].builder)(setup)
 
 
 def refuse_recurrent(model: Runner, name: str) -> None:
-    """For methods that roll back or branch within a round.
+    """Refuses a recurrent model, for methods that roll back or branch within a round.
 
     Raises:
         PlaygroundError: the model has recurrent layers.

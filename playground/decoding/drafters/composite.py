@@ -1,6 +1,18 @@
-"""The first of several drafters that has a proposal drafts: prompt lookup where the sequence repeats, else a model.
+"""Drafters made of several others, and the tokens that a grammar forces.
 
-A lookup costs nothing and is rarely wrong when it matches a long n-gram; elsewhere a trained drafter is better.
+`CompositeDrafter`: the first drafter that has a proposal drafts: prompt lookup where the sequence repeats, else a
+trained drafter. A lookup costs nothing and is rarely wrong when it matches a long n-gram.
+
+`GrammarDrafter`: where the request's grammar allows only one continuation, such as the names of a JSON object, the
+tokens need no model. They are drafted as the tokenizer writes the text. The target may write the same text in other
+tokens, so they are verified like any draft. Where nothing is forced, the lane's own drafter drafts. It never continues
+after forced tokens: most drafters read hidden states, which the target has for those tokens only once it has verified
+them.
+
+`AdaptiveDrafter`: of several drafters and plain decoding, the one with the most tokens per second so far drafts next.
+Which is fastest depends on the text, on the machine and on its load: on a busy CPU, drafting can be slower than not
+drafting. Every round is timed, from its start until its tokens are committed, and counts for the drafter that drafted
+it; rounds without a draft count for plain decoding.
 """
 
 from __future__ import annotations
@@ -19,6 +31,8 @@ from playground.decoding.sampling import Sampler
 
 
 class CompositeDrafter(Drafter):
+    """Takes the first non-empty draft of several drafters, in their order."""
+
     def __init__(self, *drafters: Drafter) -> None:
         self._drafters = drafters
 
@@ -47,14 +61,9 @@ def build(setup: Setup) -> CompositeDrafter:
     return CompositeDrafter(NgramDrafter(*SURE), tree.build(setup))
 
 
-# Drafts what the request's grammar forces: where it leaves one way to go on, such as the names of a JSON object, the
-# tokens need no model.
-# They are drafted as the tokenizer writes the text. The target may write the same text in other tokens, so they are
-# verified as any draft. Every other drafter drafts where nothing is forced. It does not go on after forced tokens:
-# most of them read hidden states, which the target has for those tokens only once it has verified them.
-
-
 class GrammarDrafter(Drafter):
+    """Drafts the tokens that the request's grammar forces."""
+
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
 
@@ -70,19 +79,13 @@ class GrammarDrafter(Drafter):
 
 
 def after_forced(grammar: Grammar, drafter: Drafter) -> Drafter:
-    """What drafts for one answer: the grammar, and the drafter where the grammar forces nothing."""
+    """Returns a drafter for one answer: the grammar, and `drafter` where the grammar forces nothing."""
     return drafter if isinstance(grammar, Free) else CompositeDrafter(GrammarDrafter(grammar), drafter)
 
 
 def build_grammar(setup: Setup) -> NoDrafter:
-    """The method drafts nothing but what `after_forced` adds."""
+    """Builds a drafter that drafts nothing: `after_forced` adds the forced tokens, for this method as for others."""
     return NoDrafter()
-
-
-# Several drafters and plain decoding, of which the one that has given the most tokens per second drafts next.
-# Which of them is fastest depends on the text, on the machine and on what else runs there: on a busy CPU, drafting can
-# be slower than not drafting. So every round is timed, from its start until its tokens are committed, and counts for
-# the drafter that drafted it. Rounds without a draft count for plain decoding.
 
 
 KEEP = 0.9  # weight of a round, relative to the next one
@@ -93,7 +96,7 @@ SHARE = 0.03  # of the run's time: while drafting has cost more than this, nothi
 
 @dataclass
 class Arm:
-    """A drafter, with the fading sums of its rounds. `idle`: rounds since its last one."""
+    """A drafter and the exponentially decaying sums of its rounds. `idle`: rounds since its last one."""
 
     drafter: Drafter
     tokens: float = 0.0
@@ -108,14 +111,15 @@ class Arm:
 
 
 class AdaptiveDrafter(Drafter):
-    """Asks the drafters in the order of their tokens per second, until one proposes something or plain decoding comes.
+    """Tries the drafters in the order of their tokens per second, until one proposes something or it is the turn of
+    plain decoding.
 
-    A drafter that has not drafted for a while is asked first, since the text may suit it by now; but not while drafting
-    has made the run slower than plain decoding by more than SHARE.
+    A drafter that has not drafted for AGAIN rounds is tried first, since the text may suit it by now; but not while
+    drafting has made the run slower than plain decoding by more than SHARE.
 
     Args:
-        drafters: in the order in which they are tried at first.
-        clock: in seconds.
+        drafters: the drafters, in the order in which they are tried at first.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, *drafters: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -124,7 +128,7 @@ class AdaptiveDrafter(Drafter):
         self._begin()
 
     def _begin(self) -> None:
-        """Knows nothing of the drafters yet."""
+        """Resets the statistics of all drafters."""
         self._plain = Arm(NoDrafter())
         self._arms = [self._plain, *map(Arm, self._drafters)]
         self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
@@ -167,7 +171,7 @@ class AdaptiveDrafter(Drafter):
         self._prefilled = True
 
     def rewind(self, length: int) -> int:
-        """A run learns for itself which drafter is fast, so that it does not depend on the runs before it."""
+        """Rewinds all drafters and resets their statistics, so that a run does not depend on those before it."""
         self._begin()
         return rewound(self._drafters, length)
 

@@ -1,8 +1,8 @@
 """A Gemma 4 assistant drafts from the target's own KV cache and last hidden state.
 
 Google 2026, Gemma 4; the network: models/networks/gemma4.py; transformers' counterpart:
-`SinglePositionMultiTokenCandidateGenerator`. Nothing is kept between rounds: the assistant attends to the target's
-states of the accepted sequence. Each step reads the hidden state of the step before, at the position of the last
+`SinglePositionMultiTokenCandidateGenerator`. The assistant has no state between rounds: it attends to the target's keys
+and values of the accepted sequence. Each step reads the hidden state of the step before, at the position of the last
 accepted token.
 """
 
@@ -20,10 +20,10 @@ from playground.models.networks.gemma4 import Gemma4Assistant
 
 
 class Gemma4Branches:
-    """Grows `Branches` as deep as asked.
+    """Grows `Branches` of any depth.
 
     Args:
-        target: the target of the decode loop; set to keep its hidden states and to share its keys and values.
+        target: the decode loop's runner, which is set to collect hidden states and to share its keys and values.
     """
 
     deepest = sys.maxsize

@@ -1,4 +1,5 @@
-"""Shared by drafters that read the target's hidden states and draft from a reduced vocabulary."""
+"""Parts of drafters that read the target's hidden states and draft from a reduced vocabulary: the states, the
+vocabulary, and the choice of a token."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from playground.models.networks.heads import SharedHead
 
 
 class HiddenStates:
-    """Collects the hidden states of the accepted sequence, pass by pass, until they are taken."""
+    """Collects the target's hidden states of the accepted sequence, pass by pass, until they are taken."""
 
     def __init__(self, target: Runner, layers: Sequence[int] = (-1,)) -> None:
         """`layers`: in the form that `Runner.watch` takes."""
@@ -24,22 +25,23 @@ class HiddenStates:
         self._waiting: list[torch.Tensor] = []
 
     def commit(self) -> None:
-        """Call once a round, after the target's own roll-back."""
+        """Collects the last pass's states. Must be called once a round, after the target's own roll-back."""
         self._waiting.append(self._target.hidden)
 
     def take(self) -> torch.Tensor | None:
-        """(positions, layers x width), those collected since the last call; None before the target's first pass."""
+        """Returns those collected since the last call, (positions, layers x width); None before the target's first
+        pass."""
         waiting, self._waiting = self._waiting, []
         return torch.cat(waiting) if waiting else None
 
     def drop(self) -> None:
-        """Forgets those that wait."""
+        """Drops those that were not taken."""
         self._waiting.clear()
 
 
 class TextVocabulary:
     """The draft vocabulary of a trained network, extended by the tokens of the sequence: texts repeat their tokens,
-    above all the rare ones that names are made of."""
+    above all the rare ones that names consist of."""
 
     def __init__(self, network: SharedHead) -> None:
         self._network = network
@@ -53,7 +55,8 @@ class TextVocabulary:
         self.__init__(self._network)  # type: ignore[misc]
 
     def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """(draft vocabulary,), the token ids that can be drafted after `ids`, which extends the previous call's."""
+        """Returns the token ids that can be drafted after `ids`, (draft vocabulary,). `ids` extends the previous
+        call's."""
         new = [id_ for id_ in dict.fromkeys(ids[self._read :]) if id_ not in self._known]
         self._read = len(ids)
         if new:
@@ -64,17 +67,19 @@ class TextVocabulary:
         return self._ids
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(…, width) to (…, draft vocabulary), for the ids that `read` returned last."""
+        """Returns the logits of (…, width) hidden states, (…, draft vocabulary), for the ids that `read` returned
+        last."""
         return self.extended(self._network.logits(hidden), hidden)
 
     def extended(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """The same, from the network's own logits for `hidden`."""
+        """Appends the logits of the added ids to the network's own, (…, network's vocabulary), for (…, width) hidden
+        states; returns (…, draft vocabulary)."""
         return torch.cat([logits, torch.nn.functional.linear(hidden, self._rows)], dim=-1)
 
 
 class Several(NamedTuple):
-    """Tokens that were drawn without replacement, in their order, each with the q that it had at first, and what they
-    were drawn from: as in `Draft`."""
+    """Tokens that were drawn without replacement, in their order, each with the q that it had before the first draw.
+    `probabilities`: (vocabulary,); `candidates`: (draft vocabulary,); `Draft` explains both."""
 
     ids: list[int]
     q: list[float]
@@ -87,7 +92,7 @@ class DraftChoice:
 
     Args:
         vocab_size: the target's.
-        sampler: the request's, which the target's tokens are drawn from as well.
+        sampler: the request's, which also samples the target's tokens.
     """
 
     def __init__(self, vocab_size: int, sampler: Sampler) -> None:
@@ -95,8 +100,10 @@ class DraftChoice:
         self._sampler = sampler
 
     def __call__(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> Chosen:
-        """Args:
-            ids: the sequence before the token. Of these only the number counts, unless `reads_text`.
+        """Chooses one token.
+
+        Args:
+            ids: the sequence before the token. Only its length counts, unless the sampler `reads_text`.
             logits: (draft vocabulary,).
             draft_ids: (draft vocabulary,), their token ids.
 
@@ -118,7 +125,7 @@ class DraftChoice:
         return Chosen(token[0], probabilities.gather(0, token)[0], probabilities, candidates)
 
     def several(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor, n: int) -> Several:
-        """Draws at most n different tokens without replacement. The arguments are those of a call."""
+        """Draws at most n different tokens without replacement. The other arguments are those of `__call__`."""
         scores = self._scores(ids, logits, draft_ids)
         distributions = self._sampler.distributions(scores)
         drawn = self._sampler.several(distributions, n)
@@ -127,7 +134,8 @@ class DraftChoice:
         return Several(drawn, q, probabilities, scores[0].index_select(0, draft_ids))
 
     def _scores(self, ids: Sequence[int], logits: torch.Tensor, draft_ids: torch.Tensor) -> torch.Tensor:
-        """(1, vocabulary)"""
+        """Returns the scores over the target's vocabulary, (1, vocabulary) float32; -inf outside the draft
+        vocabulary."""
         whole = logits.new_full((1, self._vocab_size), float("-inf"), dtype=torch.float32)
         whole.index_copy_(1, draft_ids, logits.float()[None])
         scores = self._sampler.scores(whole, lambda row: ids)
@@ -137,8 +145,8 @@ class DraftChoice:
 
 
 def without(logits: torch.Tensor, refused: torch.Tensor | None, draft_ids: torch.Tensor) -> torch.Tensor:
-    """(…, draft vocabulary) logits with refused tokens last. They are not -inf: a reduced vocabulary may have no
-    others. `refused`: `Sampler.refused`."""
+    """Returns (…, draft vocabulary) logits with those of refused tokens at the dtype's minimum. They are not -inf: a
+    reduced vocabulary may have no others. `refused`: (vocabulary,) bool, from `Sampler.refused`."""
     if refused is None:
         return logits
     return logits.masked_fill(refused.index_select(0, draft_ids), torch.finfo(logits.dtype).min)

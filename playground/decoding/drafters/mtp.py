@@ -1,8 +1,16 @@
-"""A multi-token prediction layer drafts recursively from the target's hidden states.
+"""Recursive drafters that read the target's hidden states: multi-token prediction layers and EAGLE-3 heads.
 
-DeepSeek-V3 (2024, section 2.2); the network is in models/networks/mtp.py. Its KV cache holds an entry for each position
-that the target has processed. Entries computed from the layer's own hidden states are dropped after each draft, and
-replaced by entries from the target's hidden states once it has verified.
+A single MTP layer drafts recursively (DeepSeek-V3, 2024, section 2.2; the network: models/networks/mtp.py). Its KV
+cache holds an entry for each position that the target has processed. Entries computed from the layer's own hidden
+states are dropped after each draft, and replaced by entries from the target's hidden states once it has verified.
+
+An EAGLE-3 head (Li et al. 2025; models/networks/eagle3.py) differs from an MTP layer only in the hidden states that it
+reads, those of three of the target's layers.
+
+Several MTP layers that come with the target (models/networks/native_mtp.py) draft one token of the chain each. Layer
+k's KV cache holds an entry for each position i whose token i + k + 1 is in the text. Up to k further entries depend on
+draft tokens and are dropped after each draft. A layer that a round does not reach catches up in the next one that does.
+After the last layer's token, the last layer continues recursively.
 """
 
 from __future__ import annotations
@@ -25,11 +33,11 @@ from playground.models.sizing import cache_bytes
 
 
 class MtpBranches:
-    """Grows `Branches` as deep as asked.
+    """Grows `Branches` of any depth.
 
     Args:
-        target: the runner that the loop uses; its hidden states are watched, and the layer is run as it is.
-        layers: the target's layers whose hidden states are read, as in `Runner.watch`.
+        target: the decode loop's runner. Its hidden states are watched, and it makes the runner of the layer.
+        layers: the target's layers whose hidden states are read, in the form of `Runner.watch`.
     """
 
     deepest = sys.maxsize
@@ -57,7 +65,7 @@ class MtpBranches:
         return self._logits(*self._layer.grow(ids, rows))
 
     def _logits(self, logits: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The logits to draft from. `logits`, `out`: what a pass returns."""
+        """Returns the logits to draft from, given the logits and the output of a pass of the layer."""
         return logits
 
     def end(self) -> None:
@@ -67,14 +75,14 @@ class MtpBranches:
         self._hidden.commit()
 
     def rewind(self, length: int) -> int:
-        """Entry i is of the token at i + 1, so that the last one of the text is not among them."""
+        """Implements `Drafter.rewind`. Entry i is for the token at i + 1, so there is none for the last token."""
         self._entries = self._layer.rewind(min(self._entries, length - 1))
         self._hidden.drop()
         return self._entries
 
 
 class TrainedBranches(MtpBranches):
-    """For a layer that was trained for the target and has a reduced vocabulary."""
+    """Grows `Branches` with a layer that was trained for the target and has a reduced vocabulary."""
 
     def __init__(self, layer: MtpLayer, target: Runner) -> None:
         super().__init__(layer, target)
@@ -92,28 +100,18 @@ class TrainedBranches(MtpBranches):
         return self._vocabulary.extended(logits, out)
 
 
-# An EAGLE-3 head drafts recursively from three layers of the target.
-# Li et al. 2025, "EAGLE-3"; the network: models/networks/eagle3.py. Recursion, KV cache and tree are those of an MTP
-# layer; only the hidden states that it reads differ.
-
-
 class Eagle3Branches(MtpBranches):
+    """Grows `Branches` with an EAGLE-3 head."""
+
     def __init__(self, head: Eagle3Head, target: Runner) -> None:
         super().__init__(head, target, head.layers)
 
 
-# Several multi-token prediction layers that come with the target: each drafts one token of the chain.
-# DeepSeek-V3 (2024, section 2.2); the network is in models/networks/native_mtp.py. A single layer drafts as in mtp.py.
-# Layer k's KV cache holds an entry for each position i whose token i + k + 1 is in the text. Up to k further entries
-# depend on draft tokens and are dropped after each draft. A layer that a round does not reach catches up in the next
-# one that does. After the last layer's token, the last layer continues recursively.
-
-
 class NativeBranches:
-    """Grows a chain, as deep as asked.
+    """Grows a chain of any depth with several layers of the target.
 
     Args:
-        target: the runner that the loop uses; its hidden states are watched.
+        target: the decode loop's runner, whose hidden states are watched.
     """
 
     deepest = sys.maxsize
@@ -168,7 +166,7 @@ class NativeBranches:
         return self._layers.logits(self._out[0, -1:])
 
     def _determined(self, k: int) -> int:
-        """The number of entries of layer k that the text without a draft determines."""
+        """Returns the number of entries of layer k that the text without a draft determines."""
         return max(0, self._positions - k)
 
     def end(self) -> None:
@@ -188,7 +186,7 @@ class NativeBranches:
 
 
 def branches(network: MtpLayer | NativeLayers, target: Runner) -> Branches:
-    """What grows drafts with MTP layers: one that was trained for the target, or one or several of the target's own."""
+    """Makes the `Branches` of MTP layers: one trained for the target, or one or several of the target's own."""
     if isinstance(network, MtpLayer):
         return TrainedBranches(network, target)
     return MtpBranches(network, target) if isinstance(network, NativeLayer) else NativeBranches(network, target)

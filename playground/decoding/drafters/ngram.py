@@ -47,7 +47,7 @@ class NgramDrafter(Drafter):
         pass  # only accepted tokens are ever indexed
 
     def rewind(self, length: int) -> int:
-        """The index is made anew: it has the last positions alone."""
+        """Clears the index, which holds only the last position of each n-gram and so cannot be rolled back."""
         self._follows.clear()
         self._indexed = 0
         return length

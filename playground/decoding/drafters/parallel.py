@@ -1,4 +1,18 @@
-"""Base of the drafters that draft all positions in one pass: a position's logits do not depend on earlier choices."""
+"""Drafters that draft all positions in one pass: a position's logits do not depend on the tokens chosen before it.
+
+Verification is exact for all of them; Medusa's lossy "typical acceptance" is not used.
+
+- Parallel heads on one hidden state of the target: Gloeckle et al. 2024; models/networks/heads.py.
+- Medusa's heads: Cai et al. 2024 (arXiv 2401.10774); models/networks/heads.py. The target's own head chose the last
+  token from the hidden state before it; from the same state head k, counted from 0, proposes the token k + 1 positions
+  after it.
+- DFlash, one pass over mask tokens that attend to the target's hidden states: Chen et al. 2026 (arXiv 2602.06036);
+  models/networks/dflash.py. A tree over its positions is DDTree (Ringel and Romano 2026, arXiv 2604.12989).
+- P-EAGLE, one pass of an EAGLE-3 head over slots of a mask token after the text: models/networks/eagle3.py.
+- PARD, a small causal language model trained to draft from mask tokens after the text: An et al. 2025 (arXiv
+  2504.18583). It reads nothing of the target. The last token predicts the next one as usual, and each mask token after
+  it the one after that.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +35,8 @@ from playground.models.sizing import cache_bytes
 
 
 class ParallelBranches(ABC):
-    """`Branches` as deep as the positions of the pass, over a text of any length where nothing else is said.
+    """The base of these drafters: `Branches` as deep as the positions of the pass. A text of any length is allowed,
+    unless a subclass sets `context`.
 
     `positions`: (deepest, draft vocabulary), the logits of all positions of the draft.
     """
@@ -41,8 +56,8 @@ class ParallelBranches(ABC):
 
     @abstractmethod
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """Logits of all positions after the sequence `ids`, (deepest, draft vocabulary); None if it cannot draft
-        yet."""
+        """Returns the logits of all positions after the sequence `ids`, (deepest, draft vocabulary); None if nothing
+        can be drafted yet."""
 
     def root(self, ids: Sequence[int]) -> torch.Tensor | None:
         positions = self._drafted(ids)
@@ -64,15 +79,15 @@ class ParallelBranches(ABC):
 
     @abstractmethod
     def rewind(self, length: int) -> int:
-        """As `Drafter.rewind`."""
+        """Implements `Drafter.rewind`."""
 
 
 class HiddenParallelBranches(ParallelBranches):
-    """From the target's hidden states.
+    """The base of those that read the target's hidden states.
 
     Args:
-        target: the target of the decode loop; set to keep its hidden states.
-        layers: target layers whose hidden states are read, in the form that `Runner.watch` takes.
+        target: the decode loop's runner, which is set to collect hidden states.
+        layers: target layers whose hidden states are read, in the form of `Runner.watch`.
     """
 
     def __init__(self, draft_ids: torch.Tensor, deepest: int, target: Runner, layers: Sequence[int] = (-1,)) -> None:
@@ -81,7 +96,7 @@ class HiddenParallelBranches(ParallelBranches):
 
     @abstractmethod
     def _all(self, ids: Sequence[int], hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of all positions, (deepest, draft vocabulary).
+        """Returns the logits of all positions, (deepest, draft vocabulary).
 
         Args:
             ids: the sequence.
@@ -96,17 +111,14 @@ class HiddenParallelBranches(ParallelBranches):
         self._hidden.commit()
 
     def rewind(self, length: int) -> int:
-        """Most read the last hidden state alone."""
+        """Implements `Drafter.rewind` for networks that read the last hidden state alone, as most do."""
         self._hidden.drop()
         return length
 
 
-# Parallel heads draft several tokens from one hidden state of the target, all at once.
-# Medusa (Cai et al. 2024), Gloeckle et al. 2024; the network: models/networks/heads.py. Verification is exact;
-# Medusa's lossy "typical acceptance" is not used.
-
-
 class HeadsBranches(HiddenParallelBranches):
+    """Drafts with parallel heads that were trained for the target and have a reduced vocabulary."""
+
     def __init__(self, heads: ParallelHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
@@ -121,13 +133,9 @@ class HeadsBranches(HiddenParallelBranches):
         return self._vocabulary.logits(self._heads(to_device(ids[-1:], hidden.device)[0], hidden[-1]))
 
 
-# Medusa's heads draft several tokens from the target's last hidden state, all at once.
-# Cai et al. 2024 (arXiv 2401.10774); the network: models/networks/heads.py. The target's own head chose the last
-# token from the hidden state before it; from the same state head k, counted from 0, proposes the token k + 1 positions
-# after. Verification is exact; Medusa's lossy "typical acceptance" is not used.
-
-
 class MedusaBranches(HiddenParallelBranches):
+    """Drafts with published Medusa heads."""
+
     def __init__(self, heads: MedusaHeads, target: Runner) -> None:
         super().__init__(heads.draft_ids, heads.count, target)
         self._heads = heads
@@ -136,14 +144,9 @@ class MedusaBranches(HiddenParallelBranches):
         return self._heads(hidden[-1])
 
 
-# DFlash drafts a block of tokens at once: one pass over mask tokens that attend to the target's hidden states.
-# Chen et al. 2026 (arXiv 2602.06036); the network: models/networks/dflash.py. The distribution of each position does
-# not depend on the tokens chosen before it; samples are verified like any others. A tree over them is DDTree (Ringel
-# and Romano 2026, arXiv 2604.12989).
-
-
 class DFlashBranches(HiddenParallelBranches):
-    """Keeps the cache entries of the sequence across rounds, and drops those of a block when its draft is done."""
+    """Drafts a block with DFlash. The cache entries of the sequence last across rounds; those of a block are dropped
+    when its draft is done."""
 
     def __init__(self, network: DFlash, target: Runner) -> None:
         super().__init__(network.draft_ids, network.drafts, target, network.layers)
@@ -165,13 +168,9 @@ class DFlashBranches(HiddenParallelBranches):
         return self._block.rewind(length)
 
 
-# P-EAGLE drafts several tokens in one pass of an EAGLE-3 head: slots of a mask token after the text.
-# The network: models/networks/eagle3.py. The distribution of a position does not depend on the tokens chosen before
-# it; samples are verified like any others.
-
-
 class PEagleBranches(HiddenParallelBranches):
-    """Keeps the cache entries of the text across rounds, and drops those of the slots when their draft is done."""
+    """Drafts with a P-EAGLE head. The cache entries of the text last across rounds; those of the slots are dropped when
+    their draft is done."""
 
     def __init__(self, head: PEagleHead, target: Runner) -> None:
         super().__init__(head.draft_ids, head.drafts, target, head.layers)
@@ -194,7 +193,7 @@ class PEagleBranches(HiddenParallelBranches):
         self._cache.crop(1 - self._head.drafts)
 
     def rewind(self, length: int) -> int:
-        """Entry i is of the token at i + 1, so that the last one of the text is not among them."""
+        """Implements `Drafter.rewind`. Entry i is for the token at i + 1, so there is none for the last token."""
         kept = min(self._entries, length - 1)
         if kept < 1 or any(getattr(layer, "sliding_window", None) for layer in self._cache.layers):
             return 0
@@ -204,17 +203,12 @@ class PEagleBranches(HiddenParallelBranches):
         return kept
 
 
-# PARD: a small model that was taught to draft several tokens in one pass, from mask tokens after the text.
-# An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model Adaptation" (arXiv 2504.18583).
-# The model is a causal language model like any other and reads nothing of the target. The last token predicts the next
-# one as usual, and each mask token after it the one after that.
-
-
-DRAFTS = 8  # tokens of a pass: the paper trains so many
+DRAFTS = 8  # tokens of a PARD pass: the paper trains so many
 
 
 class PardBranches(ParallelBranches):
-    """Keeps the model's KV cache of the text across rounds, and drops the mask tokens when their draft is done.
+    """Drafts with a PARD model. Its KV cache of the text lasts across rounds; the mask tokens are dropped when their
+    draft is done.
 
     Args:
         mask: the id of the mask token.
@@ -233,8 +227,8 @@ class PardBranches(ParallelBranches):
         return self._model.cache_bytes
 
     def _drafted(self, ids: Sequence[int]) -> torch.Tensor | None:
-        """Near the end of the model's context, of fewer positions. None too where the text has a token that the model
-        lacks."""
+        """Returns the logits of DRAFTS positions, or of fewer near the end of the model's context; None where the text
+        has a token that the model lacks."""
         text = ids[self._model.length :]
         if max(text) >= self._model.vocab_size:
             return None

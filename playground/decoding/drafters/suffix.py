@@ -84,8 +84,8 @@ class SuffixAutomaton:
         states[new].link = known
 
     def longest_match(self) -> tuple[int, int]:
-        """The length of the longest suffix that occurred before, 0 if there is none, and the position after its first
-        occurrence."""
+        """Returns the length of the longest suffix that occurred before, 0 if there is none, and the position after its
+        first occurrence."""
         match = self._states[max(0, self._states[self._last].link)]
         return match.length, match.next
 

@@ -6,7 +6,12 @@ positions drafted in parallel this gives Medusa's tree (Cai et al. 2024), built 
 (Ringel and Romano 2026, arXiv 2604.12989), limited to WIDTH branches per position. How many tokens are worth verifying
 depends on the machine, as in Sequoia (Chen et al. 2024), and here on the draft as well.
 
-The logits come from `Branches`: mtp.py, heads.py and others.
+`SampledTreeDrafter` samples instead: after each token, several are drawn from the drafter's q without replacement, and
+decoding/tree_rules.py accepts them. That is exact only if the shape of the tree does not depend on the tokens in it, so
+none may be dropped for being unlikely. The shape is chosen first, as in Sequoia: of all trees the one with the most
+expected tokens, where the first, second, … child of a token has a fixed chance.
+
+The logits come from `Branches`: mtp.py, parallel.py and others.
 """
 
 from __future__ import annotations
@@ -50,11 +55,13 @@ class Node:
 
 
 class TreeDrafter(BranchesDrafter):
-    """Args:
-    nodes: the most tokens of a tree; its depth is the lookahead.
-    lookahead: the depth of a tree with that many tokens, limited to what the branches can draft. A shallower tree has
-        proportionally fewer.
-    cost: of a target pass over a number of tokens, in passes over one token.
+    """Drafts the tree of the likeliest tokens.
+
+    Args:
+        nodes: the largest number of tokens in a tree; its depth is the lookahead.
+        lookahead: the depth of a tree with that many tokens, limited to what the branches can draft. A shallower tree
+            has proportionally fewer.
+        cost: returns the cost of a target pass over a number of tokens, in passes over one token.
     """
 
     def __init__(
@@ -69,7 +76,8 @@ class TreeDrafter(BranchesDrafter):
         self._nodes, self._lookahead, self._cost = nodes, min(lookahead, branches.deepest), cost
 
     def _grown(self, ids: Sequence[int], k: int, stop_below: float, logits: torch.Tensor, sampler: Sampler) -> Draft:
-        """Grows no deeper once the path probability of all branches together is below `stop_below`."""
+        """Drafts a tree. It grows no deeper once the path probabilities of all branches sum to less than
+        `stop_below`."""
         size = math.ceil(self._nodes * min(1, k / self._lookahead))
         # Positions that are drafted in parallel are read at once, others one after the other.
         parallel = self._branches if isinstance(self._branches, ParallelBranches) else None
@@ -90,13 +98,14 @@ class TreeDrafter(BranchesDrafter):
         return draft_of(nodes, best, self._branches.draft_ids) if best else NOTHING
 
     def _worth(self, nodes: Sequence[Node], best: Sequence[int]) -> Sequence[int]:
-        """As many of the nodes `best`, likeliest first, as maximise expected tokens per pass cost. Expected are the
-        target's own token and each node with its path probability."""
+        """Returns the first of the nodes `best`, which are sorted with the likeliest first: so many that the expected
+        tokens per pass cost are highest. Expected are the target's own token and each node with its path
+        probability."""
         tokens = list(accumulate((nodes[i].chance for i in best), initial=1.0))
         return best[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
 
     def _likeliest(self, logits: torch.Tensor, sampler: Sampler) -> list[list[tuple[float, float]]]:
-        """The ids that are likeliest in each row, with their q. Refused tokens are not worth drafting."""
+        """Returns the likeliest ids of each row, with their q. Refused tokens come last."""
         logits = without(logits, sampler.refused, self._branches.draft_ids)
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
         ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
@@ -106,7 +115,7 @@ class TreeDrafter(BranchesDrafter):
 def _continued(
     nodes: Sequence[Node], tips: Sequence[int], logits: torch.Tensor, likeliest: Sequence[Sequence[tuple[float, float]]]
 ) -> list[Node]:
-    """The likeliest tokens after each of the tips."""
+    """Returns the likeliest tokens after each of the tips as nodes."""
     return [
         Node(int(id_), tip, q, q * (nodes[tip].chance if tip >= 0 else 1.0), row)
         for tip, pairs, row in zip(tips, likeliest, logits, strict=True)
@@ -115,8 +124,8 @@ def _continued(
 
 
 def draft_of(nodes: Sequence[Node], best: Sequence[int], draft_ids: torch.Tensor) -> Draft:
-    """The nodes `best`, likeliest first, in depth-first order: a node's likeliest branch directly follows it, so that
-    the likeliest branch of the tree lies in the cache in the order of a chain."""
+    """Makes a draft of the nodes `best`, given with the likeliest first, in depth-first order: a node's likeliest
+    branch directly follows it, so that the tree's likeliest branch lies in the cache in the order of a chain."""
     children: dict[int, list[int]] = {}
     for i in best:
         children.setdefault(nodes[i].parent, []).append(i)
@@ -163,19 +172,12 @@ def build(setup: Setup) -> TreeDrafter:
     return TreeDrafter(*shape, cost)
 
 
-# Draft trees whose tokens are sampled: after each token, several are drawn from the drafter's q without replacement.
-# decoding/tree_rules.py accepts them. That is exact only where the shape of the tree does not depend on the tokens
-# that it holds, so none may be dropped for being unlikely. The shape is chosen first, as in Sequoia (Chen et al.
-# 2024): of all trees the one with the most expected tokens, where the first, second, … child of a token has a fixed
-# chance.
-
-
 FIRST, NEXT = 0.6, 0.25  # the chance of a first child, and of each further one relative to the one before
 Place = tuple[int, ...]  # which child is taken at each step from the root: (0, 1) is the first child's second
 
 
 class SampledTreeDrafter(TreeDrafter):
-    """Where the request is greedy, the tree is that of `TreeDrafter`.
+    """Drafts a tree of sampled tokens; for greedy requests the tree of `TreeDrafter`.
 
     Args:
         vocab_size: the target's.
@@ -226,14 +228,14 @@ class SampledTreeDrafter(TreeDrafter):
 
 
 def chance(place: Place) -> float:
-    """That the token at this place is accepted, as assumed."""
+    """Returns the assumed chance that the token at this place is accepted."""
     return math.prod(FIRST * NEXT**child for child in place)
 
 
 @cache
 def shape(size: int, depth: int) -> tuple[Place, ...]:
-    """The `size` likeliest places of all trees of this depth, likeliest first. Each follows its parent. At each depth
-    at most WIDTH places have children."""
+    """Returns the `size` likeliest places of all trees of this depth, likeliest first. Each follows its parent. At each
+    depth at most WIDTH places have children."""
     places: list[Place] = []
     growing: dict[int, set[Place]] = {}
     waiting: list[tuple[float, Place]] = [(-chance((0,)), (0,))]
@@ -254,7 +256,7 @@ def shape(size: int, depth: int) -> tuple[Place, ...]:
 
 
 def _branch(nodes: Sequence[Node], tip: int) -> list[int]:
-    """The tokens of the branch that ends at a node."""
+    """Returns the tokens of the branch that ends at a node."""
     ids: list[int] = []
     while tip >= 0:
         ids.append(nodes[tip].id)

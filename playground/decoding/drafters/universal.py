@@ -25,11 +25,12 @@ MOST = 4  # assistant tokens for each target token to draft
 
 
 class UniversalDrafter(Drafter):
-    """Keeps the assistant's KV cache across rounds. Each round encodes the whole text for the assistant again, because
-    more text can change the last tokens, and rolls the cache back to the first token that differs.
+    """Drafts with an assistant that has another tokenizer. The assistant's KV cache lasts across rounds. Each round
+    encodes the whole text for the assistant again, because more text can change the last tokens, and rolls the cache
+    back to the first token that differs.
 
-    Of the target's special tokens the assistant sees those that its tokenizer knows by the same name, as in models of
-    one chat format. It drafts by argmax, up to a special token of its own.
+    The assistant sees those of the target's special tokens that its own tokenizer has under the same name, as in models
+    of one chat format. It drafts by argmax, up to a special token of its own.
     """
 
     def __init__(self, assistant: LoadedModel, target: PreTrainedTokenizerBase, runners: Runners | None = None) -> None:
@@ -63,7 +64,7 @@ class UniversalDrafter(Drafter):
         return self._tokenizer(text, add_special_tokens=not (starts and text.startswith(starts)))["input_ids"]
 
     def _roll_back(self, text: Sequence[int]) -> None:
-        """Keeps the common prefix of cache and text, without the text's last token."""
+        """Rolls the cache back to the common prefix of cache and text, without the text's last token."""
         both = zip(self._held, text[:-1], strict=False)
         common = next((i for i, (a, b) in enumerate(both) if a != b), min(len(self._held), len(text) - 1))
         if common < self._kept and self._model.discards_old:
@@ -104,7 +105,7 @@ class UniversalDrafter(Drafter):
 class TextEnd:
     """The end of a token sequence, and the tokens of any text that follows it.
 
-    `whole`: the tokens before a last character of which bytes are missing.
+    `whole`: the tokens, without those of a last character whose bytes are incomplete.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
@@ -118,7 +119,7 @@ class TextEnd:
         self._before = [(text, self._encode(text) + list(ids[cut:])) for text in (self._tail(self.whole), "\n")]
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text that follows, before any special token: plain text must not end the answer."""
+        """Returns the tokens of a text that follows, up to any special token: plain text must not end the answer."""
         for before, known in self._before:
             both = self._encode(before + text)
             if both[: len(known)] == known:
@@ -128,7 +129,7 @@ class TextEnd:
         return []
 
     def _tail(self, ids: Sequence[int]) -> str:
-        """The text of the last few tokens, after the last special one."""
+        """Returns the text of the last WINDOW tokens, after the last special one."""
         ids = ids[-WINDOW:]
         start = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in self._special), 0)
         return decode(self._tokenizer, ids[start:])

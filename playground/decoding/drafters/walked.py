@@ -1,7 +1,7 @@
 """DSpark and DFlash 2 draft a block of slots at once, then walk them: a slot's logits depend on the token before it.
 
 DeepSeek-AI 2026, "DSpark"; z-lab 2026, "DFlash 2"; the networks: models/networks/dspark.py, dflash2.py. The walk costs
-a small product a token. What DSpark's confidence head says of a token is known before that token is chosen.
+a small matrix product a token. DSpark's confidence head rates a token before that token is chosen.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from playground.models.networks.dspark import Walked
 
 
 class WalkedBranches:
-    """Grows `Branches` as deep as the block has slots. Keeps the cache entries of the sequence across rounds, and drops
-    those of a block when its draft is done."""
+    """Grows `Branches` as deep as the block has slots. The cache entries of the sequence last across rounds; those of a
+    block are dropped when its draft is done."""
 
     def __init__(self, network: Walked, target: Runner) -> None:
         self.draft_ids = network.draft_ids
