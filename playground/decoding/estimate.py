@@ -1,8 +1,14 @@
-"""The greedy drafts of a drafter after many positions of a text, made at once.
+"""Estimates how many tokens a drafter would have had accepted over an existing text, without decoding it (`counts`).
 
-Each draft sees the text before its position and itself: all drafts are rows of the same passes, and a mask keeps them
-from each other. `starts` are the positions of the drafts' first tokens, `hidden` the target's hidden states over the
-text, (positions, layers x width). Every function returns a draft for each start.
+One pass of the target over the text gives its choice at every position, and the drafts after many positions are made at
+once: lookups and assistants read tokens alone, networks the hidden states that this pass has left. A draft's position
+is judged where all of the draft before it is both the text and the target's choice, so that the target's choice there
+is known. Decoding starts its drafts elsewhere, after the tokens that were accepted; how far the two differ is measured
+on a sample.
+
+The `of_…` functions make the greedy drafts. Each draft sees the text before its position and itself: all drafts are
+rows of the same passes, and a mask hides them from each other. `starts` are the positions of the drafts' first tokens,
+`hidden` the target's hidden states over the text, (positions, layers x width). Each returns a draft for each start.
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ def of_heads(heads: ParallelHeads, ids: Sequence[int], hidden: Tensor, starts: S
 
 
 def of_layer(layer: MtpLayer | Eagle3Head, ids: Sequence[int], hidden: Tensor, starts: Sequence[int], k: int) -> Drafts:
-    """Entry i of the layer's cache is of the token at i + 1."""
+    """Drafts with an MTP layer or an EAGLE-3 head. Entry i of the layer's cache is for the token at i + 1."""
     device, n, rows = hidden.device, len(ids) - 1, to_device([start - 2 for start in starts], hidden.device)
     vocabulary = TextVocabulary(layer) if isinstance(layer, MtpLayer) else None
     draft_ids = vocabulary.read(ids) if vocabulary else layer.draft_ids
@@ -62,8 +68,8 @@ def of_layer(layer: MtpLayer | Eagle3Head, ids: Sequence[int], hidden: Tensor, s
 
 
 def of_assistant(model: PreTrainedModel, vocab_size: int, ids: Sequence[int], starts: Sequence[int], k: int) -> Drafts:
-    """`model`: full attention in each layer. `vocab_size`: the target's. After an id that the model lacks, nothing can
-    be drafted."""
+    """Drafts with an assistant that has full attention in each layer. `vocab_size`: the target's. Nothing is drafted if
+    the text has an id that the model lacks."""
     rows, n, cache = to_device([start - 1 for start in starts], model.device), max(starts), DynamicCache()
     if max(ids[:n]) >= model.config.get_text_config(decoder=True).vocab_size:
         return [[] for _ in starts]
@@ -83,7 +89,8 @@ def of_assistant(model: PreTrainedModel, vocab_size: int, ids: Sequence[int], st
 
 
 def of_block(network: DFlash, ids: Sequence[int], hidden: Tensor, starts: Sequence[int], k: int) -> Drafts:
-    """A block begins with the token before its draft, and reads the hidden states before that token."""
+    """Drafts with DFlash or a network over it. A block begins with the token before its draft, and reads the hidden
+    states before that token."""
     n, size, count = len(ids), network.block_size, len(starts)
     last = to_device([ids[start - 1] for start in starts], hidden.device)
     at = torch.tensor(starts)[:, None] - 1 + torch.arange(size)  # (blocks, size), positions
@@ -112,16 +119,9 @@ def _walked(network: Walked, slots: Tensor, last: Tensor) -> Drafts:
 
 
 def _with_own(text: Tensor, depth: int) -> Tensor:
-    """(drafts, text + depth x drafts): `text`, what each draft sees of it, and the draft's own token of each depth."""
+    """Returns a mask, (drafts, text + depth x drafts) bool: each draft sees its part of the text, and its own token of
+    each depth. `text`: (drafts, text) bool."""
     return torch.cat([text, *[torch.eye(len(text), dtype=torch.bool)] * depth], dim=1)
-
-
-# What a drafter would have had accepted over a text that is there already, without decoding it.
-# One pass of the target over the text gives its choice at every position, and the drafts after all positions are made
-# at once (`drafts_at`): lookups and assistants read tokens alone, networks the hidden states that this pass has left.
-# A draft's position is judged where all of the draft before it is both the text and the target's choice, so that the
-# target's choice there is known. Decoding starts its drafts elsewhere, after the tokens that were accepted; how far
-# the two differ is measured on a sample.
 
 
 ROWS = 256  # positions of a text that drafts begin at, evenly over it
@@ -137,7 +137,7 @@ METHODS = (
 
 
 def possible(models: LoadedPair, lane: Lane) -> bool:
-    """Whether this lane's drafts can be made at all positions at once."""
+    """True where this lane's drafts can be made at all positions at once."""
     module = models.drafting.module if models.drafting else None
     if lane.drafter in LOOKUPS:
         return True
@@ -151,8 +151,7 @@ def possible(models: LoadedPair, lane: Lane) -> bool:
 def counts(
     models: LoadedPair, lane: Lane, sampler: Sampler, prompt_ids: Sequence[int], answer_ids: Sequence[int]
 ) -> Counts:
-    """The drafts of a lane over a logged answer. The lane is one of those that are `possible`. `sampler`: of a greedy
-    request."""
+    """Judges the drafts of a lane, one that is `possible`, over a logged answer. `sampler`: a greedy request's."""
     ids = [*prompt_ids, *answer_ids]
     target = EagerRunner(models.target.model)
     module = models.drafting.module if models.drafting else None
@@ -215,6 +214,6 @@ def _judged(
             if j >= len(draft) or draft[j] != choice[at]:
                 break
             accepted[j] += 1
-            if at >= len(ids) or draft[j] != ids[at]:  # the target would go on otherwise than the text
+            if at >= len(ids) or draft[j] != ids[at]:  # the target would continue differently from the text
                 break
     return Counts(tuple(reached), tuple(accepted), agreed, tokens)

@@ -1,4 +1,4 @@
-"""A grammar that an answer keeps to: a JSON schema, a regular expression or a Lark grammar, followed by llguidance.
+"""A grammar that constrains an answer: a JSON schema, a regular expression or a Lark grammar, followed by llguidance.
 
 The target's distribution p is its own, masked: tokens that cannot continue the text have probability 0, in every row of
 a pass. A matcher follows each branch of the draft and is rolled back. It is never given a token that the grammar
@@ -6,9 +6,9 @@ refuses, from which it would not recover.
 
 So a draft ends before the first token that is refused. But where tokens were sampled from q, that token stays as the
 last one, to be rejected: the token in its place must then come from norm(max(0, p - q)), which makes up for what the
-drafter proposes. To cut it off and sample from p would change the distribution.
+drafter proposes. Dropping it and sampling from p would change the distribution.
 
-When the grammar ends, the end of text is all that is left.
+Once the grammar is complete, only the end of text is allowed.
 """
 
 from __future__ import annotations
@@ -30,37 +30,40 @@ from playground.errors import PlaygroundError, check
 from playground.lane import Request
 from playground.models.load import LoadedModel
 
-KEPT = 5  # of a target: its tokenizer, and grammars, each of which can take what `constraint.try_out` allows
-PASS_S = 10.0  # for the masks of one pass, which can be many: a run can be stopped between two passes only
-EVERYTHING = b""  # a mask that refuses nothing, for rows that nobody reads: after a refused token, or an end of text
+KEPT = 5  # entries cached with a target: its tokenizer and grammars, each as large as `constraint.try_out` allows
+PASS_S = 10.0  # for the masks of one pass, which can be many: a run can be stopped only between two passes
+EVERYTHING = b""  # a mask that refuses nothing, for rows that are never read: after a refused token or an end of text
 
 
 class Grammar(Protocol):
     """Follows one answer.
 
     Attributes:
-        seconds: what making and applying masks took since `limited` was last called; None without a grammar.
+        seconds: the time spent on masks since `limited` was last called; None without a grammar.
     """
 
     seconds: float | None
 
     def forced(self) -> list[int]:
-        """The tokens that must come next, as the tokenizer writes them; empty where there is a choice."""
+        """Returns the tokens that must come next, as the tokenizer writes them; empty where there is a choice."""
 
     def limited(self, draft: Draft) -> Draft:
-        """The draft as far as the grammar allows it. `masked` is for its rows from then on."""
+        """Returns the part of the draft that the grammar allows. The next call of `masked` is for its rows."""
 
     def masked(self, scores: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """(k + 1, vocabulary) scores after the text and each token of the draft, -inf where the grammar refuses. Where
-        that leaves nothing, since the scores refuse what the grammar allows, the `logits` that they were made from take
-        their place."""
+        """Returns the scores with -inf where the grammar refuses. Where that leaves nothing, since the scores refuse
+        all that the grammar allows, `logits`, from which the scores were made, take their place.
+
+        Args:
+            scores, logits: (k + 1, vocabulary), after the text and after each token of the limited draft.
+        """
 
     def commit(self, ids: Sequence[int]) -> None:
         """Adds tokens to the text."""
 
 
 class Free(Grammar):
-    """Without a grammar everything is allowed."""
+    """Allows everything, for requests without a grammar."""
 
     seconds = None
 
@@ -78,9 +81,11 @@ class Free(Grammar):
 
 
 class Constraint(Grammar):
-    """Args:
-    matcher: at the start of the answer; nobody else uses it.
-    eos_ids: the tokens that may end the text.
+    """Follows a grammar with llguidance.
+
+    Args:
+        matcher: a matcher at the start of the answer, for this use alone.
+        eos_ids: the tokens that may end the text.
     """
 
     def __init__(self, matcher: LLMatcher, eos_ids: Sequence[int]) -> None:
@@ -146,7 +151,7 @@ class Constraint(Grammar):
         return mask
 
     def _move(self, draft: Draft, path: list[int], to: Sequence[int]) -> None:
-        """Rolls the matcher back to where the two branches part, then on along the other. `path` is changed to `to`."""
+        """Moves the matcher from one branch to another, by way of their common ancestor. `path` becomes `to`."""
         same = next((n for n, (a, b) in enumerate(zip(path, to, strict=False)) if a != b), min(len(path), len(to)))
         self._matcher.rollback(len(path) - same)
         self._read([draft.ids[i] for i in to[same:]])
@@ -157,8 +162,10 @@ class Constraint(Grammar):
         self._check()
 
     def _check(self) -> None:
-        """Raises:
-        PlaygroundError: the matcher gave up, as on a text that can be read in too many ways.
+        """Raises the matcher's error, if it has one.
+
+        Raises:
+            PlaygroundError: the matcher gave up, as on a text that can be read in too many ways.
         """
         if error := self._matcher.get_error():
             raise PlaygroundError(f"The grammar could not be followed: {brief(error)} Make it simpler.")
@@ -169,10 +176,10 @@ def _allows(mask: bytes, id_: int) -> bool:
 
 
 def grammar_for(request: Request, target: LoadedModel) -> Grammar:
-    """The grammar of a request, at the start of its answer. It is compiled once, and kept with the target.
+    """Returns the grammar of a request, at the start of its answer. It is compiled once and cached with the target.
 
     Raises:
-        PlaygroundError: it is broken, no text satisfies it, or the target's tokenizer cannot be followed.
+        PlaygroundError: the grammar is broken, no text satisfies it, or the target's tokenizer is not supported.
     """
     if not request.constraint:
         return Free()
@@ -185,7 +192,7 @@ def grammar_for(request: Request, target: LoadedModel) -> Grammar:
 
 
 def _tokenizer(target: LoadedModel) -> LLTokenizer:
-    """The target's tokens as llguidance reads them, which takes seconds for a large vocabulary."""
+    """Returns the target's tokenizer in llguidance's form, which takes seconds to make for a large vocabulary."""
     if not isinstance(target.tokenizer, PreTrainedTokenizerFast) or not target.eos_ids:
         raise PlaygroundError(
             f"{target.name} cannot be held to a grammar: its tokenizer is of the slow kind, or it has no token that "

@@ -1,4 +1,4 @@
-"""How many tokens to draft next: the γ of the papers. A policy serves one run, and the next run starts afresh."""
+"""Policies for the number of tokens to draft next, the γ of the papers. Every run has a policy of its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from playground.models.device import free_bytes
 
 
 class Lookahead(Protocol):
-    """Attributes:
-    tokens: γ, the number of tokens to ask the drafter for next.
-    stop_below: the drafter stops after a token whose q is lower, or before one whose confidence is.
-    capped: whether memory allowed fewer tokens than the policy wanted.
+    """A policy.
+
+    Attributes:
+        tokens: γ, the number of tokens to draft next.
+        stop_below: the drafter stops after a token whose q is lower, or before one whose confidence is.
+        capped: whether memory allowed fewer tokens than the policy wanted.
     """
 
     tokens: int
@@ -35,7 +37,7 @@ class Lookahead(Protocol):
 
 
 class Constant:
-    """The same lookahead in every round."""
+    """A lookahead that never changes."""
 
     stop_below = 0.0
     capped = False
@@ -58,8 +60,8 @@ class Heuristic(Constant):
 
 class Confidence(Constant):
     """A constant lookahead that ends early, after a token whose q is below a threshold: transformers'
-    `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens. Of a drafter with a head trained to say how
-    likely a token is accepted, it ends before the first token for which that is below."""
+    `assistant_confidence_threshold`. A lookup has q = 1 for all its tokens. A drafter with a confidence head ends
+    before the first token whose confidence is below the threshold."""
 
     def __init__(self, tokens: int, threshold: float) -> None:
         super().__init__(tokens)
@@ -104,7 +106,7 @@ class MemoryCap:
     to 0, which is standard decoding. A tree shrinks with its lookahead.
 
     Args:
-        free: returns the number of bytes that are free now.
+        free: returns the number of bytes that are currently free.
     """
 
     def __init__(self, policy: Lookahead, keep_free: float, free: Callable[[], int]) -> None:
@@ -123,7 +125,8 @@ class MemoryCap:
 
 
 def tokens_per_pass(alpha: float, gamma: int) -> float:
-    """Expected tokens of a round, the target's own included (Leviathan et al. 2023, equation 1). alpha < 1."""
+    """Returns the expected tokens of a round, the target's own included (Leviathan et al. 2023, equation 1). `alpha` is
+    below 1."""
     return (1 - alpha ** (gamma + 1)) / (1 - alpha)
 
 

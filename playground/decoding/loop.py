@@ -8,9 +8,8 @@ A round, in the letters of Leviathan et al. 2023, algorithm 1:
     3. commit     both caches roll back to what was accepted
     4. annotate   p, margins and text are worked out, for the trace alone
 
-The clock is read after each step, and taken back after the last: times say what decoding costs, not what showing it
-costs.
-The loop knows neither how a drafter drafts nor who reads the rounds.
+The clock is read after each step, and set back after the last: the times are those of decoding, without the cost of
+annotation. The loop knows neither how a drafter drafts nor what happens to the rounds.
 """
 
 from __future__ import annotations
@@ -51,11 +50,12 @@ def decode(
 
     Args:
         seam: a length in tokens that no pass with a draft may cross; see `runners.eager.seam`.
-        grammar: what the answer keeps to, at its start; everything is allowed without one.
+        rule: the verification rule.
+        grammar: the answer's grammar, at its start; everything is allowed without one.
         stops: the stop strings, at the start of the answer; the token that completes one is the last.
 
     Raises:
-        PlaygroundError: the target's logits are not numbers, or the grammar cannot be followed.
+        PlaygroundError: the target's logits contain NaN, or the grammar cannot be followed.
     """
     grammar = grammar or Free()
     ids = list(prompt_ids)
@@ -75,7 +75,7 @@ def decode(
         drafted_s = clock()
 
         # 2. Verify: one pass over the tokens that the cache lacks (the prompt or the last token) and the draft, as far
-        # as the grammar allows it. What the grammar refuses has p = 0.
+        # as the grammar allows it. Tokens that the grammar refuses have p = 0.
         draft = grammar.limited(draft)
         logits = target.forward([*ids[target.length :], *draft.ids], keep=len(draft.ids) + 1, tree=draft.tree)
         scores = grammar.masked(sampler.scores(logits, partial(_context, ids, draft)), logits)
@@ -124,7 +124,7 @@ def decode(
 
 
 def _through_eos(ids: list[int], eos_ids: Collection[int]) -> list[int]:
-    """The tokens up to the first end of text."""
+    """Returns the tokens up to and including the first end of text."""
     return ids[: next((n for n, id_ in enumerate(ids, 1) if id_ in eos_ids), len(ids))]
 
 
@@ -137,5 +137,5 @@ def _until_eos(draft: Draft, eos_ids: Collection[int]) -> Draft:
 
 
 def _context(ids: list[int], draft: Draft, row: int) -> list[int]:
-    """What row `row` of a pass's logits follows: `ids`, then the branch that ends in draft token row - 1."""
+    """Returns the text before row `row` of a pass's logits: `ids`, then the branch that ends in draft token row - 1."""
     return ids + [draft.ids[i] for i in draft.path(row - 1)]

@@ -1,7 +1,13 @@
-"""Verification rules that change the output, to show that `experiments/kinds/lossless.py` finds such a change; no
-preset, page or default uses them, and the name of a lane that does says so.
+"""Verification that changes the output, and verification with acceptance rates that are given. No preset, page or
+default uses either, and the name of a lane that does says so.
 
-Each keeps what it changes small, as engines do: the text still reads well, and only the distribution is another.
+The lossy rules show that `experiments/kinds/lossless.py` finds such a change. Each change is small, as in engines: the
+text still reads well, and only its distribution differs.
+
+`Forced` answers the question how fast a drafter with given acceptance rates would be. Drafting and verification run and
+are timed as usual, but the number of tokens that a round accepts is drawn from the rates. So that the text stays the
+target's, the accepted tokens are those of standard decoding's answer, which is decoded beforehand and replaces the
+drafter's proposals. Acceptance, q and all figures made of them are synthetic; only the times are measured.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ EPSILON, DELTA = 0.09, 0.3  # Medusa's own defaults; δ = √ε
 
 
 def wrong_q(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
-    """Takes q for half of what it is. transformers' Gemma 4 path does the like: it drafts by argmax, where q is 1, and
+    """Uses half of the actual q. transformers' Gemma 4 path has a similar fault: it drafts by argmax, where q is 1, and
     reports a softmax. Greedy decoding does not use q and stays exact."""
     if sampler.greedy:
         return decide(draft, scores, sampler, length)
@@ -79,7 +85,7 @@ def block_residual(draft: Draft, scores: torch.Tensor, sampler: Sampler, length:
 
 
 def traversal_alpha(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
-    """Traversal verification that divides the mass S by what is left of q, and not by S + 1 - α."""
+    """Traversal verification with a wrong divisor: the rest of q instead of S + 1 - α."""
     if draft.probabilities is None or draft.tree is None:
         return decide(draft, scores, sampler, length)
     wrong = partial(traversal, rescale=lambda mass, alpha, q_left: min(1.0, mass / q_left) if q_left > 0 else 1.0)
@@ -101,8 +107,8 @@ def rule_of(lane: Lane) -> Rule:
 
 
 def _walk(draft: Draft, accepts: Callable[[int, int], bool]) -> list[int]:
-    """The branch that takes the first accepted token at each position. `accepts` is asked with a row of the scores and
-    a draft token after it."""
+    """Returns the branch that takes the first accepted token at each position. `accepts` is called with a row of the
+    scores and the index of a draft token after it."""
     path: list[int] = []
     for i, parent in enumerate(draft.parents):
         at = path[-1] if path else -1
@@ -112,27 +118,20 @@ def _walk(draft: Draft, accepts: Callable[[int, int], bool]) -> list[int]:
 
 
 def _ended(draft: Draft, path: list[int], scores: torch.Tensor, sampler: Sampler) -> Verdict:
-    """The target's own token is chosen as usual."""
+    """Returns the verdict for a path, with the target's own token chosen as usual."""
     row = scores[path[-1] + 1 if path else 0]
     token = int(row.argmax()) if sampler.greedy else sampler.draw(sampler.probabilities(row[None])[0])
     return Verdict(path, token, decisions(draft, path))
-
-
-# Verdicts that are drawn: what would a drafter bring that is right so often?
-# Drafting and verification run and are timed as they are, but how many tokens a round accepts is drawn from given
-# rates. So that the text stays the target's, the accepted tokens are those of standard decoding's answer, which is
-# decoded beforehand and put in the place of what the drafter proposed. Acceptance, q and all figures made of them are
-# synthetic; only the times are measured.
 
 
 class Forced(Drafter):
     """A drafter whose first branch begins with tokens of the answer, as many as are to be accepted.
 
     Args:
-        rates: as `Lane.forced_rates`.
-        prompt: its length in tokens.
-        answer: what standard decoding writes after it.
-        seed: of the verdicts.
+        rates: the acceptance rate at each position, `Lane.forced_rates`; the last one holds for all further positions.
+        prompt: the length of the prompt in tokens.
+        answer: the token ids of standard decoding's answer.
+        seed: the seed of the verdicts.
     """
 
     def __init__(self, drafter: Drafter, rates: Sequence[float], prompt: int, answer: Sequence[int], seed: int) -> None:
@@ -160,13 +159,13 @@ class Forced(Drafter):
         self._drafter.commit(length)
 
     def decide(self, draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
-        """The verdict that was drawn. The pass that gave the scores took the time that it takes."""
+        """Returns the verdict that `propose` drew. `scores` are not read: the pass runs for its time alone."""
         token = self._answer[length - self._prompt + len(self._path)]
         return Verdict(self._path, token, decisions(draft, self._path))
 
 
 def _first_branch(draft: Draft) -> list[int]:
-    """From the root, the first child of each token."""
+    """Returns the branch that follows the first child of each token, from the root on."""
     branch: list[int] = []
     for i, parent in enumerate(draft.parents):
         if parent == (branch[-1] if branch else -1):

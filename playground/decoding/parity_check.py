@@ -1,13 +1,12 @@
-"""Every target and every assistant proves that it can be run here: what its passes say of a text must not depend on how
-the text is fed.
+"""A check of every target and every assistant: a model's logits must not depend on how the text is fed.
 
-A model can fail at that in transformers itself: by positions or masks that it ignores, by a state that a pass over
-several tokens continues wrongly. Nothing but running it shows this. So once a model is loaded, a text of random tokens
-is fed token by token, at once, as a draft and as a small draft tree, and to an assistant as it drafts. The logits are
+A model can fail at that in transformers itself: by positions or masks that it ignores, or by a state that a pass over
+several tokens continues wrongly. Only running it shows this. So once a model is loaded, a text of random tokens is fed
+token by token, at once, as a draft and as a small draft tree; to an assistant, as drafting feeds it. The logits are
 compared.
 
-What it cannot see: a fault that needs a longer text than these TEXT + 6 tokens, such as at the end of a sliding window
-or of LongRoPE's short factors; and one that is smaller than rounding in the model's arithmetic.
+The check cannot find a fault that needs a longer text than these TEXT + 6 tokens, such as at the end of a sliding
+window or of LongRoPE's short factors, nor one that is smaller than rounding in the model's arithmetic.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ EXACT = ("float32", "float16 weights, float32")  # formats whose rounding is tha
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found wrong, in words that follow "it"; "" where nothing was.
+    """The faults that were found, each as a clause; "" where there is none.
 
     Attributes:
-        steps: with feeding token by token, which is standard decoding.
-        chain: with passes over several tokens, which verify a draft.
-        tree: with passes over a draft tree. Not tried where the runner takes no trees.
+        steps: the fault of feeding token by token, which is standard decoding.
+        chain: the fault of passes over several tokens, which verify a draft.
+        tree: the fault of passes over a draft tree. Not tried where the runner takes no trees.
     """
 
     steps: str = ""
@@ -51,10 +50,10 @@ class Proof:
 
 
 def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
-    """Tries a target on the first call; the result is kept with it.
+    """Checks a target on the first call; the result is stored with it. `drafter`: a method's name.
 
     Raises:
-        PlaygroundError: decoding with this drafter would not give what the model says. `drafter`: a method's name.
+        PlaygroundError: decoding with this drafter would not give the model's own output.
     """
     how = runners.describe(loaded)
     if how not in loaded.proofs:
@@ -76,10 +75,10 @@ def check(loaded: LoadedModel, runners: Runners, drafter: str) -> None:
 
 
 def check_assistant(loaded: LoadedModel, runners: Runners) -> None:
-    """Tries a model that drafts token by token on the first call; the result is kept with it.
+    """Checks a model that drafts token by token on the first call; the result is stored with it.
 
     Raises:
-        PlaygroundError: what it drafts would not be what the model says.
+        PlaygroundError: the model's drafts would not be its own choices.
     """
     how = f"{runners.describe(loaded)}, as an assistant"
     if how not in loaded.proofs:
@@ -97,7 +96,7 @@ def _limit(loaded: LoadedModel) -> float:
 
 
 def _named(loaded: LoadedModel) -> tuple[str, str]:
-    """The model, and who runs it so, in words."""
+    """Returns the model's name with its class, and a sentence that names the version of transformers."""
     upstream = f"That is how transformers {version('transformers')} runs it."
     return f"{loaded.name} ({type(loaded.model).__name__})", upstream
 
@@ -107,11 +106,11 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
     """Runs 9 short passes, and one or two more where the model is recurrent.
 
     Args:
-        new: gives a runner with an empty cache. One is used at a time.
+        new: returns a runner with an empty cache. One is used at a time.
         limit: FINE or COARSE.
 
     Raises:
-        PlaygroundError: the logits are not numbers, or the device ran out of memory.
+        PlaygroundError: the logits contain NaN, or the device ran out of memory.
     """
     runner = new()
     text, (a, b, c, x, y, w) = _tokens(runner)
@@ -156,11 +155,11 @@ def prove(new: Callable[[], Runner], limit: float) -> Proof:
 
 @torch.inference_mode()
 def prove_assistant(new: Callable[[], Runner], limit: float) -> str:
-    """Runs 8 short passes as a model runs them that drafts, and two more where it is recurrent: single tokens, several
-    of them before a roll-back. Arguments and errors are those of `prove`.
+    """Runs 8 short passes as drafting does, and two more where the model is recurrent: single tokens, several of them
+    before a roll-back. Arguments and errors are those of `prove`.
 
     Returns:
-        What was found wrong, as in `Proof`.
+        The fault that was found, as a clause; "" for none.
     """
     runner = new()
     text, (a, b, c, x, y, w) = _tokens(runner)
@@ -182,14 +181,14 @@ def prove_assistant(new: Callable[[], Runner], limit: float) -> str:
 
 
 def _tokens(runner: Runner) -> tuple[list[int], list[int]]:
-    """A random text, and six different tokens."""
+    """Returns a random text, and six different tokens."""
     draw = random.Random(0)
     text = draw.choices(range(runner.vocab_size), k=min(TEXT, runner.context_limit - 6))
     return text, draw.sample(range(runner.vocab_size), 6)
 
 
 def _disagreement(logits: torch.Tensor, wanted: torch.Tensor, limit: float, one: str, other: str) -> str:
-    """Both (texts, vocabulary). "" where they agree."""
+    """Describes how two sets of (texts, vocabulary) logits disagree; "" where they agree."""
     p, q = (
         rows.log_softmax(dim=-1).clamp(min=-100) for rows in (logits, wanted)
     )  # some models rule tokens out by -inf

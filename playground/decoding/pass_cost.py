@@ -1,7 +1,8 @@
-"""Cost of a target pass on this machine, by its number of tokens.
+"""Measurements of this machine: the cost of a target pass by its number of tokens, and the memory bandwidth.
 
 A pass reads the weights once, whatever its number of tokens. One more token costs a GPU almost nothing, and some CPUs a
-tenth of a pass. Whether a draft token is worth verifying must therefore be measured.
+tenth of a pass. Whether a draft token is worth verifying must therefore be measured. The bandwidth, which limits the
+decoding of one sequence, is measured by a copy.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ SIZES = (1, 16, 64, 8, 32, 4, 24, 12)
 WIDE = (128, 264)  # for trees that are larger than the largest of SIZES
 LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
 TEXT = 16  # tokens in the cache before each pass
-ROUNDS, SECONDS = 8, 2.0  # passes of each size; no more are started after so many seconds
+ROUNDS, SECONDS = 8, 2.0  # passes of each size; none is started after so many seconds
 
 
 class PassCost:
-    """In passes over one token. Interpolates between measured sizes. Fewer tokens never cost more than a larger
-    measured size: such a measurement is noise.
+    """The cost of a pass by its number of tokens, in passes over one token. Interpolates between measured sizes. Fewer
+    tokens never cost more than a larger measured size: such a measurement is noise.
 
     Args:
-        computed: how many tokens a pass over so many computes, as `Runner.computed`.
+        times: measured passes, sorted by size.
+        computed: `Runner.computed`, which adds the padding to a number of tokens.
     """
 
     def __init__(self, times: Sequence[PassTime], computed: Callable[[int], int] = lambda tokens: tokens) -> None:
@@ -44,12 +46,12 @@ class PassCost:
         self._computed = computed
 
     def __call__(self, tokens: int) -> float:
-        """`tokens`: at least 1. Beyond the largest measured size, the cost of that size."""
+        """Returns the cost of a pass over `tokens`, at least 1; beyond the largest measured size, that size's cost."""
         return self._passes[min(self._computed(tokens), len(self._passes) - 1)]
 
 
 def one_token_pass(target: Runner) -> Callable[[], None]:
-    """What runs a pass over one token at every call, always after the same few tokens. `target`: with an empty
+    """Returns a function that runs a pass over one token, always after the same TEXT tokens. `target` has an empty
     cache."""
     ids = random.Random(0).choices(range(target.vocab_size), k=TEXT)
     target.forward(ids, keep=1)
@@ -63,19 +65,19 @@ def one_token_pass(target: Runner) -> Callable[[], None]:
 
 
 def sizes_for(target: Runner, most: int) -> tuple[int, ...]:
-    """The sizes to time for passes of up to `most` tokens, as far as the context reaches."""
+    """Returns the sizes to time for passes of up to `most` tokens, within the context."""
     above = next((i for i, size in enumerate(WIDE) if size >= most), len(WIDE) - 1)
     sizes = (*SIZES, *WIDE[: above + 1]) if most > max(SIZES) else SIZES
     return tuple(size for size in sizes if TEXT + size <= target.context_limit)
 
 
 def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
-    """Times passes of each size in turn and keeps the fastest of each, since other load only makes a pass slower.
-    Tokens are random, so that a mixture of experts uses many of its experts. Sorted by size.
+    """Times passes of each size in turn and returns the fastest of each, since other load only makes a pass slower.
+    Tokens are random, so that a mixture of experts uses many of its experts. The result is sorted by size.
 
     Args:
-        target: with an empty cache.
-        most: tokens of the widest pass whose cost is asked for.
+        target: a runner with an empty cache.
+        most: tokens of the widest pass whose cost is needed.
     """
     clock, sizes = Clock(target.device), sizes_for(target, most)
     ids = random.Random(0).choices(range(target.vocab_size), k=max(sizes))
@@ -98,9 +100,6 @@ def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
     return tuple(PassTime(size, quickest[size]) for size in sorted(quickest))
 
 
-# How many bytes a device's memory moves in a second, measured by a copy: the limit of decoding one sequence.
-
-
 CPU_BYTES, GPU_BYTES = (
     64 * 2**20,
     2**30,
@@ -111,7 +110,7 @@ COPIES = 6  # of which the fastest counts, since other programs only make one sl
 
 @cache
 def bandwidth(device: torch.device) -> float:
-    """Bytes per second, those read and those written. Measured once a process."""
+    """Returns the bytes per second, read and written, that the device's memory moves. Measured once a process."""
     size = min(GPU_BYTES if device.type == "cuda" else CPU_BYTES, free_bytes(device) // SHARE)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     copy = torch.empty_like(source)
@@ -119,7 +118,7 @@ def bandwidth(device: torch.device) -> float:
 
 
 def _seconds(copy: Tensor, source: Tensor) -> float:
-    """What one copy takes; on a GPU by its own clock, without the launch."""
+    """Returns the seconds of one copy; on a GPU by its own clock, without the launch."""
     if source.device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.device(source.device):

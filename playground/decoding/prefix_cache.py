@@ -1,8 +1,8 @@
-"""The caches of a conversation's earlier turns, kept with the model and gone on with.
+"""The caches of a conversation's earlier turns, stored with the model and reused by the next turn.
 
-A run leaves its target's runner and its drafter here. The lane's next turn takes them, rolls both back to the tokens
-that the conversations share, and feeds the rest: no pass computes an earlier turn again. Only what earlier turns have
-left is taken, so that the same turn, asked again, costs the same.
+A run stores its target's runner and its drafter here. The lane's next turn takes them, rolls both back to the tokens
+that the conversations share, and feeds the rest: no pass computes an earlier turn again. Only tokens of earlier turns
+are reused, so that repeating a turn costs the same each time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from playground.decoding.text import encode_turns
 from playground.lane import Request
 from playground.models.load import LoadedDrafter, LoadedModel
 
-MOST_BYTES = 2**30  # of all caches kept with a model; the oldest go first
+MOST_BYTES = 2**30  # of all caches stored with a model; the oldest are dropped first
 
 
 @dataclass
 class Kept:
-    """`ids`: the tokens that the target's cache holds. `drafting`: the weights that the drafter drafts with."""
+    """The stored caches of a run. `ids`: the tokens in the target's cache. `drafting`: the drafter's weights."""
 
     ids: list[int]
     target: Runner
@@ -39,8 +39,8 @@ class Kept:
         return self.target.cache_bytes + self.drafter.cache_bytes
 
     def rolled_back(self, length: int) -> int:
-        """Rolls both back to the first `length` tokens, or as many fewer as the drafter needs; returns how many the
-        target holds. 0: it cannot be."""
+        """Rolls both back to the first `length` tokens, or to fewer where the drafter needs that; returns how many the
+        target holds, 0 if they cannot be rolled back."""
         held = self.drafter.rewind(length) if length else 0
         if held:
             self.target.commit(held)
@@ -48,7 +48,7 @@ class Kept:
 
 
 def reusable(tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int]) -> int:
-    """The tokens of the prompt that belong to earlier turns; 0 where the request has none, or wants none reused."""
+    """Returns how many tokens of the prompt belong to earlier turns; 0 where the request has none, or reuses none."""
     if not request.prefix_cache or not request.earlier:
         return 0
     return min(
@@ -57,7 +57,7 @@ def reusable(tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: S
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Returns the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
@@ -68,8 +68,8 @@ def take(
     prompt_ids: Sequence[int],
     most: int,
 ) -> tuple[Kept | None, int]:
-    """What was kept under the key, rolled back to at most `most` tokens of the prompt, and how many it holds; None and
-    0 where there is nothing to go on with."""
+    """Takes the caches stored under the key, rolled back to at most `most` tokens of the prompt, and returns them with
+    the number of tokens that they hold; None and 0 where nothing can be reused."""
     kept: Kept | None = model.kept.pop(key, None) if most else None
     if kept is None or kept.drafting is not drafting:
         return None, 0
@@ -78,7 +78,7 @@ def take(
 
 
 def keep(model: LoadedModel, key: Hashable, kept: Kept) -> None:
-    """Puts a run's caches away, where they can be rolled back: a recurrent state and a sliding window cannot."""
+    """Stores a run's caches, if they can be rolled back: a recurrent state and a sliding window cannot."""
     if (
         not isinstance(kept.target, EagerRunner)
         or kept.target.discards_old
@@ -91,7 +91,7 @@ def keep(model: LoadedModel, key: Hashable, kept: Kept) -> None:
 
 
 def forget(*models: Any) -> None:
-    """Frees what is kept with these models."""
+    """Frees the caches that are stored with these models."""
     for model in models:
         if isinstance(model, LoadedModel):
             model.kept.clear()

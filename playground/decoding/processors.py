@@ -1,7 +1,7 @@
 """The logits processors of a request over the rows of one pass: transformers' own, where it has them.
 
 Each row follows a text of its own: the tokens so far, then the branch of the draft that leads to the row. A processor
-is given a row together with that text. So what it makes of a row is the same whatever else was drafted, and
+is given a row together with that text. So its result for a row does not depend on the rest of the draft, and
 verification stays exact.
 """
 
@@ -21,11 +21,12 @@ TextOf = Callable[[int], Sequence[int]]  # row -> the token ids that the row fol
 
 
 class Processor(NamedTuple):
-    """A logits processor, and what of the text it depends on.
+    """A logits processor, and the part of the text that it depends on.
 
     Attributes:
-        change: takes (1, n) token ids and (1, vocabulary) scores. What reads nothing takes any number of rows.
-        reads: what it depends on. What reads the length alone is given ids without values.
+        change: takes (1, n) token ids and (1, vocabulary) scores. A processor that reads nothing takes any number of
+            rows.
+        reads: the part that it depends on. A processor that reads the length alone is given ids without values.
         at: the lengths of text, in tokens, at which it changes anything.
     """
 
@@ -35,7 +36,7 @@ class Processor(NamedTuple):
 
 
 class Refused(LogitsProcessor):
-    """Refuses the same tokens everywhere. `ids`: (vocabulary,), whether a token is one of them."""
+    """Refuses certain tokens everywhere. `ids`: (vocabulary,) bool, true for those tokens."""
 
     def __init__(self, ids: torch.Tensor) -> None:
         self.ids = ids
@@ -52,7 +53,7 @@ class AnswerPenalties(LogitsProcessor):
     https://platform.openai.com/docs/api-reference/chat/create
 
     Args:
-        prompt: its length in tokens.
+        prompt: the length of the prompt in tokens.
     """
 
     def __init__(self, prompt: int, presence: float, frequency: float) -> None:
@@ -65,10 +66,10 @@ class AnswerPenalties(LogitsProcessor):
 
 
 def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor]:
-    """Those of a request, in the order in which `generate()` and vLLM apply them.
+    """Returns a request's processors, in the order in which `generate()` and vLLM apply them.
 
     Args:
-        prompt_ids: what the answer follows, for processors that tell the answer from the prompt.
+        prompt_ids: the prompt, for processors that distinguish the answer from it.
     """
     processors: list[Processor] = []
     if request.repetition_penalty != 1:
@@ -80,7 +81,8 @@ def processors_of(request: Request, prompt_ids: Sequence[int]) -> list[Processor
 
 
 def processed(processors: Sequence[Processor], logits: torch.Tensor, text_of: TextOf) -> torch.Tensor:
-    """(n, vocabulary) logits to scores. `text_of` is called only if a processor reads the text."""
+    """Turns (n, vocabulary) logits into scores of the same shape. `text_of` is called only if a processor reads the
+    text."""
     texts = _Texts(text_of, logits)
     for it in processors:
         if it.reads == "nothing":
@@ -95,7 +97,7 @@ def processed(processors: Sequence[Processor], logits: torch.Tensor, text_of: Te
 
 
 class _Texts:
-    """The texts of a pass's rows, each made when it is needed."""
+    """The texts of a pass's rows, each computed on first use."""
 
     def __init__(self, text_of: TextOf, logits: torch.Tensor) -> None:
         self._text_of, self._count, self._device = text_of, len(logits), logits.device
@@ -103,19 +105,19 @@ class _Texts:
         self._sent: dict[int, torch.Tensor] = {}
 
     def at(self, lengths: range) -> list[int]:
-        """The rows whose texts have one of these lengths."""
+        """Returns the rows whose texts have one of these lengths."""
         if len(self._text(0)) >= lengths.stop:
             return []
         return [row for row in range(self._count) if len(self._text(row)) in lengths]
 
     def tokens(self, row: int) -> torch.Tensor:
-        """(1, n) token ids, on the device."""
+        """Returns the (1, n) token ids before a row, on the device."""
         if row not in self._sent:
             self._sent[row] = to_device([self._text(row)], self._device)
         return self._sent[row]
 
     def lengths(self, row: int) -> torch.Tensor:
-        """(1, n), without values."""
+        """Returns a (1, n) tensor without values, whose shape is that of the token ids before a row."""
         return torch.empty(1, len(self._text(row)), dtype=torch.long, device="meta")
 
     def _text(self, row: int) -> Sequence[int]:

@@ -1,11 +1,13 @@
-"""Random numbers that depend on a seed, a position and a token id alone, computed on the device.
+"""Sampling: from logits to scores, probabilities and sampled tokens, by transformers' own logits processors.
 
-A generator gives its numbers in the order in which they are asked for. Here the number of a token at a position is the
-same whenever, wherever and beside whatever else it is asked for, so that all positions of a draft can be drawn at once
-and those beyond the accepted ones change nothing later.
+Sorting a whole vocabulary for top-p costs more than all else together, so a distribution is first made over the
+likeliest tokens. Where the limits fall beyond them, it is made again in full.
 
-SplitMix64 (Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators"): a mixed counter. A position's
-numbers are one such sequence, whose start is mixed from the seed and the position.
+Random numbers are computed on the device and depend on a seed, a position and a token id alone. A generator would give
+its numbers in the order of the calls. Here the number of a token at a position is always the same, so that all
+positions of a draft can be sampled at once and those beyond the accepted ones change nothing later. The numbers are
+those of SplitMix64 (Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators"), a mixed counter: a position
+has one such sequence, whose start is mixed from the seed and the position.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ FIRST, SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
 def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
-    """Exponentially distributed numbers of mean 1.
+    """Returns exponentially distributed numbers of mean 1.
 
     Args:
-        positions: (n,) whole numbers.
+        positions: (n,) integers.
         ids: (n, c) or (1, c) token ids.
 
     Returns:
@@ -48,30 +50,24 @@ def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
 
 
 def uniform(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
-    """Numbers between 0 and 1, of which 0 is possible and 1 is not. Arguments and result are those of
-    `exponential`."""
+    """Returns uniformly distributed numbers in [0, 1). Arguments and shape are those of `exponential`."""
     return ((_words(seed, positions, ids) >> 40) & ((1 << 24) - 1)).float() * 2.0**-24
 
 
 def _words(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
-    """(n, c) random words of 64 bits."""
+    """Returns (n, c) random words of 64 bits."""
     starts = _mixed(_mixed(positions * STEP + seed) + seed)
     return _mixed(ids * STEP + starts[:, None])
 
 
 def _mixed(words: Tensor) -> Tensor:
-    """In place. Shifts of signed words copy the sign, which the masks take away."""
+    """Mixes words in place and returns them. Shifts of signed words copy the sign, which the masks remove."""
     words ^= (words >> 30) & ((1 << 34) - 1)
     words *= FIRST
     words ^= (words >> 27) & ((1 << 37) - 1)
     words *= SECOND
     words ^= (words >> 31) & ((1 << 33) - 1)
     return words
-
-
-# Logits to scores, probabilities and sampled tokens, by transformers' own logits processors.
-# Sorting a whole vocabulary for top-p costs more than all else together, so a distribution is first made over the
-# likeliest tokens. Where the limits fall beyond them, it is made again in full.
 
 
 CANDIDATES = 1024  # tokens of a row that are looked at first
@@ -82,10 +78,10 @@ class Distributions:
     """n distributions over token ids.
 
     Attributes:
-        p: (n, candidates), their probabilities.
+        p: (n, candidates), probabilities.
         ids: (n, candidates) or (1, candidates), their token ids. All others have probability 0.
-        complete: (n,), whether the row is what the sampling settings ask for. Where it is not, they ask for more
-            candidates. None if all rows are.
+        complete: (n,) bool, true where the candidates include all tokens that the sampling settings allow. None if that
+            holds for all rows.
     """
 
     p: torch.Tensor
@@ -93,14 +89,14 @@ class Distributions:
     complete: torch.Tensor | None = None
 
     def spread(self, vocab_size: int) -> torch.Tensor:
-        """(n, vocabulary) probabilities."""
+        """Returns the probabilities over the whole vocabulary, (n, vocabulary)."""
         if self.ids.shape[0] != len(self.p):
             return self.p
         return self.p.new_zeros(len(self.p), vocab_size).scatter_(-1, self.ids, self.p)
 
 
 class Sampler:
-    """The sampling settings of a request, for target and drafter alike, so that q is made as p is.
+    """The sampling settings of a request. Target and drafter share them, so that q is computed like p.
 
     Scores are logits after the processors (`processors.py`), which apply to greedy decoding too. Probabilities are the
     softmax of the scores after the warpers (temperature, top-k, top-p, min-p, in transformers' order). The request's
@@ -108,12 +104,12 @@ class Sampler:
     their order. So the turns of a conversation under one seed share no random number.
 
     Args:
-        prompt_ids: what the answer follows.
-        contract: the target's.
+        prompt_ids: the prompt.
+        contract: the target's decoding contract.
 
     Attributes:
         greedy: whether tokens are chosen by argmax.
-        refused: (vocabulary,), whether a token may come nowhere; None if all may.
+        refused: (vocabulary,) bool, true for tokens that are refused everywhere; None if there are none.
     """
 
     def __init__(
@@ -146,18 +142,20 @@ class Sampler:
 
     @property
     def only_refuses(self) -> bool:
-        """Whether scores are logits, but for those of refused tokens."""
+        """True where scores equal logits, except for refused tokens."""
         return all(isinstance(it.change, Refused) for it in self._processors)
 
     @property
     def reads_text(self) -> bool:
-        """Whether scores depend on which tokens the text has."""
+        """True where scores depend on the tokens of the text, and not only on its length."""
         return any(it.reads == "tokens" for it in self._processors)
 
     def scores(self, logits: torch.Tensor, text_of: TextOf) -> torch.Tensor:
-        """Args:
+        """Turns logits into scores.
+
+        Args:
             logits: (n, vocabulary).
-            text_of: row -> the token ids that the row follows. Of these only the number counts, unless `reads_text`.
+            text_of: row -> the token ids that the row follows. Only their number counts, unless `reads_text`.
 
         Returns:
             (n, vocabulary) scores.
@@ -165,13 +163,14 @@ class Sampler:
         return processed(self._processors, logits, text_of)
 
     def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
-        """(n, vocabulary) scores to the distributions that tokens are sampled from."""
+        """Turns (n, vocabulary) scores into the distributions that tokens are sampled from, of the same shape."""
         for warper in (*self._heat, *self._limits):
             scores = warper(None, scores)
         return scores.softmax(dim=-1)
 
     def distributions(self, scores: torch.Tensor) -> Distributions:
-        """The same over candidates alone, without sorting the vocabulary, and not always complete."""
+        """Turns (n, vocabulary) scores into distributions over the likeliest candidates, without sorting the
+        vocabulary. They may be incomplete."""
         vocab_size = scores.shape[1]
         if not self._limits:
             return whole(self.probabilities(scores))
@@ -196,24 +195,24 @@ class Sampler:
         return Distributions(best.softmax(dim=-1), ids, complete)
 
     def completed(self, of: Distributions, scores: torch.Tensor) -> torch.Tensor:
-        """(n, vocabulary) probabilities of `distributions(scores)`. Reads which rows are not complete, and makes those
-        again."""
+        """Returns the (n, vocabulary) probabilities of `of`, which is `distributions(scores)`. Reads which rows are
+        incomplete, and computes those again."""
         assert of.complete is not None
         rows = to_device([i for i, complete in enumerate(of.complete.tolist()) if not complete], scores.device)
         missing = self.probabilities(scores.index_select(0, rows))
         return of.spread(scores.shape[1]).index_copy_(0, rows, missing)
 
     def all_of(self, of: Distributions, scores: torch.Tensor) -> torch.Tensor:
-        """The same, whether or not rows are missing."""
+        """Returns the (n, vocabulary) probabilities of `of`, which is `distributions(scores)`, complete or not."""
         if of.complete is None or bool(of.complete.all()):
             return of.spread(scores.shape[1])
         return self.completed(of, scores)
 
     def choose(self, of: Distributions, positions: torch.Tensor | None = None) -> torch.Tensor:
-        """Samples a token id from each of n distributions, which need not be normalised, and leaves them on the device.
+        """Samples a token id from each of n distributions, which need not be normalised; returns (n,), on the device.
 
         Args:
-            positions: (n,), those of the tokens in the text. A position has one outcome for a distribution. Without
+            positions: (n,), the tokens' positions in the text. A position has one outcome for a distribution. Without
                 positions every sample is a new one.
         """
         if positions is None:
@@ -224,19 +223,19 @@ class Sampler:
         return of.ids.expand_as(of.p).gather(-1, at)[:, 0]
 
     def several(self, of: Distributions, n: int) -> list[int]:
-        """At most n different token ids, drawn one after the other from a single distribution without replacement,
-        read. Fewer where it has fewer."""
+        """Draws at most n different token ids, one after the other, from a single distribution without replacement, and
+        reads them. They are fewer if the distribution has fewer."""
         race = of.p / exponential(self._seed, self._new(1), of.ids)  # its order is that of the draws
         best, at = race[0].topk(min(n, race.shape[1]))
         ids, possible = torch.stack([of.ids[0][at], (best > 0).long()]).tolist()
         return [id_ for id_, drawn in zip(ids, possible, strict=True) if drawn]
 
     def uniform(self, n: int) -> torch.Tensor:
-        """(n,) new numbers, uniformly distributed from 0 to 1, on the device."""
+        """Returns (n,) new numbers, uniformly distributed in [0, 1), on the device."""
         return uniform(self._seed, self._new(1), torch.arange(n, device=self._device)[None])[0]
 
     def _new(self, n: int) -> torch.Tensor:
-        """(n,) positions that no token has and that were not returned before: negative ones."""
+        """Returns (n,) positions that no token has and that were not returned before: negative ones."""
         before = self._drawn
         self._drawn += n
         return torch.arange(-self._drawn, -before, device=self._device)
@@ -245,10 +244,10 @@ class Sampler:
         """Samples a token after each row of (n, vocabulary) scores.
 
         Returns:
-            Row -> token id. All are read in one transfer, but for rows whose distribution is not complete.
+            Row -> token id. All are read in one transfer, except for rows whose distribution is incomplete.
 
         Raises:
-            FloatingPointError: the scores are not numbers.
+            FloatingPointError: the scores contain NaN.
         """
         quick = self.distributions(scores)
         chosen = self.choose(quick, to_device(positions, scores.device))
@@ -266,31 +265,32 @@ class Sampler:
         return choice
 
     def draw(self, probabilities: torch.Tensor) -> int:
-        """A new sample from a (vocabulary,) distribution, read.
+        """Draws a new sample from a (vocabulary,) distribution, and reads it.
 
         Raises:
-            FloatingPointError: the probabilities are not numbers.
+            FloatingPointError: the probabilities contain NaN.
         """
         return read_choices(self.choose(whole(probabilities[None])), probabilities)[0]
 
 
 def whole(probabilities: torch.Tensor) -> Distributions:
-    """(n, vocabulary) probabilities as they are."""
+    """Returns (n, vocabulary) probabilities as complete distributions."""
     return Distributions(probabilities, torch.arange(probabilities.shape[1], device=probabilities.device)[None])
 
 
 def _ordered(scores: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """From the highest score down; of equal ones the highest id comes first. `topk` leaves their order open."""
+    """Sorts rows from the highest score down, equal scores from the highest id down: `topk` does not define their
+    order."""
     ids, order = ids.sort(dim=-1, descending=True)
     scores, order = scores.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     return scores, ids.gather(-1, order)
 
 
 def read_choices(choices: torch.Tensor, scores: torch.Tensor) -> list[int]:
-    """Reads (n,) choices, and whether the scores that they were made by are numbers, in one transfer.
+    """Reads (n,) choices, and checks the scores that they were made by, in one transfer.
 
     Raises:
-        FloatingPointError: a score is NaN, which every choice takes for the highest.
+        FloatingPointError: a score is NaN, which every choice treats as the highest.
     """
     *read, damaged = torch.cat([choices, scores.isnan().any().long()[None]]).tolist()
     if damaged:

@@ -1,5 +1,5 @@
-"""What the target says of a text that is finished, in passes of its own: without drafts, trees or roll-backs, so that a
-fault in any of them shows."""
+"""Scores a finished text by the target, in separate passes: without drafts, trees or roll-backs, so that a fault in any
+of them shows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def placed(
     drafted: Sequence[Sequence[int]],
     grammar: Grammar | None = None,
 ) -> list[Placed]:
-    """Each token of the answer against the distribution that it should have been sampled from. `drafted`: for each, the
-    ids that were drafted in its place. `grammar`: what the answer keeps to, at its start."""
+    """Places each token of the answer in the distribution that it should have been sampled from. `drafted`: for each,
+    the ids that were drafted in its place. `grammar`: the answer's grammar, at its start."""
     grammar = grammar or Free()
     found = []
     most = RANKS[-1]
@@ -53,13 +53,13 @@ def near_tie(
     other: int,
     grammar: Grammar | None = None,
 ) -> NearTie:
-    """The choice between the last token of the answer, which standard decoding chose, and another one.
+    """Compares the last token of the answer, which standard decoding chose, with another one.
 
     Args:
-        runners: of the same target, with empty caches. The first reads the answer as standard decoding does, the
+        runners: two runners of the target, with empty caches. The first reads the answer as standard decoding does, the
             second in one pass: they differ by rounding alone.
-        dtype: of the model.
-        grammar: what the answer keeps to, at its start.
+        dtype: the model's dtype.
+        grammar: the answer's grammar, at its start.
     """
     grammar = grammar or Free()
     one_by_one, at_once = runners
@@ -86,8 +86,8 @@ def near_tie(
 def _rows(
     target: Runner, sampler: Sampler, prompt: Sequence[int], answer: Sequence[int]
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """The index of a token of the answer; (tokens, vocabulary) scores of that token and the next ones, and the logits
-    that they were made from."""
+    """Yields, for each chunk of the answer, the index of its first token, the (tokens, vocabulary) scores for its
+    tokens, and the logits that the scores were made from."""
     text = [*prompt, *answer]
     for start in range(0, len(answer), CHUNK):
         first = len(prompt) + start  # the place of the first token that is scored

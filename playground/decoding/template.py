@@ -1,4 +1,4 @@
-"""Chat templates, the programs that come with models: rendered in another process, within limits of time and size.
+"""Chat templates, programs that come with models, are rendered in another process, within limits of time and size.
 
 transformers renders them in a sandbox, which keeps them from files but not from looping for ever.
 """
@@ -29,13 +29,13 @@ def render(
     arguments: Mapping[str, Any] | None = None,
     open_end: bool = True,
 ) -> str:
-    """A conversation in the tokenizer's chat template: the text that `apply_chat_template` makes of it.
+    """Renders a conversation in the tokenizer's chat template, to the text of `apply_chat_template`.
 
     Args:
-        messages: as `conversation.as_dict` makes them. Templates that write a call's arguments as they are want them as
-            text, and are given them so where an object makes them fail.
-        arguments: what else the template reads, such as enable_thinking.
-        open_end: whether it ends with the start of the next answer.
+        messages: messages in the form of `conversation.as_dict`. The arguments of tool calls are passed as objects, and
+            again as text to templates that fail on objects.
+        arguments: further variables of the template, such as enable_thinking.
+        open_end: whether the text ends with the start of the next answer.
 
     Raises:
         PlaygroundError: the template does not name an argument, refuses the messages, takes too long, or writes too
@@ -69,10 +69,11 @@ def render(
 
 
 def names(tokenizer: PreTrainedTokenizerBase, *, tools: bool = False) -> list[str]:
-    """The arguments that the tokenizer's chat template reads beside messages and tools, found in its source.
+    """Returns the arguments that the tokenizer's chat template reads in addition to messages and tools, from its
+    source.
 
     Raises:
-        PlaygroundError: it has several templates and none is the default, or takes too long to read.
+        PlaygroundError: the tokenizer has several templates and no default, or parsing takes too long.
     """
     found = _ask({"names_of": _chosen(tokenizer, tools)}).get("names", [])
     return [name for name in found if name not in tokenizer.special_tokens_map]
@@ -94,8 +95,10 @@ def _text_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ask(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises:
-    PlaygroundError: the answer took longer than LIMIT_S, is longer than LIMIT, or never came.
+    """Sends a question to the process of template_process.py and returns its answer.
+
+    Raises:
+        PlaygroundError: the answer took longer than LIMIT_S, is longer than LIMIT, or never came.
     """
     line = child_of(SCRIPT).ask(json.dumps(question, default=str), seconds=LIMIT_S, characters=LIMIT)
     check(len(line) <= LIMIT, f"The model's chat template writes more than {LIMIT:,} characters. {ELSE}")

@@ -1,8 +1,8 @@
 """Renders chat templates in a process of its own, which `template.py` starts and may kill.
 
-Reads a JSON object a line, the arguments of transformers' own function, and writes one for each: `text` or `error`. Of
-the source under `names_of` it writes the `names` of the variables that the template reads. Run as a script; imports
-nothing of this package.
+Reads a JSON object a line, the arguments of transformers' own function, and writes one for each: `text` or `error`. For
+an object with a template's source under `names_of`, it writes the `names` of the variables that the template reads. Run
+as a script; imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def main() -> None:
 
 
 def names(source: str, environment: Any) -> list[str]:
-    """What the template reads from outside: what it never sets itself, and what it sets only where it is missing."""
+    """Returns the variables that the template reads from outside: those that it never sets, and those that it sets only
+    where they are missing."""
     from jinja2 import meta, nodes
 
     tree = environment.parse(source)

@@ -1,4 +1,4 @@
-"""Requests to token ids, and token ids to the text that each of them adds."""
+"""Turns requests into token ids, and token ids into the text that each of them adds; finds stop strings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WINDOW = 12  # tokens decoded together: a token's text depends on its neighbours
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
-    """The prompt of a request as token ids.
+    """Returns the prompt of a request as token ids.
 
     Raises:
         PlaygroundError: the tokenizer has no chat template, the template does not render, or the prompt has no tokens.
@@ -35,10 +35,10 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
 def encode_turns(
     tokenizer: PreTrainedTokenizerBase, request: Request, turns: Sequence[Message], *, open_end: bool = True
 ) -> list[int]:
-    """Some turns of a request as token ids. `open_end`: whether they end with the start of the next answer.
+    """Returns some turns of a request as token ids. `open_end`: whether they end with the start of the next answer.
 
     Raises:
-        PlaygroundError: as `encode`.
+        PlaygroundError: the tokenizer has no chat template, or the template does not render.
     """
     if not request.chat_template:
         return list(tokenizer(request.as_text(turns))["input_ids"])
@@ -56,8 +56,8 @@ def encode_turns(
 def encode_answer(
     tokenizer: PreTrainedTokenizerBase, request: Request, prompt_ids: Sequence[int], answer: Message
 ) -> list[int]:
-    """An answer to a request as token ids: what the template makes of it, its end included, where it leaves the prompt
-    as it is."""
+    """Returns an answer to a request as token ids. They are those of the chat template, its end of turn included, if
+    the template renders the prompt before an answer as it does without; else those of the text alone."""
     if request.chat_template:
         whole = encode_turns(tokenizer, request, (*request.turns, answer), open_end=False)
         if whole[: len(prompt_ids)] == list(prompt_ids):
@@ -66,28 +66,28 @@ def encode_answer(
 
 
 def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
-    """The token ids of a conversation in the tokenizer's chat template, up to the start of the next answer. `more`:
-    further arguments of `template.render`.
+    """Returns the token ids of a conversation in the tokenizer's chat template, up to the start of the next answer.
+    `more`: further arguments of `template.render`.
 
     Raises:
-        PlaygroundError: the template refuses the messages, or does not keep within its limits.
+        PlaygroundError: the template refuses the messages, or exceeds its limits.
     """
     return list(tokenizer(template.render(tokenizer, messages, **more), add_special_tokens=False)["input_ids"])
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """The text of token ids, special tokens included."""
+    """Returns the text of token ids, special tokens included."""
     return cast(str, tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))  # a list only for a batch
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that are not text: end of text, chat turns and the like."""
+    """Returns the tokens that are not text: end of text, chat turns and the like."""
     added = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     return frozenset(tokenizer.all_special_ids) | added
 
 
 def markers(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, str], ...]:
-    """Those of MARKERS that are tokens of this tokenizer, each with its id."""
+    """Returns the MARKERS that are tokens of this tokenizer, each with its id."""
     added = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items()}
     return tuple((added[text], text) for text in MARKERS if text in added)
 
@@ -116,7 +116,7 @@ class Detokenizer:
 
         Args:
             parents: for each token the index of its parent, which comes before it; -1 for the text.
-            last: index of the last accepted token; -1 for none.
+            last: the index of the last accepted token; -1 for none.
         """
         states = [(self._window, self._shown, self._held)]
         pieces = []
@@ -141,7 +141,8 @@ class Detokenizer:
         return piece
 
     def _tail(self, ids: list[int]) -> list[int]:
-        """The last tokens, starting with one that begins a character: an incomplete one would corrupt what follows."""
+        """Returns the last tokens, starting with one that begins a character: an incomplete one would corrupt the
+        rest."""
         sizes = range(WINDOW, WINDOW + 4)
         return next((ids[-n:] for n in sizes if not self._decode(ids[-n:]).startswith(REPLACEMENT)), ids[-WINDOW:])
 
@@ -152,8 +153,8 @@ class Detokenizer:
 class StopStrings:
     """Finds where the visible text of an answer first contains one of several strings.
 
-    The one that is completed first counts, of those completed by the same character the longest; so what is found
-    depends on the text alone, however it is cut into tokens. Special tokens are not text. The prompt does not count.
+    The one that is completed first counts; if the same character completes several, the longest counts. So the result
+    depends on the text alone, and not on its tokens. Special tokens are not text. The prompt does not count.
 
     Attributes:
         end: the length of the answer's visible text in characters, which ends where the stop string begins; None as
@@ -185,7 +186,7 @@ class StopStrings:
 
 
 def shown_until(rounds: Iterable[Round], end: int) -> tuple[Round, ...]:
-    """The rounds of an answer of which only the first `end` characters of the visible text are shown."""
+    """Returns the rounds of an answer, cut after the first `end` characters of its visible text."""
 
     def cut(token: T) -> T:
         nonlocal end

@@ -1,4 +1,4 @@
-"""Sending numbers to the device without waiting for it."""
+"""Copies numbers to the device without waiting for it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 
 def to_device(values: Sequence[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The values as a tensor there. A copy from ordinary memory would first wait for all work that a GPU has queued;
-    one from pinned memory is queued like the work, and PyTorch keeps the memory until then."""
+    """Returns the values as a tensor on the device. A copy from ordinary memory would first wait for all work that a
+    GPU has queued; one from pinned memory is queued like the work, and PyTorch holds the memory until then."""
     tensor = values if isinstance(values, torch.Tensor) else torch.tensor(values)
     return pinned(tensor, device).to(device, non_blocking=True)
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The tensor in memory that the device can copy from while the host goes on."""
+    """Returns the tensor in memory that the device can copy from while the host continues."""
     return tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor

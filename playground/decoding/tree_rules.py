@@ -1,14 +1,14 @@
-"""Verification of a tree whose tokens were sampled: after each token, some were drawn from q without replacement, each
-from what is left of q. Both rules take siblings in the order in which they were drawn, and leave p unchanged.
+"""Verification of a tree of sampled tokens: after each token, several were drawn from q without replacement, each from
+the rest of q. Both rules take siblings in the order in which they were drawn, and leave p unchanged.
 
 Recursive rejection sampling without replacement (Jeon et al. 2024, Yang et al. 2024), from the root: a child x is
 accepted with probability min(1, p(x) / q(x)). After a rejection p becomes norm(max(0, p - q)), and q loses x. Where all
-children are rejected, the target's own token is sampled from what p has become.
+children are rejected, the target's own token is sampled from this p.
 
 Traversal (Weng et al. 2025, arXiv 2505.12398), from the leaves: a token has the chance α of the branch that ends in it,
-1 at the root and min(1, α p(x) / q(x)) in a child. The first leaf is kept, with its branch, with probability α. After a
-rejection its parent's p becomes norm(max(0, α p - q)), of mass S, the parent's α becomes S / (S + 1 - α), and q loses
-x. A parent without further children is judged as a leaf. Of a tree with one branch it is block verification.
+1 at the root and min(1, α p(x) / q(x)) in a child. The first leaf is accepted, with its branch, with probability α.
+After a rejection its parent's p becomes norm(max(0, α p - q)), of mass S, the parent's α becomes S / (S + 1 - α), and q
+loses x. A parent without further children is judged as a leaf. For a tree with one branch it is block verification.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ TreeRule = Callable[[Draft, torch.Tensor, Sequence[float]], tuple[list[int], tor
 def recursive_rejection(
     draft: Draft, p: torch.Tensor, u: Sequence[float]
 ) -> tuple[list[int], torch.Tensor, list[float | None]]:
-    """Args:
+    """Verifies a tree from its root.
+
+    Args:
         p: (k + 1, vocabulary), the target's distributions.
         u: k uniform numbers, one for each draft token.
 
     Returns:
-        The indices of the kept tokens; (vocabulary,), what the target's own token is sampled from; the chance that each
-        token was accepted with, None where none was tried.
+        The indices of the accepted tokens; the (vocabulary,) distribution to sample the target's own token from; the
+        chance with which each token was accepted, None where it was not tested.
     """
     children = children_of(draft)
     path: list[int] = []
@@ -53,7 +55,8 @@ def recursive_rejection(
 
 
 def rescaled(mass: float, alpha: float, q_left: float) -> float:
-    """A parent's α after the rejection of a child, from the mass S. `q_left`: what is left of q."""
+    """Returns a parent's α after the rejection of a child, from the mass S. `q_left`: the rest of q, for rules that use
+    it."""
     return 1.0 if alpha == 1 else mass / (mass + 1 - alpha)
 
 
@@ -63,12 +66,14 @@ def traversal(
     u: Sequence[float],
     rescale: Callable[[float, float, float], float] = rescaled,
 ) -> tuple[list[int], torch.Tensor, list[float | None]]:
-    """As `recursive_rejection`."""
+    """Verifies a tree from its leaves; arguments and result are those of `recursive_rejection`. `rescale`: returns a
+    parent's α after the rejection of a child."""
     children = children_of(draft)
     bounds: list[float | None] = [None] * len(draft.ids)
 
     def visit(at: int, alpha: float) -> tuple[list[int], torch.Tensor] | None:
-        """The branch that is kept from token `at` on, and what is left of p at its end; None if the token is not."""
+        """Returns the branch that is accepted after token `at`, and the rest of p at its end; None if `at` is
+        rejected."""
         left, q = p[at + 1], _sampled_from(draft, children[at])
         for i in children[at]:
             x = draft.ids[i]
@@ -92,8 +97,10 @@ RULES: dict[str, TreeRule] = {"recursive": recursive_rejection, "traversal": tra
 
 
 def verify_tree(draft: Draft, p: torch.Tensor, sampler: Sampler, rule: TreeRule) -> Kept:
-    """Raises:
-    FloatingPointError: p is not numbers.
+    """Verifies a sampled tree by a rule. `p`: (k + 1, vocabulary), the target's distributions.
+
+    Raises:
+        FloatingPointError: p contains NaN.
     """
     if bool(p.isnan().any()):
         raise FloatingPointError
@@ -103,7 +110,7 @@ def verify_tree(draft: Draft, p: torch.Tensor, sampler: Sampler, rule: TreeRule)
 
 
 def children_of(draft: Draft) -> dict[int, list[int]]:
-    """The children of each token, and of the text, which is -1, in the order in which they were drawn."""
+    """Returns the children of each token, and of the text, which is -1, in the order in which they were drawn."""
     children: dict[int, list[int]] = {i: [] for i in range(-1, len(draft.ids))}
     for i, parent in enumerate(draft.parents):
         children[parent].append(i)
@@ -111,7 +118,7 @@ def children_of(draft: Draft) -> dict[int, list[int]]:
 
 
 def _sampled_from(draft: Draft, siblings: Sequence[int]) -> torch.Tensor:
-    """(vocabulary,), the q that they were drawn from."""
+    """Returns the q that siblings were drawn from, (vocabulary,)."""
     assert draft.probabilities is not None, "the draft was sampled"
     return draft.probabilities[siblings[0]] if siblings else draft.probabilities[0]
 
@@ -123,6 +130,6 @@ def _without(q: torch.Tensor, x: int) -> torch.Tensor:
 
 
 def _normed(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """`otherwise`: where rounding leaves nothing."""
+    """Normalises weights; returns `otherwise` where rounding leaves none."""
     total = weights.sum()
     return weights / total if total > 0 else otherwise

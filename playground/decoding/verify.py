@@ -1,13 +1,13 @@
-"""Verification: which draft tokens are accepted and which token the target adds (`decide`), then what the trace says
-about them (`annotate`).
+"""Verification: decides which draft tokens are accepted and which token the target adds (`decide`), then describes the
+tokens for the trace (`annotate`).
 
-The target chooses as it would alone, by argmax or by sampling from its distribution p, and while its choice was drafted
-it goes on from there. That is exact. What is sampled depends on the seed and on the position in the text: so all rows
-are sampled at once, and under one seed the text is the same whatever was drafted.
+The target chooses as it would alone, by argmax or by sampling from its distribution p, and as long as its choice was
+drafted, the draft token is accepted. That is exact. A sample depends only on the seed and on the position in the text:
+so all rows are sampled at once, and under one seed the text does not depend on the drafts.
 
 Where the draft was itself sampled, from a distribution q, a rule that knows q accepts more and leaves p unchanged as
-well: chain_rules.py and tree_rules.py have them, and the lane's `verification` chooses. For draft tokens that were
-chosen (argmax, lookup) q is one-hot, and those rules would accept as many as the first one.
+well. Such rules are in chain_rules.py and tree_rules.py; the lane's `verification` selects one. For draft tokens that
+were chosen (argmax, lookup) q is one-hot, and those rules would accept no more.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Verdict:
         path: indices of the accepted draft tokens, in the order of the text.
         token: the target's own token, which follows them.
         decisions: one for each draft token.
-        draws, bounds: as in `Kept`, of a draft that was sampled; empty for others.
-        rule: which of the exact rules judged a draft that was sampled; "" for others.
+        draws, bounds: those of `Kept`, for a draft that was sampled; empty for others.
+        rule: the exact rule that judged a draft that was sampled; "" for others.
     """
 
     path: list[int]
@@ -47,8 +47,8 @@ class Verdict:
     rule: str = ""
 
     def ended(self, draft: Draft, n: int) -> Verdict:
-        """The verdict where the answer ends with the n-th accepted token: what follows it is not judged, and the
-        target's own token is not part of the output."""
+        """Returns the verdict for an answer that ends with the n-th accepted token: tokens after it are not judged, and
+        the target's own token is not part of the output."""
         path = self.path[:n]
         judged = {-1, *path[:-1]}
         decisions: list[Decision] = [
@@ -59,16 +59,16 @@ class Verdict:
         return replace(self, path=path, decisions=decisions, bounds=kept)
 
     def draw(self, i: int) -> float | None:
-        """The uniform number that decided draft token i; None if none did."""
+        """Returns the uniform number that decided draft token i; None if none did."""
         tried = self.bounds[i] is not None if self.bounds else self.decisions[i] != "unverified"
         return self.draws[i] if self.draws and tried else None
 
     def bound(self, i: int) -> float | None:
-        """The chance with which draft token i was accepted, where that is not min(1, p / q)."""
+        """Returns the chance with which draft token i was accepted; None if it is min(1, p / q) or was not computed."""
         return self.bounds[i] if self.bounds else None
 
 
-Rule = Callable[[Draft, torch.Tensor, Sampler, int], Verdict]  # as `decide`
+Rule = Callable[[Draft, torch.Tensor, Sampler, int], Verdict]  # the first four arguments of `decide`
 
 
 def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, verification: str = "token") -> Verdict:
@@ -77,10 +77,10 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, ve
     Args:
         scores: the target's, (k + 1, vocabulary). Row 0 follows the text, row i + 1 follows draft token i.
         length: tokens of the text.
-        verification: the setting, for drafts that were sampled.
+        verification: the lane's setting, for drafts that were sampled.
 
     Raises:
-        FloatingPointError: scores are not numbers.
+        FloatingPointError: scores contain NaN.
     """
     if sampler.greedy:
         best = scores.argmax(dim=-1)
@@ -96,14 +96,14 @@ def decide(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int, ve
 
 
 def rule_for(draft: Draft, verification: str) -> str:
-    """The rule that judges a draft that was sampled, under a setting that may be meant for the other shape."""
+    """Returns the rule for a sampled draft. A chain with a setting that is meant for trees gets "token"."""
     if draft.tree is not None:
         return verification
     return "block" if verification == "block" else "token"
 
 
 def sampled(draft: Draft, scores: torch.Tensor, sampler: Sampler, rule: str) -> Kept:
-    """As `decide`, for a draft that was sampled."""
+    """Verifies a sampled draft by the named rule. `scores` are those of `decide`."""
     quick = sampler.distributions(scores)
     if draft.tree is not None:
         return tree_rules.verify_tree(draft, sampler.all_of(quick, scores), sampler, tree_rules.RULES[rule])
@@ -119,7 +119,7 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
     """Follows the draft for as long as it contains the target's choice.
 
     Args:
-        choose: the target's choice in row i of its scores, as in `decide`. Asked once for each row on the path.
+        choose: returns the target's choice in row i of its scores. It is called once for each row on the path.
 
     Returns:
         The indices of the accepted draft tokens, and the choice that follows them.
@@ -136,8 +136,8 @@ def follow(draft: Draft, choose: Callable[[int], int]) -> tuple[list[int], int]:
 
 
 def decisions(draft: Draft, path: Sequence[int]) -> list[Decision]:
-    """One for each draft token. A token whose parent was accepted was compared with the target's choice; after a
-    rejection none is."""
+    """Returns a decision for each draft token. A token whose parent was accepted was compared with the target's choice;
+    tokens after a rejection were not."""
     verified = {-1, *path}
     return [
         "accepted" if i in verified else "rejected" if parent in verified else "unverified"
@@ -153,12 +153,11 @@ def annotate(
     detokenizer: Detokenizer,
     with_own: bool,
 ) -> tuple[tuple[DraftToken, ...], TargetToken | None, int | None]:
-    """The round's tokens as the trace holds them, and `Round.kept_otherwise`. Decodes nothing: it may be left out
-    without changing the output.
+    """Returns the round's tokens for the trace, and `Round.kept_otherwise`. It does not affect the output.
 
     Args:
-        scores: as `decide` was given them.
-        detokenizer: moves on by the accepted tokens and the target's own.
+        scores: (k + 1, vocabulary), those that `decide` was given.
+        detokenizer: advances by the accepted tokens and the target's own.
         with_own: whether the target's own token is part of the output.
     """
     # Only rows on the path are shown; a tree has many others.
@@ -220,8 +219,8 @@ def _shown(
     other: Otherwise | None,
     sampler: Sampler,
 ) -> tuple[list[float], list[float | None], int | None, int | None]:
-    """The probability of each of `ids` in its row, the gap between the two highest scores of every row (None where only
-    one is allowed), the rank and what the other rule would have kept; read in one transfer."""
+    """Reads in one transfer: the probability of each of `ids` in its row, the gap between the two highest scores of
+    every row (None where only one is allowed), the rank, and how many tokens the other rule would have accepted."""
     p = whole(scores.softmax(dim=-1)) if sampler.greedy else sampler.distributions(scores)
     best = scores.topk(2, dim=-1).values
     row, id_ = to_device([list(rows), list(ids)], scores.device)
@@ -245,10 +244,10 @@ def _shown(
 
 
 class Otherwise:
-    """How many draft tokens the other rule keeps of a sampled draft with the same random numbers: block and token by
-    token for a chain, traversal and recursive rejection for a tree.
+    """Counts the tokens of a sampled draft that the other rule would have accepted with the same random numbers: block
+    or token by token for a chain, traversal or recursive rejection for a tree.
 
-    `waiting`: (2,), on the device: how many, and whether every distribution was complete, so that this holds.
+    `waiting`: (2,), on the device: the count, and whether every distribution was complete, so that the count is valid.
     """
 
     def __init__(self, draft: Draft, verdict: Verdict, scores: torch.Tensor, sampler: Sampler) -> None:
@@ -263,7 +262,7 @@ class Otherwise:
             self.waiting = torch.cat([kept, kept.new_ones(1) if complete is None else complete.all()[None]])
 
     def completed(self) -> int:
-        """The same over complete distributions, read."""
+        """Returns the count over complete distributions."""
         p = self._sampler.all_of(self._quick, self._scores)
         if self._draft.tree is None:
             return int(self._of_chain(p))

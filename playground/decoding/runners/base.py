@@ -1,9 +1,10 @@
-"""What the loop and the drafters ask of a model: feed tokens, commit the accepted ones.
+"""The interface between models and their users, the loop and the drafters: feed tokens, commit the accepted ones.
 
     runner.forward(ids, keep) -> logits        feeds tokens, all of which the cache then holds
     runner.commit(length, path)                rolls the cache back to what was accepted
 
-A runner hides how a pass is run and how its cache is stored. It knows neither drafts nor sampling.
+A runner hides how a pass is run and how its cache is stored. It knows neither drafts nor sampling. Layers and networks
+that draft from a model's hidden states have runners of their own (`LayerRunner`, `BlockRunner`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Runner(Protocol):
 
     Attributes:
         length: tokens of the sequence that the cache holds.
-        passes: forward passes run so far, those included that `commit` needs.
+        passes: forward passes run so far, including those of `commit`.
     """
 
     length: int
@@ -45,82 +46,84 @@ class Runner(Protocol):
 
     @property
     def hidden(self) -> torch.Tensor:
-        """(tokens, layers x width): hidden states of the last pass's tokens, those of the watched layers side by side.
-        Tokens that were rolled back are gone."""
+        """The hidden states of the last pass's tokens, (tokens, layers x width), with those of the watched layers
+        concatenated. Tokens that were rolled back are not included."""
 
     @property
     def recurrent(self) -> bool:
-        """Whether the model has a recurrent state: rolling back then costs a pass over the accepted tokens."""
+        """True where the model has a recurrent state: rolling back then costs a pass over the accepted tokens."""
 
     @property
     def takes_trees(self) -> bool:
-        """Whether a draft tree can be verified exactly."""
+        """True where a draft tree can be verified exactly."""
 
     @property
     def discards_old(self) -> bool:
-        """Whether `commit` also drops old entries, so that the cache cannot be rolled back past the last commit."""
+        """True where `commit` also drops old entries, so that the cache cannot be rolled back past the last commit."""
 
     @property
     def cache_bytes(self) -> int:
-        """Of the tokens that the cache holds."""
+        """The size in bytes of the tokens in the cache."""
 
     @property
     def shared_kv(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """Layer type -> keys and values, both (1, heads, entries, head dimension), of the last layer of that type:
-        transformers' `shared_kv_states`. Of a sliding window, the last window + 1 entries, which is what the masks of
-        Gemma 4's assistants cover."""
+        transformers' `shared_kv_states`. A sliding window has its last window + 1 entries, which the masks of Gemma 4's
+        assistants cover."""
 
     def prepare(self) -> None:
-        """Makes ready what the next pass needs beside the weights: room, and captured graphs. To be called where
-        nothing is timed; a pass that was not prepared is only slower."""
+        """Prepares the next pass: allocates memory and captures graphs. Must be called where nothing is timed; a pass
+        that was not prepared is only slower."""
 
     def computed(self, tokens: int) -> int:
-        """How many tokens a pass over so many computes, padding included."""
+        """Returns how many tokens a pass over `tokens` computes, padding included."""
 
     def forward(self, ids: Sequence[int] | torch.Tensor, keep: int, tree: Sequence[int] | None = None) -> torch.Tensor:
         """Feeds the tokens that follow those in the cache.
 
         Args:
-            ids: token ids; numbers, or of one token a tensor on the device.
+            ids: token ids; numbers, or for a single token a (1,) tensor on the device.
             keep: how many of the last tokens to return logits for.
-            tree: where the last of `ids` are a draft tree: for each of its tokens the index of its parent in the tree,
-                -1 for the last token before the tree.
+            tree: if the last of `ids` are a draft tree: for each of its tokens the index of its parent in the tree, -1
+                for the last token before the tree.
 
         Returns:
             (keep, vocabulary) logits in float32, on the model's device.
         """
 
     def not_numbers(self) -> PlaygroundError:
-        """For whoever reads NaN from the logits: a check of its own would wait for the device once more."""
+        """Returns the error to raise where NaN is read from the logits. `forward` does not check them: that would wait
+        for the device once more."""
 
     def commit(self, length: int, path: Sequence[int] = ()) -> None:
         """Rolls the cache back to its first `length` tokens and those with the indices `path` among the tokens after
         them. Must follow every pass, or the passes of one draft, even where nothing is dropped."""
 
     def watch(self, layers: Sequence[int]) -> None:
-        """Collects `hidden` from now on: the output of each of these layers, counted from 0. -1 is the output of the
-        last layer after the final norm."""
+        """Starts to collect `hidden`: the output of each of these layers, counted from 0. -1 is the output of the last
+        layer after the final norm."""
 
     def share_kv(self) -> None:
-        """Keeps two more entries of each sliding window from now on, as `shared_kv` promises."""
+        """Makes each sliding window hold two more entries from now on, for `shared_kv`."""
 
     def layer(self, layer: RecursiveLayer) -> LayerRunner:
-        """A runner of a layer that drafts from this model's hidden states, with an empty cache. It is run as this model
-        is, where it can be."""
+        """Returns a runner, with an empty cache, of a layer that drafts from this model's hidden states. It is static
+        or eager like this one, where the layer allows it."""
 
     def block(self, network: BlockNetwork) -> BlockRunner:
-        """The same of a network that drafts a block at once."""
+        """Returns a runner, with an empty cache, of a network that drafts a block at once from this model's hidden
+        states. It is static or eager like this one, where the network allows it."""
 
     def first_layers(self, layers: PreTrainedModel) -> Runner:
-        """A runner of `layers`, the first layers of this model, on this runner's cache of those layers. What it feeds
-        must be rolled back before this runner goes on. It has its own `length`."""
+        """Returns a runner of `layers`, the first layers of this model, on this runner's cache of those layers. Tokens
+        that it feeds must be rolled back before this runner's next pass. It has its own `length`."""
 
 
 class RecursiveLayer(Protocol):
     """A layer that can read its own output as hidden states, such as `MtpLayer`.
 
     Attributes:
-        config: of its attention, as transformers has it.
+        config: the config of its attention, of transformers' class.
         draft_ids: (draft vocabulary,), the token id of each column of its logits.
     """
 
@@ -145,7 +148,7 @@ class RecursiveLayer(Protocol):
 
 class LayerRunner(Protocol):
     """A layer and its KV cache of one sequence. Its passes return logits, (tokens, draft vocabulary), and the layer's
-    output, (tokens, width), which the next pass overwrites."""
+    output, (tokens, width), which the next pass may overwrite."""
 
     @property
     def cache_bytes(self) -> int: ...
@@ -158,22 +161,23 @@ class LayerRunner(Protocol):
             hidden: (tokens, features), the target's hidden states, from position 0 on.
 
         Returns:
-            As said above, of the last token alone.
+            Logits, (1, draft vocabulary), and output, (1, width), of the last token.
         """
 
     def grow(self, ids: Sequence[int] | torch.Tensor, rows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Feeds tokens of a draft, all at one depth, each with the output of the token before it.
 
         Args:
-            ids: the tokens; numbers, or of a chain a tensor on the device.
-            rows: for each the row of the last pass that it follows. Of a chain [0].
+            ids: the tokens; numbers, or for a chain a (1,) tensor on the device.
+            rows: for each token the row of the last pass that it follows; [0] for a chain.
         """
 
     def end(self) -> None:
         """Drops the tokens of the draft."""
 
     def rewind(self, entries: int) -> int:
-        """Rolls back to the first entries of the text; returns how many are left, 0 if there is no way back."""
+        """Rolls back to the first `entries` entries of the text; returns how many are left, 0 if it cannot roll
+        back."""
 
 
 class BlockNetwork(Protocol):
@@ -209,22 +213,23 @@ class BlockRunner(Protocol):
         """Drafts after the text.
 
         Args:
-            token: the last of the text.
+            token: the last token of the text.
             hidden: (positions, features), the target's hidden states before it that the cache lacks.
 
         Returns:
-            (positions, …), what the network returns: one row for each token of the draft, by default its logits.
+            The network's own output, (positions, …): one row for each token of the draft, by default its logits.
         """
 
     def end(self) -> None:
         """Drops the block."""
 
     def rewind(self, entries: int) -> int:
-        """As `LayerRunner.rewind`: at most so many entries."""
+        """Rolls back to at most the first `entries` entries of the text; returns how many are left, 0 if it cannot roll
+        back."""
 
 
 def not_numbers(model: PreTrainedModel) -> PlaygroundError:
-    """The sentence for `Runner.not_numbers`."""
+    """Makes the error of `Runner.not_numbers`."""
     return PlaygroundError(
         f"The logits of {type(model).__name__} are not numbers (NaN): its weights are damaged, or its values overflow "
         f"in {precision(model)}. Download it again, or choose a dtype of wider range: bfloat16 or float32."

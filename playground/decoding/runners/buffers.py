@@ -1,4 +1,5 @@
-"""The fixed widths of static passes, and buffers of fixed address that the host fills."""
+"""Inputs of passes: the fixed widths of static passes, buffers of fixed address that the host fills, and the attention
+masks and positions of a draft tree."""
 
 from __future__ import annotations
 
@@ -10,24 +11,24 @@ from torch import Tensor
 from playground.decoding.runners.base import FULL
 from playground.decoding.transfer import pinned
 
-WIDTHS = (1, 4, 8, 16, 32, 64)  # tokens of a pass; the same in all lanes, which so read a short prompt alike
-WIDER = (128, 264)  # of larger trees. The last holds the largest, of 256 nodes, and the token before it.
+WIDTHS = (1, 4, 8, 16, 32, 64)  # tokens of a pass; equal in all lanes, so that they read a short prompt alike
+WIDER = (128, 264)  # for larger trees. The last holds the largest, of 256 nodes, and the token before it.
 MOST = WIDER[-1]
 
 
 def width_of(tokens: int) -> int:
-    """The width of a pass over so many tokens, at most MOST."""
+    """Returns the width of a pass over `tokens`, which are at most MOST."""
     return next(width for width in (*WIDTHS, *WIDER) if width >= tokens)
 
 
 def widths_up_to(tokens: int) -> tuple[int, ...]:
-    """WIDTHS, and those of WIDER that a pass over so many tokens or fewer can have."""
+    """Returns WIDTHS, and those of WIDER that a pass over `tokens` or fewer can have."""
     return (*WIDTHS, *(width for width in WIDER if tokens > WIDTHS[-1] and width <= width_of(tokens)))
 
 
 class Inputs:
     """A buffer of fixed address that the host writes without waiting. Each copy starts from pinned memory of its own,
-    which PyTorch keeps until the device has read it.
+    which PyTorch holds until the device has read it.
 
     `rows`: (rows, columns), on the device.
     """
@@ -36,18 +37,16 @@ class Inputs:
         self.rows = torch.zeros(rows, columns, dtype=dtype, device=device)
 
     def send(self, *rows: Sequence[int]) -> None:
-        """Sets all rows."""
+        """Sets all rows to these numbers."""
         self.send_rows(torch.tensor([list(row) for row in rows]))
 
     def send_rows(self, whole: Tensor) -> None:
         self.rows.copy_(pinned(whole, self.rows.device), non_blocking=True)
 
 
-# Attention masks and positions of a draft tree that is verified in one pass.
-
-
 def ancestry(tree: Sequence[int]) -> torch.Tensor:
-    """(k, k), true where token j is token i or one of its ancestors. `tree`: the parent of each token, -1 for none."""
+    """Returns a (k, k) bool tensor, true at (i, j) where token j is token i or one of its ancestors. `tree`: the parent
+    of each token, -1 for none."""
     sees = torch.eye(len(tree), dtype=torch.bool)
     for i, parent in enumerate(tree):
         if parent >= 0:
@@ -58,17 +57,17 @@ def ancestry(tree: Sequence[int]) -> torch.Tensor:
 def tree_masks(
     cached: int, before: int, tree: Sequence[int], windows: Mapping[str, int]
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """A pass over `before` tokens followed by a tree. A token of the tree attends to the sequence and to its own
-    branch, and its position is the end of the sequence plus its depth.
+    """Returns the masks and positions of a pass over `before` tokens followed by a tree. A token of the tree attends to
+    the sequence and to its own branch, and its position is the end of the sequence plus its depth.
 
     Args:
-        cached: tokens that the cache holds.
-        tree: as for `ancestry`.
+        cached: tokens in the cache.
+        tree: the parent of each token of the tree, -1 for none.
         windows: the sliding window of each layer type, in tokens; 0 for full attention.
 
     Returns:
-        For each layer type a mask (queries, keys), true where the query attends to the key; and the positions of the
-        tokens fed.
+        For each layer type a (queries, keys) bool mask, true where the query attends to the key; and the positions of
+        the tokens fed, (queries,).
     """
     start = cached + before
     ancestors = ancestry(tree)
@@ -86,6 +85,6 @@ def tree_masks(
 
 
 def additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """(queries, keys), true where a query attends to a key, as the (1, 1, queries, keys) mask that a model adds to its
-    attention scores."""
+    """Turns a (queries, keys) mask, true where a query attends to a key, into the (1, 1, queries, keys) mask in `dtype`
+    that a model adds to its attention scores."""
     return torch.zeros(sees.shape, dtype=dtype).masked_fill(~sees, torch.finfo(dtype).min)[None, None]

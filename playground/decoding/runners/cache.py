@@ -1,7 +1,11 @@
-"""A KV cache with room to grow.
+"""The eager runners' KV cache: the cache of one sequence, with exact roll-back and spare memory.
 
-transformers' `DynamicCache` appends by copying all that it holds, in every layer of every pass. Here new entries are
-written after the old ones, and a roll-back only moves the end.
+transformers' `DynamicCache` appends by copying all that it holds, in every layer of every pass. In a `RoomyLayer` new
+entries are written after the old ones, and a roll-back only moves the end.
+
+`SequenceCache` wraps transformers' `DynamicCache`. A recurrent state cannot be rolled back: the state of the last
+commit is saved, with the inputs of its convolution, and a roll-back restores both and returns the tokens that the model
+must be fed again.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, Li
 from playground.decoding.runners.base import CHUNKED, FULL, SLIDING
 from playground.errors import PlaygroundError
 
-LEAST, SHARE = 256, 4  # it grows by this many entries, or by one in so many of what it holds
+LEAST, SHARE = 256, 4  # a layer grows by LEAST entries, or by one in SHARE of its entries if that is more
 
 
 class RoomyLayer(DynamicLayer):
-    """`keys` and `values`, [B, G, entries, D], are views of larger buffers. For inference alone: it writes in place."""
+    """A layer of full attention whose `keys` and `values`, [B, G, entries, D], are views of larger buffers. For
+    inference alone: it writes in place."""
 
     keys: Tensor
     values: Tensor
@@ -53,24 +58,19 @@ class RoomyLayer(DynamicLayer):
 
 
 def growing_cache(cache: DynamicCache) -> DynamicCache:
-    """The same empty cache, with room in its layers of full attention."""
+    """Replaces the layers of full attention in an empty cache by `RoomyLayer`s, and returns the cache."""
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
-# The cache of one sequence, with exact roll-back. It wraps transformers' `DynamicCache`.
-# A recurrent state has no way back. The state of the last commit is saved, with the inputs of its convolution, and a
-# roll-back restores both and names the tokens that the model must be fed again.
-
-
 class SequenceCache:
-    """`states`: what the model is given as `past_key_values`."""
+    """The cache of one sequence. `states`: the model's argument `past_key_values`."""
 
     def __init__(self, states: Cache, chunked: bool) -> None:
         self.states = states
         self._layers: list[Any] = states.layers  # of several classes
         self._chunked = chunked
-        self._spare = 0  # entries that sliding windows keep beyond those that the model reads
+        self._spare = 0  # entries that sliding windows hold beyond those that the model reads
         self._fed: list[int] = []  # tokens fed since the recurrent states were saved
         self._saved: list[torch.Tensor] = []  # empty before the first pass
 
@@ -88,7 +88,7 @@ class SequenceCache:
         return cls(states, CHUNKED in (getattr(config.get_text_config(decoder=True), "layer_types", None) or ()))
 
     def first_layers(self, count: int) -> SequenceCache:
-        """The same entries of the first `count` layers."""
+        """Returns a view of the first `count` layers, which shares their entries."""
         return SequenceCache(Cache(layers=self._layers[:count]), self._chunked)
 
     @property
@@ -97,8 +97,8 @@ class SequenceCache:
 
     @property
     def takes_trees(self) -> bool:
-        """Chunked attention is Llama 4's, whose other layers scale attention by a token's index in the pass, which in a
-        tree is not its position."""
+        """True where all layers have full attention or a sliding window. Chunked attention is Llama 4's, whose other
+        layers scale attention by a token's index in the pass, which in a tree is not its position."""
         return self._types() <= {RoomyLayer, DynamicSlidingWindowLayer} and not self._chunked
 
     @property
@@ -107,7 +107,7 @@ class SequenceCache:
 
     @property
     def windows(self) -> dict[str, int]:
-        """The sliding window of each layer type, 0 for full attention. Of a cache that takes trees."""
+        """The sliding window of each layer type, 0 for full attention. Valid for a cache that takes trees."""
         sliding = {layer: layer.sliding_window for layer in self._sliding()}
         return {SLIDING if layer in sliding else FULL: sliding.get(layer, 0) for layer in self._layers}
 
@@ -120,39 +120,39 @@ class SequenceCache:
         self._spare = 2
 
     def clear(self) -> None:
-        """Drops everything."""
+        """Drops all entries."""
         for layer in self._layers:
             layer.reset()
 
     def append(self, ids: Sequence[int]) -> None:
-        """Tells the tokens that a pass has entered."""
+        """Records the tokens that a pass has fed."""
         self._fed += ids
         for layer in self._recurrent_layers():  # several passes may follow before a commit
             _fit(layer)
 
     def save(self) -> None:
-        """Makes this the point that recurrent states return to."""
+        """Saves the recurrent states, which a roll-back restores."""
         self._fed = []
         self._saved = [state.clone() for state in self._recurrent_states()]
 
     def gather(self, tail: int, index: torch.Tensor) -> None:
-        """Moves those of the last `tail` entries that `index` names to the front of the tail. Of a cache that takes
-        trees."""
+        """Moves those of the last `tail` entries that `index`, (n,), names to the front of the tail. Valid for a cache
+        that takes trees."""
         for layer in self._layers:
             for entries in (layer.keys, layer.values):
                 end = entries[:, :, -tail:]  # counted from the end: a sliding window lacks the sequence's start
                 end[:, :, : len(index)] = end[:, :, index]
 
     def roll_back(self, dropped: int) -> list[int]:
-        """Drops the last `dropped` tokens, and what has left a sliding window.
+        """Drops the last `dropped` tokens, and entries that have left a sliding window.
 
         Returns:
-            The tokens that the model must be fed again: none unless it is recurrent. `settle` comes after that pass.
+            The tokens that the model must be fed again: none unless it is recurrent. `settle` must follow that pass.
         """
         restored = bool(dropped and self._recurrent_layers())
         again = self._fed[: len(self._fed) - dropped] if restored else []
         sliding = self._sliding()
-        for layer in sliding:  # a layer returns to the model what its mask covers, however much it keeps
+        for layer in sliding:  # a layer returns to the model what its mask covers, however much it holds
             layer.sliding_window += self._spare
         self._crop(dropped + len(again))
         for layer in sliding:
@@ -163,11 +163,12 @@ class SequenceCache:
         return again
 
     def settle(self) -> None:
-        """After a pass outside a draft: nothing is dropped but what has left a sliding window."""
+        """Drops entries that have left a sliding window, after a pass outside a draft."""
         self._crop(0)
 
     def _crop(self, dropped: int) -> None:
-        """As `Cache.crop`, which fails where a layer holds nothing, such as a layer of experts alone."""
+        """Drops the last entries of each layer. `Cache.crop` fails where a layer holds nothing, such as a layer of
+        experts alone."""
         for layer in self._layers:
             linear = isinstance(layer, LinearAttentionCacheLayerMixin)
             if any(layer.is_conv_states_initialized.values()) if linear else layer.is_initialized:
@@ -188,7 +189,7 @@ class SequenceCache:
         return [layer for layer in layers if any(layer.is_recurrent_states_initialized.values())]
 
     def _recurrent_states(self) -> list[torch.Tensor]:
-        """Those of the recurrent layers, and the inputs of their convolutions."""
+        """Returns the states of the recurrent layers, and the inputs of their convolutions."""
         states = [
             state
             for layer in self._recurrent_layers()
@@ -198,7 +199,7 @@ class SequenceCache:
 
 
 def _fit(layer: Any) -> None:
-    """Gives the inputs of a layer's convolutions the width of its kernels, which is what some models expect. A prompt
+    """Pads or cuts the inputs of a layer's convolutions to the width of its kernels, which some models expect. A prompt
     of one or two tokens does not fill it, and a cache that can be cropped holds more."""
     for i, states in layer.conv_states.items():
         if states is not None:

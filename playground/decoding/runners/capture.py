@@ -1,4 +1,4 @@
-"""Hidden states of a pass, for the drafters that read them."""
+"""Collects the hidden states of a pass, for drafters that read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HiddenCapture:
         self._watched: list[nn.Module] = []
 
     def watch(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
-        """`layers`: as `Runner.watch` takes them."""
+        """Starts to collect the outputs of `layers`, which are in the form of `Runner.watch`."""
         self._watched = watched_modules(model, layers)
 
     @contextmanager
@@ -37,7 +37,7 @@ class HiddenCapture:
             self.hidden = torch.cat([seen[i] for i in range(len(self._watched))], dim=-1)[0]
 
     def gather(self, tail: int, index: torch.Tensor) -> None:
-        """Moves those of the last `tail` rows that `index` names to the front of the tail."""
+        """Moves those of the last `tail` rows that `index`, (n,), names to the front of the tail."""
         if self._watched:
             end = self.hidden[-tail:]
             end[: len(index)] = end[index]
@@ -47,20 +47,20 @@ class HiddenCapture:
             self.hidden = self.hidden[dropped:]
 
     def drop(self, dropped: int) -> None:
-        """Drops the last rows."""
+        """Drops the last `dropped` rows."""
         if self._watched:
             self.hidden = self.hidden[: len(self.hidden) - dropped]
 
 
 def watched_modules(model: PreTrainedModel, layers: Sequence[int]) -> list[nn.Module]:
-    """The modules whose outputs are the hidden states of `layers`, which are as `Runner.watch` takes them."""
+    """Returns the modules whose outputs are the hidden states of `layers`, in the form of `Runner.watch`."""
     modules = layers_of(model) or ()
     return [decoder_of(model) if layer == -1 else modules[layer] for layer in layers]
 
 
 @contextmanager
 def watching(modules: Sequence[nn.Module], see: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
-    """Within it, `see` is given each module's index and output, (rows, tokens, width).
+    """Calls `see` with the index and the output, (rows, tokens, width), of each module that runs in this context.
 
     `output_hidden_states` would leave a hook on every layer, which slows all later passes, those of the standard lane
     included.

@@ -34,7 +34,7 @@ class EagerRunner:
         self._takes_positions = "position_ids" in signature(model.forward).parameters
         self._seam = seam(model.config)
         self._feeds_again = hasattr(model.config, "original_max_position_embeddings")  # as in `generate()` of Phi-3
-        self._text: list[int] = []  # what the cache holds, where it may be fed again
+        self._text: list[int] = []  # the tokens in the cache, where they may be fed again
 
     @property
     def device(self) -> torch.device:
@@ -105,7 +105,7 @@ class EagerRunner:
         again = list(self._text) if self._feeds_again and self._crosses(len(ids), tree) else []
         if again:
             self._cache.clear()
-        # Only where tokens may be fed again are those wanted on the host that a chain has left on the device.
+        # Tokens that a chain has left on the device are read only where they may be fed again.
         known = _listed(ids) if self._feeds_again or self.recurrent else []
         with self._capture.during_pass():
             start = self.length - len(again)
@@ -141,10 +141,11 @@ class EagerRunner:
         self._cache.save()
 
     def _pass(self, ids: Sequence[int] | torch.Tensor, keep: int, start: int, **inputs: Any) -> torch.Tensor:
-        """Logits of the last `keep` tokens, in the model's own dtype. `start`: the position of the first token."""
+        """Returns the logits of the last `keep` tokens, (keep, vocabulary), in the model's own dtype. `start`: the
+        position of the first token."""
         self.passes += 1
         tokens = ids[None] if isinstance(ids, torch.Tensor) else to_device([ids], self.device)
-        if self._takes_positions and not inputs:  # some architectures would count them wrongly behind a cache
+        if self._takes_positions and not inputs:  # some architectures would count them wrongly after a cache
             inputs = {"position_ids": torch.arange(start, start + len(ids), device=self.device)[None]}
         out = self.model(
             input_ids=tokens, past_key_values=self._cache.states, use_cache=True, logits_to_keep=keep, **inputs
@@ -152,13 +153,14 @@ class EagerRunner:
         return out.logits[0, -keep:]  # not every architecture knows `logits_to_keep`
 
     def _crosses(self, tokens: int, tree: Sequence[int] | None) -> bool:
-        """Whether a pass over so many tokens crosses the seam. What counts is its last position, and not how many
-        tokens are in the cache: the branches of a tree have the same positions."""
+        """True where a pass over `tokens` crosses the seam. Its last position decides, and not the number of tokens in
+        the cache: the branches of a tree share positions."""
         beside = len(tree) - int(ancestry(tree).sum(1).max()) if tree else 0
         return self.length <= self._seam < self.length + tokens - beside
 
     def _tree_inputs(self, start: int, tokens: int, tree: Sequence[int]) -> dict[str, Any]:
-        """The model's inputs where the last of so many tokens are a tree. `start`: the position of the first token."""
+        """Returns the model's inputs for a pass over `tokens`, the last of which are a tree. `start`: the position of
+        the first token."""
         sees, positions = tree_masks(start, tokens - len(tree), tree, self._cache.windows)
         masks = {kind: to_device(additive(mask, self.model.dtype), self.device) for kind, mask in sees.items()}
         return {
@@ -172,9 +174,9 @@ def _listed(ids: Sequence[int] | torch.Tensor) -> Sequence[int]:
 
 
 def seam(config: PretrainedConfig) -> int:
-    """The length in tokens up to which rotary positions have other factors than beyond (LongRoPE, Ding et al. 2024), as
-    in Phi-3-128k; `sys.maxsize` for other models. A pass rotates all of its tokens by the factors of its last one, so
-    no draft may cross it. There, `generate()` feeds Phi-3 the whole text again, and so does the runner."""
+    """Returns the length in tokens at which the factors of rotary positions change (LongRoPE, Ding et al. 2024), as in
+    Phi-3-128k; `sys.maxsize` for other models. A pass rotates all of its tokens by the factors of its last one, so no
+    draft may cross it. At the crossing, `generate()` feeds Phi-3 the whole text again, and so does the runner."""
     text = config.get_text_config(decoder=True)
     rope = getattr(text, "rope_parameters", None) or {}
     return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else sys.maxsize

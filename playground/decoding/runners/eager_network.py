@@ -1,4 +1,5 @@
-"""The eager runner of a layer that drafts from a model's hidden states: plain calls, on a cache that grows."""
+"""The eager runners of networks that draft from a model's hidden states, layer or block: plain calls, on a cache that
+grows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from playground.models.sizing import cache_bytes
 
 
 class EagerLayer:
-    """Runs any such layer; `LayerRunner` documents the members."""
+    """Runs any layer that drafts recursively; `LayerRunner` documents the members."""
 
     def __init__(self, layer: RecursiveLayer) -> None:
         self._layer = layer
@@ -66,11 +67,8 @@ class EagerLayer:
         return entries
 
 
-# The eager runner of a network that drafts a block in one pass: plain calls, on a cache that grows.
-
-
 class EagerBlock:
-    """Runs any such network; `BlockRunner` documents the members."""
+    """Runs any network that drafts a block in one pass; `BlockRunner` documents the members."""
 
     def __init__(self, network: BlockNetwork) -> None:
         self._network = network

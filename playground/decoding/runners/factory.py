@@ -1,4 +1,4 @@
-"""Which runner a model gets: static where that is asked for and the model allows it, else eager."""
+"""Makes the runners of models: static ones where they are wanted and the model allows it, else eager ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NEW_TOKENS = 2048
 
 @dataclass
 class Runners:
-    """Makes the runners of a backend, all of them alike.
+    """Makes the runners of a backend.
 
     Attributes:
-        compiled: whether models get static runners where they can.
-        room: tokens of the longest sequence asked for so far, which static caches make room for at once.
+        compiled: whether models get static runners where possible.
+        room: tokens of the longest sequence requested so far, for which static caches allocate memory at once.
         widest: tokens of the widest pass, which static runners capture at once.
     """
 
@@ -33,14 +33,14 @@ class Runners:
     widest: int = WIDTHS[-1]
 
     def expect(self, prompt: int, new_tokens: int, drafted: int) -> None:
-        """A request comes, of so many tokens, of which at most `drafted` are verified in a pass. For a longer answer
-        than NEW_TOKENS a static cache grows on the way."""
+        """Prepares for a request of `prompt` and `new_tokens` tokens, of which at most `drafted` are verified in a
+        pass. For an answer of more than NEW_TOKENS a static cache grows during the run."""
         self.room = max(self.room, prompt + min(new_tokens, NEW_TOKENS))
         self.widest = max(self.widest, drafted + 1)
 
     def __call__(self, loaded: LoadedModel, use: str = "target") -> Runner:
-        """A runner with an empty cache. Its buffers and graphs are kept with the model, one set for each `use`: a model
-        can be its own drafter."""
+        """Makes a runner with an empty cache. Its buffers and graphs are stored with the model, one set for each `use`:
+        a model can be its own drafter."""
         if not self.compiled or why_eager(loaded.model):
             return EagerRunner(loaded.model)
         if use not in loaded.static:
@@ -48,8 +48,8 @@ class Runners:
         return StaticRunner(loaded.static[use], self.room, self.widest if use == "target" else WIDTHS[-1])
 
     def describe(self, loaded: LoadedModel) -> str:
-        """How the target is run, such as "compiled (CUDA graphs)"; with the reason where it is run eagerly although
-        compiled lanes were asked for."""
+        """Describes how the target is run, such as "compiled (CUDA graphs)", with the reason where it is run eagerly
+        although `compiled` is set."""
         if not self.compiled:
             return "eager"
         if reason := why_eager(loaded.model):
@@ -58,10 +58,11 @@ class Runners:
         return f"static cache, not compiled: {graphs.failure}" if graphs.failure else graphs.kind
 
     def seconds(self, *models: LoadedModel | LoadedDrafter) -> float | None:
-        """What capturing took, None if nothing was captured."""
+        """Returns the seconds that capturing took; None if nothing was captured."""
         return sum(static.graphs.seconds for model in models for static in model.static.values()) or None
 
 
 def wants_compiled(choice: str, device: torch.device) -> bool:
-    """`choice`: "on", "off", or "auto", which is on where a pass is limited by its kernel launches: on CUDA."""
+    """Returns whether to compile. `choice`: "on", "off", or "auto", which is on where kernel launches limit a pass: on
+    CUDA."""
     return choice == "on" or (choice == "auto" and device.type == "cuda")

@@ -1,7 +1,7 @@
-"""Work on fixed buffers that is captured once and then replayed, so that the host launches it as a whole.
+"""Captures work on fixed buffers once and then replays it, so that the host launches it as a whole.
 
-An eager pass launches dozens of kernels a layer, and the host, not the device, sets the pace of a small model. A CUDA
-graph launches them all at once. What is captured must read and write the same addresses each time, and must not wait
+An eager pass launches dozens of kernels a layer, and the host, not the device, limits the speed of a small model. A
+CUDA graph launches them all at once. Captured work must read and write the same addresses each time, and must not wait
 for the device.
 """
 
@@ -27,7 +27,7 @@ class Graphs:
 
     Attributes:
         kind: how work is run, in words.
-        failure: why nothing is captured any more; "" while it is.
+        failure: why capturing failed and has stopped; "" if it has not.
         seconds: time spent capturing.
 
     Args:
@@ -42,19 +42,19 @@ class Graphs:
         self._replays: dict[Hashable, Work] = {}
 
     def lacks(self, key: Hashable) -> bool:
-        """Whether `prepare` would capture this work."""
+        """True where `prepare` would capture work under this key."""
         return self._capture is not None and key not in self._replays
 
     def prepare(self, key: Hashable, work: Work) -> None:
-        """Captures `work` under `key`, which runs it WARM_UP times: the buffers must be such that this does no harm."""
+        """Captures `work` under `key`. This runs it WARM_UP times, which the buffers must allow."""
         if not self._capture or key in self._replays:
             return
         start = time.perf_counter()
         try:
             self._replays[key] = self._capture(work)
         except Exception as error:
-            # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes need none of
-            # what failed. Memory that ran out shows again in the eager pass that follows.
+            # CUDA, the compiler and the model's own code raise exceptions of any type here; eager passes do not depend
+            # on the capture. Memory that ran out shows again in the eager pass that follows.
             self._capture = None
             self._replays.clear()
             self.failure = " ".join(str(error).split())[:200] or type(error).__name__
@@ -62,24 +62,24 @@ class Graphs:
             self.seconds += time.perf_counter() - start
 
     def run(self, key: Hashable, work: Work) -> None:
-        """Replays what was captured under `key`; where nothing was, runs `work`. Captures nothing: it is timed."""
+        """Replays the work captured under `key`, or runs `work` if there is none. It never captures: it is timed."""
         self._replays.get(key, work)()
 
     def clear(self) -> None:
-        """Forgets what was captured, since the buffers have moved."""
+        """Drops all captured work, since the buffers have moved."""
         self._replays.clear()
 
 
 def graphs_for(device: torch.device) -> Graphs:
-    """CUDA graphs where the device has them."""
+    """Returns CUDA graphs where the device has them, else graphs that run work as it is."""
     if device.type == "cuda":
         return Graphs("compiled (CUDA graphs)", cuda_capture(device))
     return Graphs("static cache, not compiled: CUDA graphs need a CUDA device", None)
 
 
 def cuda_capture(device: torch.device) -> Capture:
-    """Captures CUDA graphs on this device that share one memory pool. They may: nothing in the pool outlives a replay,
-    because the work writes what it returns into buffers of its own."""
+    """Returns a function that captures CUDA graphs on this device. They share one memory pool: nothing in the pool
+    outlives a replay, because the work writes its results into buffers of its own."""
     alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
     pool: Any = None
 
@@ -103,13 +103,13 @@ def cuda_capture(device: torch.device) -> Capture:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures, since libraries keep a workspace for each stream."""
+    """Returns one stream for all captures, since libraries allocate a workspace for each stream."""
     return torch.cuda.Stream(device)
 
 
 def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGraph:
-    """`torch.cuda.graph` without its faults: when the end of a capture raises, it hides why the capture failed, and
-    leaves its stream the current one."""
+    """Captures like `torch.cuda.graph`, without its faults: when the end of a capture raises, that function hides why
+    the capture failed, and leaves its stream the current one."""
     graph = torch.cuda.CUDAGraph()
     try:
         # Other threads, such as the page's, may ask for the device's memory meanwhile.
@@ -117,7 +117,7 @@ def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGra
         try:
             work()
         except BaseException:
-            with suppress(RuntimeError):  # says only that the capture is void
+            with suppress(RuntimeError):  # it says only that the capture is void
                 graph.capture_end()
             raise
         graph.capture_end()

@@ -23,7 +23,7 @@ class StaticRunner:
     """Runs a model with full attention; `Runner` documents the members.
 
     Args:
-        room: tokens that the sequence is going to have; the cache grows if there are more.
+        room: tokens that the sequence is expected to have; the cache grows if there are more.
         widest: tokens of the widest pass.
     """
 
@@ -117,8 +117,8 @@ class StaticRunner:
         return logits.to(torch.float32, copy=True)  # the next pass overwrites the buffer
 
     def _fed(self, ids: Sequence[int] | Tensor, keep: int, tree: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """The last `keep` logits, and the hidden states. A prompt is read the same way in all lanes, and what follows
-        it in passes of fixed widths."""
+        """Returns the last `keep` logits, and the hidden states. A prompt is read in the same way in all lanes, later
+        tokens in passes of fixed widths."""
         static, n = self._static, len(ids)
         if not self.length and not tree and not isinstance(ids, Tensor) and n > WIDTHS[-1]:
             return static.wide(ids, keep)

@@ -1,7 +1,7 @@
 """A KV cache of fixed length at fixed addresses, so that a captured pass can be replayed over it.
 
-New entries are written where the pass says. A roll-back only moves the end of the sequence: entries after it are
-masked, and overwritten by the next pass.
+A pass sets the entries that it writes (`Cursor`). A roll-back only moves the end of the sequence: entries after it are
+masked, and overwritten by the next pass. Models that need another cache are named by `why_eager`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ GROWING = ("dynamic", "longrope")
 
 
 class Cursor:
-    """Where the pass that runs now writes and reads.
+    """The entries that the current pass writes and reads.
 
     Attributes:
         length: entries of each layer.
-        slots: (n,), the entry of each of its tokens.
+        slots: (n,), the entry of each token of the pass.
         read: how many entries, from the first on, attention reads.
     """
 
@@ -35,7 +35,7 @@ class Cursor:
 
 
 class FixedLayer(CacheLayerMixin):
-    """Keys and values of one layer: (1, heads, entries, head dimension). Allocated by the first pass."""
+    """The keys and values of one layer, (1, heads, entries, head dimension) each. The first pass allocates them."""
 
     keys: Tensor
     values: Tensor
@@ -58,7 +58,7 @@ class FixedLayer(CacheLayerMixin):
         self.values.index_copy_(2, at.slots, value_states)
         return self.keys[:, :, : at.read], self.values[:, :, : at.read]
 
-    # transformers asks for these only in a pass without a mask, which is the prefill.
+    # transformers calls these only in a pass without a mask, which is the prefill.
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return query_length, 0
@@ -71,7 +71,7 @@ class FixedLayer(CacheLayerMixin):
 
 
 class StaticCache:
-    """The layers of one model. `states`: what the model is given as `past_key_values`.
+    """The cache of one model. `states`: the model's argument `past_key_values`.
 
     Args:
         length: entries of each layer.
@@ -83,7 +83,7 @@ class StaticCache:
         self.states = Cache(layers=[*self.layers])
 
     def first_layers(self, count: int) -> StaticCache:
-        """The same entries of the first `count` layers."""
+        """Returns a view of the first `count` layers, which shares their entries."""
         view = StaticCache(0, 0)
         view.cursor, view.layers = self.cursor, self.layers[:count]
         view.states = Cache(layers=[*view.layers])
@@ -91,21 +91,21 @@ class StaticCache:
 
     @property
     def allocated(self) -> bool:
-        """Whether every layer has had a pass."""
+        """True once every layer has had a pass."""
         return all(layer.is_initialized for layer in self.layers)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Keys and values of the layers that have had a pass, which allocates them."""
+        """The keys and values of the layers that have had a pass, which allocates them."""
         return [entries for layer in self.layers if layer.is_initialized for entries in (layer.keys, layer.values)]
 
     def clear(self) -> None:
-        """A value that is not a number would pass through the mask: 0 times NaN is NaN."""
+        """Sets all entries to 0. NaN would pass through the mask: 0 times NaN is NaN."""
         for entries in self.tensors:
             entries.zero_()
 
     def resize(self, length: int) -> None:
-        """Gives every layer so many entries, and keeps those that there were."""
+        """Gives every layer `length` entries, and preserves those that fit."""
         kept = min(length, self.cursor.length)
         self.cursor.length = length
         for layer in self.layers:
@@ -116,13 +116,13 @@ class StaticCache:
                     new[:, :, :kept] = entries[:, :, :kept]
 
     def move(self, source: Tensor, to: Tensor) -> None:
-        """Copies the entries `source` to the entries `to`, both (n,)."""
+        """Copies the entries `source` to the entries `to`, both (n,) indices."""
         for entries in self.tensors:
             entries.index_copy_(2, to, entries.index_select(2, source))
 
 
 def why_eager(model: PreTrainedModel) -> str:
-    """Why a model cannot run over a static cache; "" if it can."""
+    """Returns the reason why a model cannot run over a static cache; "" if it can."""
     config = model.config.get_text_config(decoder=True)
     quantisation = getattr(model.config, "quantization_config", None)
     if reason := why_growing(model.config):
@@ -137,7 +137,7 @@ def why_eager(model: PreTrainedModel) -> str:
 
 
 def why_growing(config: PretrainedConfig) -> str:
-    """Why layers of this config need a cache that grows; "" if they do not."""
+    """Returns the reason why layers of this config need a cache that grows; "" if they do not."""
     text = config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None) or ()
     if {type(layer) for layer in DynamicCache(config=config).layers} != {DynamicLayer} or CHUNKED in kinds:
@@ -148,5 +148,5 @@ def why_growing(config: PretrainedConfig) -> str:
 
 
 def has_growing_rope(config: PretrainedConfig) -> bool:
-    """Whether rotary frequencies depend on the length of the sequence."""
+    """True where rotary frequencies depend on the length of the sequence."""
     return (getattr(config, "rope_parameters", None) or {}).get("rope_type") in GROWING

@@ -1,7 +1,7 @@
 """A model with a KV cache of fixed length, and its passes of a few fixed widths, captured once and then replayed.
 
 A pass is padded to the next width, and the rows of the padding are dropped. Attention reads the entries up to the next
-power of two: what is there, not what is reserved. A long prompt is read eagerly, over the same cache.
+power of two, not all that are reserved. A long prompt is read eagerly, over the same cache.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LEAST = 256  # entries of a cache; longer ones double, so that requests of about
 
 @dataclass
 class Buffers:
-    """Of the passes of one width.
+    """The buffers of the passes of one width.
 
     Attributes:
-        inputs: token ids, positions, entries to write.
-        among: (width, width), added to the scores among the pass's own tokens.
-        logits: (width, vocabulary).
+        inputs: (3, width) int64: token ids, positions, entries to write.
+        among: (width, width) in the model's dtype, added to the scores among the pass's own tokens.
+        logits: (width, vocabulary) float32.
         holds_tree: whether `among` is a tree's.
     """
 
@@ -46,14 +46,14 @@ class Buffers:
 
 
 class StaticModel:
-    """A model with its static cache, its buffers and its graphs. Outlives the runs; one runner uses it at a time. The
-    cache only grows: a shorter request keeps the graphs of a longer one.
+    """A model with its static cache, its buffers and its graphs. It outlives the runs; one runner uses it at a time.
+    The cache only grows: a shorter request uses the graphs of a longer one.
 
     `user`: the runner that uses it.
     """
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
-        """`whole`: what `model` is the first layers of, if it is."""
+        """`whole`: the model whose first layers `model` is; None if it is a whole model."""
         prepare_experts(model.modules())
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
@@ -73,26 +73,29 @@ class StaticModel:
         self._entries = torch.arange(self.cache.cursor.length, device=model.device)
 
     def first_layers(self, model: PreTrainedModel) -> StaticModel:
-        """The model's first layers on the same entries, with buffers of their own."""
+        """Returns the model's first layers over this cache's entries, with buffers of their own."""
         count = len(layers_of(model) or ())
         if count not in self._views:
             self._views[count] = StaticModel(model, self.graphs, whole=self)
         return self._views[count]
 
     def layer(self, layer: RecursiveLayer) -> StaticLayer:
-        """A layer that drafts from the model's hidden states, with buffers and a cache of its own."""
+        """Returns the static form of a layer that drafts from the model's hidden states, with its own buffers and
+        cache."""
         if layer not in self._layers_beside:
             self._layers_beside[layer] = StaticLayer(layer, self.cache.cursor, self.graphs, self._limit)
         return self._layers_beside[layer]
 
     def block(self, network: BlockNetwork) -> StaticBlock:
-        """The same of a network that drafts a block at once."""
+        """Returns the static form of a network that drafts a block from the model's hidden states, with its own buffers
+        and cache."""
         if network not in self._blocks_beside:
             self._blocks_beside[network] = StaticBlock(network, self.cache.cursor, self.graphs)
         return self._blocks_beside[network]
 
     def watch(self, layers: Sequence[int]) -> Tensor | None:
-        """As `Runner.watch`. Returns the buffer of the hidden states, (MOST, layers x width)."""
+        """Implements `Runner.watch`. Returns the buffer of the hidden states, (MOST, layers x width); None without
+        layers."""
         self._layers = tuple(layers)
         self._watched = watched_modules(self.model, layers)
         if layers and self._layers not in self._hidden:
@@ -102,8 +105,8 @@ class StaticModel:
         return self._hidden.get(self._layers)
 
     def prepare(self, start: int, length: int, widest: int) -> None:
-        """Makes room for `length` entries, and captures the passes of up to `widest` tokens that are missing. Entries
-        from `start` on are free."""
+        """Allocates `length` entries, and captures the missing passes of up to `widest` tokens. Entries from `start` on
+        are free."""
         self.reserve(length)
         if not self.cache.allocated:
             self.wide([0], keep=1)
@@ -120,7 +123,7 @@ class StaticModel:
                 self.graphs.prepare(self._move_key(width), partial(self._move, width))
 
     def reserve(self, length: int) -> None:
-        """Makes room for so many entries."""
+        """Grows the cache to at least `length` entries."""
         if length > self.cache.cursor.length:
             self._whole.resize(_power_of_two(length))
 
@@ -131,10 +134,11 @@ class StaticModel:
             static._entries = torch.arange(length, device=self.model.device)
 
     def narrow(self, ids: Sequence[int] | Tensor, start: int, tree: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
-        """A pass over at most MOST tokens from entry `start` on, at a fixed width. `tree`: as in `Runner.forward`.
+        """Runs a pass over at most MOST tokens from entry `start` on, at a fixed width. `tree`: see `Runner.forward`.
 
         Returns:
-            Logits of the tokens, and their hidden states if any are watched. The next pass overwrites both.
+            Logits of the tokens, (n, vocabulary), and their hidden states, (n, layers x width), if any are watched. The
+            next pass overwrites both.
         """
         n, before = len(ids), len(ids) - len(tree)
         width = width_of(n)
@@ -165,7 +169,7 @@ class StaticModel:
         return self._count, "move", width
 
     def _read(self, end: int) -> int:
-        """How many entries attention reads in a pass whose last token is entry `end` - 1."""
+        """Returns how many entries attention reads in a pass whose last token is entry `end` - 1."""
         return max(LEAST, _power_of_two(end))
 
     def _of(self, width: int) -> Buffers:
@@ -184,7 +188,7 @@ class StaticModel:
         return self._moves[width]
 
     def _pass(self, width: int, read: int) -> None:
-        """What is captured: reads and writes the buffers alone."""
+        """Runs the work that is captured, which reads and writes the buffers alone."""
         buffers, entries = self._buffers[width], self._entries[:read]
         ids, positions, slots = buffers.inputs.rows
         mask = buffers.among.rows.new_zeros(width, read)
@@ -200,7 +204,8 @@ class StaticModel:
         buffers.logits.copy_(out.logits[0])
 
     def wide(self, ids: Sequence[int], keep: int) -> tuple[Tensor, Tensor | None]:
-        """The pass over a prompt of any length, never captured. Returns as `narrow`, with the last `keep` logits."""
+        """Runs a pass over a prompt of any length, which is never captured. Returns the last `keep` logits, (keep,
+        vocabulary), and the hidden states of all tokens, (n, layers x width), if any are watched."""
         n = len(ids)
         self.reserve(n)
         self.cache.cursor.slots, self.cache.cursor.read = self._entries[:n], n
@@ -217,8 +222,8 @@ class StaticModel:
         return out.logits[0], hidden
 
     def move(self, start: int, rows: Sequence[int], hidden: Tensor | None) -> None:
-        """Moves the entries `start` + `rows` to `start` and after it. `hidden`: the rows of the same tokens, which move
-        alike."""
+        """Moves the entries `start` + `rows` to `start` and after it. `hidden`: the hidden states of the tokens from
+        `start` on, (tokens, layers x width), whose rows are moved in the same way."""
         n, width = len(rows), width_of(len(rows))
         moves, to = self._moves_of(width), range(start, start + width)
         moves.send([*(start + row for row in rows), *to[n:]], to)  # those after the branch move to where they are
@@ -227,12 +232,13 @@ class StaticModel:
             hidden[:n] = hidden.index_select(0, moves.rows[0, :n] - start)
 
     def _move(self, width: int) -> None:
-        """Captured as well. Not to be run twice: an entry that has moved may be the source of another."""
+        """Runs the captured move. It must not run twice: an entry that has moved may be the source of another."""
         self.cache.move(*self._moves[width].rows)
 
     @contextmanager
     def _passing(self, buffers: Buffers, read: int) -> Iterator[None]:
-        """Within it a pass writes the entries that the buffers name, and the hidden states of watched layers."""
+        """Makes a pass in this context write the entries that the buffers name, and the hidden states of watched
+        layers."""
         self.cache.cursor.slots, self.cache.cursor.read = buffers.inputs.rows[2], read
         into = self._hidden.get(self._layers)
 

@@ -1,4 +1,9 @@
-"""Base of the static runners of networks that draft from a static model's hidden states."""
+"""The static runners of networks that draft from a static model's hidden states, layer or block: fixed widths, a cache
+of fixed length, graphs.
+
+A layer drafts recursively. One pass leaves its output, the attention mask of its rows and the draft's position to the
+next on the device, so that the passes of a chain follow each other without the host.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,13 @@ from playground.models.sizing import cache_bytes
 
 
 class StaticNetwork(ABC):
-    """A network with its static cache, its buffers and its graphs. Outlives the runs; one runner uses it at a time.
+    """A network with its static cache, its buffers and its graphs. It outlives the runs; one runner uses it at a time.
 
     Args:
-        layers: of its cache.
+        layers: the number of layers in its cache.
         ahead: entries that a draft takes at most.
-        target: of the model's cache, which says how long a text can be.
-        graphs: the model's.
+        target: the cursor of the model's cache, whose length limits that of a text.
+        graphs: the model's graphs.
     """
 
     _entries: Tensor  # 0, 1, 2, … up to the length of the cache
@@ -37,7 +42,7 @@ class StaticNetwork(ABC):
         self._target, self._ahead = target, ahead
 
     def prepare(self, entries: int, hidden: Tensor) -> None:
-        """Makes room and captures what is missing. Arguments as for `fit`."""
+        """Allocates memory and captures missing work. The arguments are those of `fit`."""
         self.fit(entries, hidden)
         for key, work in self._works():
             if self.graphs.lacks((self, key)):
@@ -45,8 +50,8 @@ class StaticNetwork(ABC):
                 self.graphs.prepare((self, key), work)
 
     def fit(self, entries: int, hidden: Tensor) -> None:
-        """Makes room for the longest text beside one of so many entries, which it keeps. `hidden`: (tokens, features),
-        of any number of tokens."""
+        """Allocates memory for the longest text, and preserves the first `entries` entries. `hidden`: (tokens,
+        features) hidden states, of any number of tokens."""
         length = self._target.length + self._ahead
         if length != self.cache.cursor.length:
             self.cache.resize(length)
@@ -59,28 +64,23 @@ class StaticNetwork(ABC):
 
     @abstractmethod
     def _allocate(self, entries: int) -> None:
-        """Allocates the other buffers, and by a first pass the cache. Entries before `entries` stay as they are."""
+        """Allocates the other buffers, and by a first pass the cache. Entries before `entries` are not changed."""
 
     @abstractmethod
     def _place(self, entries: int) -> None:
-        """Lets passes write from entry `entries` on, where the runs of a capture harm nothing."""
+        """Makes passes write from entry `entries` on, so that the runs of a capture overwrite nothing."""
 
     @abstractmethod
     def _works(self) -> Iterator[tuple[Hashable, Callable[[], None]]]:
-        """All that is captured, by keys of its own."""
-
-
-# The static runner of a layer that drafts from a model's hidden states: fixed widths, a cache of fixed length, graphs.
-# What one pass leaves to the next stays on the device: its output, what each of its rows attends to, and where the
-# draft goes on. So the passes of a chain follow each other without the host.
+        """Yields all work to capture, each with a key that is unique in this network."""
 
 
 BRANCHES = (1, 4, 8)  # tokens of a pass over a draft
-DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: as many as its depth times its branches
+DRAFT = 64 * BRANCHES[-1]  # entries that a draft takes at most: its depth times its branches
 
 
 class StaticLayer(StaticNetwork):
-    """A layer beside a static model. `limit`: the number of positions that the model knows."""
+    """A layer that drafts for a static model. `limit`: the number of positions that the model has."""
 
     _mask: Tensor  # (branches, entries), added to the scores of the last pass's rows
     _out: Tensor  # (branches, width), the last pass's output
@@ -115,7 +115,8 @@ class StaticLayer(StaticNetwork):
         yield from ((("grow", width), partial(self._grow, width)) for width in BRANCHES)
 
     def read(self, ids: Sequence[int], hidden: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """As `LayerRunner.read`, from entry `start` on. More tokens than the widest of WIDTHS are never captured."""
+        """Implements `LayerRunner.read`, from entry `start` on. A pass over more tokens than the widest of WIDTHS is
+        never captured."""
         n = len(ids)
         if n > WIDTHS[-1]:
             inputs = to_device([start, n - 1, *ids], hidden.device)
@@ -128,7 +129,7 @@ class StaticLayer(StaticNetwork):
         return self._logits[:1].clone(), self._out[:1]
 
     def grow(self, ids: Sequence[int] | Tensor, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """As `LayerRunner.grow`."""
+        """Implements `LayerRunner.grow`."""
         n = len(ids)
         width = next(width for width in BRANCHES if width >= n)
         if isinstance(ids, Tensor):
@@ -144,7 +145,7 @@ class StaticLayer(StaticNetwork):
         self._read(inputs[2:], self._hidden[:width], inputs[:2])
 
     def _read(self, ids: Tensor, hidden: Tensor, at: Tensor) -> None:
-        """What is captured, as is `_grow`. `at`: the entry of the first token, and the index of the last."""
+        """Runs the captured work of `read`. `at`: (2,), the entry of the first token, and the index of the last."""
         start, last = at[:1], at[1:]
         slots = start + self._entries[: len(ids)]
         mask = hidden.new_zeros(len(ids), len(self._entries))
@@ -155,7 +156,7 @@ class StaticLayer(StaticNetwork):
         self._mask.copy_(mask.index_select(0, last))
         self._position.copy_(start + last)
         self._free.copy_(start + last + 1)
-        self._picks.rows[1].zero_()  # of a chain, whose passes are told no rows
+        self._picks.rows[1].zero_()  # for a chain, whose passes set no rows
 
     def _grow(self, width: int) -> None:
         ids, rows = self._picks.rows[:, :width]
@@ -186,7 +187,7 @@ class StaticLayerRunner:
         return cache_bytes(self._static.cache.states)
 
     def prepare(self, hidden: Tensor) -> None:
-        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
+        """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
         self._static.prepare(self._entries, hidden)
 
     def read(self, ids: Sequence[int], hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,11 +206,8 @@ class StaticLayerRunner:
         return 0  # its buffers are every lane's
 
 
-# The static runner of a network that drafts a block in one pass: fixed widths, a cache of fixed length, graphs.
-
-
 class StaticBlock(StaticNetwork):
-    """A network that drafts blocks, beside a static model."""
+    """A network that drafts blocks for a static model."""
 
     _logits: Tensor  # (positions of a draft, vocabulary)
 
@@ -230,8 +228,8 @@ class StaticBlock(StaticNetwork):
         return ((width, partial(self._read, width)) for width in WIDTHS)
 
     def read(self, token: int, hidden: Tensor, start: int) -> Tensor:
-        """As `BlockRunner.read`, from entry `start` on. More hidden states than the widest of WIDTHS are never
-        captured."""
+        """Implements `BlockRunner.read`, from entry `start` on. A pass over more hidden states than the widest of
+        WIDTHS is never captured."""
         n = len(hidden)
         if n > WIDTHS[-1]:
             return self._drafted(hidden, to_device([start, n, token], hidden.device))
@@ -245,8 +243,9 @@ class StaticBlock(StaticNetwork):
         self._logits.copy_(self._drafted(self._hidden[:width], self._inputs.rows[0]))
 
     def _drafted(self, hidden: Tensor, at: Tensor) -> Tensor:
-        """Logits. The hidden states lie in the cache from the first entry on, padding included, and then the block,
-        whose positions are those without padding. `at`: first entry, number of hidden states, last token."""
+        """Returns the network's output for a block. The cache holds the hidden states from the first entry on, padding
+        included, and then the block, whose positions are those without padding. `at`: (3,), the first entry, the number
+        of hidden states, the last token."""
         size, width, entries = self._network.block_size, len(hidden), self._entries
         start, n, token = at[:1], at[1:2], at[2:]
         slots = start + entries[: width + size]
@@ -273,7 +272,7 @@ class StaticBlockRunner:
         return cache_bytes(self._static.cache.states)
 
     def prepare(self, hidden: Tensor) -> None:
-        """Captures what is missing, before or between rounds. `hidden`: as for `StaticNetwork.fit`."""
+        """Captures missing work, before or between rounds. `hidden`: see `StaticNetwork.fit`."""
         self._static.prepare(self._entries, hidden)
 
     def read(self, token: int, hidden: Tensor) -> Tensor:
