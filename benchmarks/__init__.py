@@ -1,1 +1,1 @@
-"""What the playground measures about itself."""
+"""Benchmarks of the playground itself."""

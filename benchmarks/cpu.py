@@ -1,8 +1,9 @@
-"""What a CPU user would choose instead: this project's lanes, transformers' `generate()` and llama.cpp on one model.
+"""Compares the choices of a CPU user: this project's lanes, transformers' `generate()` and llama.cpp on one model.
 
 llama.cpp runs the starter's own GGUF file, whose weights the starter was converted from, as a llama-server or in the
-wheel xllamacpp. It decodes plainly, with one thread and with as many as torch has, each in a process of its own: OpenMP
-waits without spinning, far more slowly, as soon as a process has more threads than the machine has cores.
+wheel xllamacpp. It decodes without speculation, with one thread and with as many as torch has, each in a process of
+its own: OpenMP waits without spinning, far more slowly, as soon as a process has more threads than the machine has
+cores.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Trace
 
-CONTEXT = 4096  # tokens that llama.cpp makes room for
+CONTEXT = 4096  # tokens of llama.cpp's context
 
 
 def tokens_per_second(
@@ -39,13 +40,14 @@ def tokens_per_second(
     runs: int,
     progress: Callable[[Progress], None],
 ) -> dict[str, list[float]]:
-    """Decoding speed by what decodes, prefill left out, each on the same prompt in turn; the first turn warms up.
+    """Measures the decoding speeds, without prefill, by the name of the decoder. All decode the same prompt in turn;
+    the first round warms up.
 
     Args:
         generate: runs a trace's request through transformers with further options.
 
     Raises:
-        PlaygroundError: llama.cpp is not installed or does not start, or its file cannot be had.
+        PlaygroundError: llama.cpp is not installed or does not start, or its file is not available.
     """
     gguf = starter.fetch_gguf(progress)
     with ExitStack() as ends:
@@ -67,7 +69,7 @@ def _in_turn(
     speeds: dict[str, list[float]] = {}
     for i in range(runs + 1):
         request = requests[i % len(requests)]
-        backend.warm_up(standard_lane(pair), request, lambda: False)  # which chooses the number of threads
+        backend.warm_up(standard_lane(pair), request, lambda: False)  # this chooses the number of threads again
         standard = _ours(backend, standard_lane(pair), request)
         watch = Stopwatch()
         generate(standard, {"streamer": watch})
@@ -98,7 +100,7 @@ class Stopwatch(BaseStreamer):
 
     @property
     def tokens_per_second(self) -> float:
-        """After the first new token; what is put before that is the prompt."""
+        """The speed after the first new token. The first call of `put` passes the prompt."""
         first, *later = self._times[1:]
         return len(later) / (later[-1] - first)
 
@@ -108,13 +110,13 @@ def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
 
 
 def _decoding_speed(trace: Trace) -> float:
-    """Tokens per second after the first round, which is the prefill."""
+    """Returns tokens per second after the first round, which is the prefill."""
     first, last = trace.rounds[0], trace.rounds[-1]
     return (len(trace.tokens) - len(first.tokens)) / (last.end_s - first.end_s)
 
 
 def _llama(server: Running, ours: Trace) -> float:
-    """llama.cpp's own figure for decoding, on the prompt's tokens and for as many new ones as the trace has."""
+    """Returns llama.cpp's own figure for decoding, on the prompt's tokens and for as many new ones as the trace has."""
     asked = {"prompt": list(ours.prompt_ids or ()), "n_predict": len(ours.tokens), "temperature": 0, "ignore_eos": True}
     answer = httpx.post(
         f"{server.url}/completion", json={**asked, "cache_prompt": False}, timeout=None, trust_env=False

@@ -1,4 +1,4 @@
-"""One drafter in several engines: what each accepted of its drafts, on the same prompts."""
+"""Compares the acceptance of one drafter in several engines on the same prompts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from playground.settings import flag
 from playground.trace import Trace
 from playground.views.table import Table
 
-POSITIONS = 3  # that are shown
+POSITIONS = 3  # positions in the table
 
 
 class Counted(NamedTuple):
-    """A lane over all prompts. `drafts`: verify steps that had a draft; `length`: 1 + accepted ÷ drafts, vLLM's mean
-    acceptance length, which neither the prefill nor steps without a draft change; `at`: the share of drafts accepted up
-    to each position. None or empty where the engine does not report the steps."""
+    """A lane's counts over all prompts. `drafts`: verify steps that had a draft. `length`: 1 + accepted ÷ drafts,
+    vLLM's mean acceptance length, which neither the prefill nor steps without a draft change. `at`: the share of drafts
+    accepted up to each position. None or empty where the engine does not report the steps."""
 
     tokens: int
     drafts: int | None
@@ -46,7 +46,7 @@ class Counted(NamedTuple):
 
 
 def counted(traces: Sequence[Trace]) -> Counted:
-    """`traces`: of one lane, a prompt each."""
+    """Counts a lane. `traces`: its traces, one for each prompt."""
     found = [metrics.measure(trace) for trace in traces]
     tokens = sum(m.tokens or 0 for m in found)
     if any(trace.totals for trace in traces):
@@ -67,7 +67,8 @@ def counted(traces: Sequence[Trace]) -> Counted:
 
 
 def table(lanes: Sequence[Sequence[Trace]]) -> Table:
-    """A row for each lane, beside the first. `lanes`: the traces of each, on the same prompts in the same order."""
+    """Returns a table with a row for each lane, compared with the first. `lanes`: the traces of each, on the same
+    prompts in the same order."""
     first = counted(lanes[0])
     rows = []
     for traces in lanes:

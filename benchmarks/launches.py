@@ -1,7 +1,7 @@
-"""What a round costs the host: kernels that it launches one by one, and waits for the device.
+"""Counts what a round costs the host: kernels that it launches one by one, and waits for the device.
 
-Counted, not timed, so that a CPU gives the same numbers as a GPU, but for work on the host's own tensors, which a CPU
-counts as well. What a CUDA graph would launch at once counts as one launch. The clock's waits are left out.
+Counts, unlike times, are the same on a CPU as on a GPU, except that a CPU also counts work on the host's own tensors.
+A CUDA graph counts as one launch. The clock's waits are left out.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
 from playground.trace import Round
 
-BEFORE = 2  # rounds that are not counted: the prefill, and what drafters do once
+BEFORE = 2  # rounds that are not counted: the prefill, and one-time work of drafters
 NO_KERNEL = {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::lift_fresh", "aten::_local_scalar_dense"}
 
 
 class Counts(NamedTuple):
-    """Of one round, or their means."""
+    """The counts of one round, or their means over several."""
 
     launches: float
     waits: float
 
 
 class Counter(TorchDispatchMode):
-    """Counts while it is entered."""
+    """Counts launches and waits while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Counter(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
     def capture(self, work: Work) -> Work:
-        """Stands in for a graph's capture."""
+        """Replaces a graph's capture: each replay of the work counts as one launch."""
         return partial(self._replay, work)
 
     def _replay(self, work: Work) -> None:
@@ -81,7 +81,7 @@ class Counter(TorchDispatchMode):
 
 
 def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bool) -> Counts | None:
-    """Means over the rounds of a run; None if it has too few rounds."""
+    """Returns the means over the rounds of a run; None if it has too few rounds."""
     counter = Counter()
     static = partial(_static, capture=counter.capture)
     if compiled:
@@ -92,7 +92,7 @@ def of_a_round(models: LoadedPair, lane: Lane, request: Request, *, compiled: bo
 
 
 def mean_of(counter: Counter, run: Iterable[Round]) -> Counts | None:
-    """Means over the rounds but the first; None if there are no others."""
+    """Returns the means over the rounds after the first BEFORE; None if there are no others."""
     rounds = of_rounds(counter, run)
     if not rounds:
         return None
@@ -100,7 +100,7 @@ def mean_of(counter: Counter, run: Iterable[Round]) -> Counts | None:
 
 
 def of_rounds(counter: Counter, run: Iterable[Round]) -> list[Counts]:
-    """Of each round but the first."""
+    """Returns the counts of each round after the first BEFORE."""
     with counter:
         so_far = [counter.counts for _ in run]
     each = [Counts(b.launches - a.launches, b.waits - a.waits) for a, b in itertools.pairwise(so_far)]

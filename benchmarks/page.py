@@ -1,4 +1,4 @@
-"""What the page costs: the same request through the running page and headless, in turn.
+"""Measures the cost of the page: the same request through the running page and headless, in turn.
 
 The page is watched in two ways: by a reader that takes its stream as a browser on another machine would, and by a real
 browser on the same cores, whose own work then slows the decoding too. All run in one `app.py` process on the same
@@ -39,8 +39,8 @@ STARTS_WITHIN_S = 120
 
 
 def page_against_headless(pair: Pair, runs: int, max_new_tokens: int) -> dict[str, list[float]]:
-    """Ratios of tokens per second, page ÷ headless, by what they compare: each lane as a whole, and the first and the
-    last tokens of the standard lane where it is long enough."""
+    """Returns ratios of tokens per second, page ÷ headless, by their names: each lane as a whole, and the first and
+    last tokens of the standard lane if it is long enough."""
     ratios: dict[str, list[float]] = {}
     with _server(pair) as url:
         headless = partial(_headless, _client(url), pair, max_new_tokens)
@@ -58,7 +58,7 @@ def _interleave(
     headless: Callable[[], Comparison],
     n: int,
 ) -> None:
-    """Adds n pairs of runs to `ratios`; one more pair, the first, warms up."""
+    """Adds n pairs of runs to `ratios`; an additional first pair warms up."""
     for i in range(n + 1):
         watched, alone = _speeds(ours()), _speeds(headless())
         if i:
@@ -67,7 +67,7 @@ def _interleave(
 
 
 def seconds_to_answer(pair: Pair) -> float:
-    """From starting `python app.py` to its first answer; the weights are in the cache."""
+    """Returns the seconds from starting `python app.py` to its first answer; the weights are in the cache."""
     start = time.perf_counter()
     with _server(pair):
         return time.perf_counter() - start
@@ -100,8 +100,8 @@ def _headless(client: Any, pair: Pair, max_new_tokens: int) -> Comparison:
 
 
 def read_stream(url: str, prompt: str, max_new_tokens: int) -> Comparison:
-    """What the Run button does, without a browser: reads the stream, throws it away and fetches the saved trace. All
-    other settings are those with which the page opens."""
+    """Acts like the Run button without a browser: reads the stream, discards it and fetches the saved trace. All other
+    settings are those with which the page opens."""
     session = uuid.uuid4().hex
     asked = {SETTINGS["prompt"].label: prompt, SETTINGS["max_new_tokens"].label: max_new_tokens}
     _call(url, session, "stream", asked)
@@ -116,11 +116,8 @@ def _is_file(update: dict) -> bool:
 
 
 def _call(url: str, session: str, name: str, changed: dict[str, Any]) -> list[Any]:
-    """Calls one of the page's own events, as its script does, with some of the controls changed, by their labels.
-
-    Returns:
-        Its last outputs.
-    """
+    """Calls one of the page's own events like the page's script, with some of the controls changed, by their labels.
+    Returns its last outputs."""
     config = httpx.get(f"{url}/config").json()
     events = config["dependencies"]
     event = next(it for it in events if it["api_name"] == name)
@@ -149,7 +146,7 @@ def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     if not limit.is_visible():
         page.locator("#more > button").click()
         limit.wait_for()
-        page.wait_for_timeout(1000)  # what is typed while the settings unfold is lost
+        page.wait_for_timeout(1000)  # text that is typed while the settings unfold is lost
     limit.fill(str(max_new_tokens))
     limit.press("Tab")
     page.locator("#run").click()
@@ -157,7 +154,7 @@ def _run_page(page: Any, max_new_tokens: int) -> Comparison:
     page.locator("#run:not([disabled])").wait_for(timeout=1_800_000)
     with page.expect_download() as download:
         page.locator("#save").click()
-    page.keyboard.press("Escape")  # ends the replay, which would slow what runs next
+    page.keyboard.press("Escape")  # ends the replay, which would slow the next run
     return export.load(Path(download.value.path()).read_bytes())
 
 

@@ -1,6 +1,7 @@
-"""The benchmark: ratios of interleaved runs with their spread, and two plain measurements (start, memory).
+"""Runs the parts of the benchmark: ratios of interleaved runs with their spread, and two plain measurements (start,
+memory).
 
-A ratio's part runs two ways of doing the same in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
+A part with a ratio runs two alternatives in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
 faster. A noisy machine slows both sides of a pair alike, so the ratios hold where seconds do not.
 """
 
@@ -61,10 +62,10 @@ def run(
     after each part.
 
     Returns:
-        The parts that failed; `say` was given the reason.
+        The parts that failed; `say` got the reason.
 
     Raises:
-        PlaygroundError: a part has no such name, or takes a preset, or the target cannot be loaded.
+        PlaygroundError: a part has no such name, or takes only a preset, or the target cannot be loaded.
     """
     unknown = set(only or ()) - PARTS.keys()
     if unknown:
@@ -98,7 +99,7 @@ def run(
 
 @dataclass(frozen=True)
 class Bench:
-    """What the parts run: loaded models and their backend, `runs` of each side, of `n` new tokens."""
+    """The input of the parts: loaded models and their backend, `runs` of each side, of `n` new tokens."""
 
     models: LoadedPair
     backend: LocalBackend
@@ -108,7 +109,7 @@ class Bench:
 
 
 def describe(result: Measurement) -> str:
-    """One line: the median, the range and whether the outputs were the same."""
+    """Describes a measurement in a line: the median, the range and whether the outputs were the same."""
     same = {True: ", same tokens", False: ", NOT the same tokens", None: ""}[result.identical]
     runs = "interleaved pairs" if result.unit == "×" else "runs"
     low, high = min(result.values), max(result.values)
@@ -135,7 +136,7 @@ def _ngram(bench: Bench) -> list[Measurement]:
 
 
 def _assistant(bench: Bench) -> list[Measurement]:
-    """With an assistant cut from the target: acceptance does not matter here, since both sides draft the same."""
+    """Measures an assistant cut from the target. Acceptance does not matter here, since both sides draft the same."""
     models = bench.models
     assistant = _cut_from(models.target)
     models = replace(models, drafting=assistant, pair=replace(models.pair, weights={"assistant": assistant.name}))
@@ -164,7 +165,7 @@ def _start(bench: Bench) -> list[Measurement]:
 
 
 def _memory(bench: Bench) -> list[Measurement]:
-    """The largest resident set of a whole `compare` process, libraries included."""
+    """Measures the largest resident set of a whole `compare` process, libraries included."""
     command = [sys.executable, "-m", "playground", "compare", "--pair", bench.models.pair.name, "--dtype", bench.dtype]
     command += ["--max-new-tokens", str(bench.n), "--prompt", "Write a list of ten animals.", "--json", os.devnull]
     peaks = []
@@ -180,7 +181,7 @@ def _memory(bench: Bench) -> list[Measurement]:
 
 
 def _cpu(bench: Bench) -> list[Measurement]:
-    """Against what a CPU user would choose instead; the starter alone has the same weights in llama.cpp's format."""
+    """Compares with the choices of a CPU user. Only the starter has the same weights in llama.cpp's format."""
     if bench.models.pair.target != STARTER:
         raise PlaygroundError("The part cpu runs llama.cpp on the starter's GGUF file. Choose --pair starter.")
     bench.backend.load(assisted_lane(bench.models.pair), lambda step: None)
@@ -196,7 +197,7 @@ def _cpu(bench: Bench) -> list[Measurement]:
 
 
 def _launches(bench: Bench) -> Iterator[Measurement]:
-    """Of each lane of the pair, on the first example."""
+    """Counts launches and waits in each lane of the pair, on the first example."""
     for lane in all_drafters(bench.models.pair, policy="constant"):
         bench.backend.load(lane, lambda step: None)
         for compiled in (False, True):
@@ -226,7 +227,7 @@ def _examples(n: int) -> list[Request]:
 
 
 def _cut_from(target: LoadedModel) -> LoadedModel:
-    """A model of the target's first layers, norm and head, with configs of its own, as `generate()` wants them."""
+    """Returns a model of the target's first layers, norm and head, with its own configs, which `generate()` needs."""
     count = max(1, target.model.config.num_hidden_layers // ASSISTANT_SHARE)
     model = first_layers(target, count).model
     model.config = copy.deepcopy(model.config)
@@ -239,8 +240,8 @@ def _cut_from(target: LoadedModel) -> LoadedModel:
 def _against_generate(
     what: str, bench: Bench, models: LoadedPair, lane: Lane, options: dict[str, Any]
 ) -> list[Measurement]:
-    """The ratio, and the share of our time that annotating the trace takes. One example prompt after the other, greedy;
-    the first pair of runs warms up and is not counted."""
+    """Returns the ratio, and the share of our time that annotating the trace takes. One example prompt after the other,
+    greedy; the first pair of runs warms up and is not counted."""
     requests = _examples(bench.n)
     backend = LocalBackend(Holding(models), models.pair)
     ratios, traces, identical = [], [], True
@@ -275,21 +276,21 @@ def _ours(backend: LocalBackend, lane: Lane, request: Request) -> Trace:
 
 
 def _generate(models: LoadedPair, ours: Trace, options: dict[str, Any]) -> list[int]:
-    """The same request through transformers."""
+    """Runs the request of a trace through transformers."""
     model, ends = models.target.model, sorted(models.target.eos_ids)
     ids = torch.tensor([ours.prompt_ids], device=model.device)
     limit = len(ours.tokens) if ours.finish == "context" else ours.request.max_new_tokens
     rules = entries(model.generation_config, OBEYED)
     bare = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0] if ends else None, **rules)
     with _without_defaults(model, bare):
-        generate: Any = model.generate  # which PreTrainedModel does not declare
+        generate: Any = model.generate  # PreTrainedModel does not declare it
         out = generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, do_sample=False, **options)
     return out[0, ids.shape[1] :].tolist()
 
 
 @contextmanager
 def _without_defaults(model: PreTrainedModel, bare: GenerationConfig) -> Iterator[None]:
-    """Without the checkpoint's own sampling settings, such as a repetition penalty, which greedy `generate()` applies
+    """Removes the checkpoint's own sampling settings, such as a repetition penalty, which greedy `generate()` applies
     too."""
     theirs, model.generation_config = model.generation_config, bare
     try:

@@ -1,10 +1,10 @@
-"""What makes the host wait for a CUDA device, found by watching what PyTorch is asked to do.
+"""Finds what makes the host wait for a CUDA device, by watching the calls of PyTorch.
 
-The host runs ahead of a GPU until it needs a value from it: it reads one, asks for a result whose size depends on
+The host runs ahead of a GPU until it needs a value from it: it reads one, requests a result whose size depends on
 values, or copies between the device and ordinary memory. None of that may happen while a CUDA graph is captured.
 
-On a CPU every tensor counts as the device's, but for copies, which are seen between two devices alone. Under
-`inference_mode` PyTorch hands composite operations over whole, so those are listed beside what they consist of.
+On a CPU every tensor counts as the device's, except that copies are only seen between two devices. Under
+`inference_mode` PyTorch dispatches composite operations whole, so they are listed in addition to their parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Operations that read a value, or whose result has as many elements as the values say; of some, one overload alone.
+# Operations that read a value, or whose result's size depends on values; for some only one overload.
 OPERATIONS = {
     *("_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "tensor_split", "one_hot", "narrow.Tensor"),
     *("nonzero", "nonzero_numpy", "argwhere", "where.default", "masked_select", "bincount", "unique_consecutive"),
@@ -26,13 +26,13 @@ OPERATIONS = {
 }
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 COPIES = {"to", "_to_copy", "copy_"}
-# Calls that leave no such operation: those that read, and those that send lists to the device.
+# Calls without such an operation: those that read, and those that send lists to the device.
 READS = {Tensor.tolist, Tensor.cpu, Tensor.numpy, Tensor.__array__, Tensor.__repr__}
 SENDS = {torch.tensor, torch.as_tensor, torch.asarray}
 
 
 def call_waits(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
-    """Whether a call of PyTorch's interface, which returned `out`, waits by something that its operations may not
+    """Returns whether a call of PyTorch's interface, which returned `out`, waits in a way that its operations may not
     show."""
     if func in (Tensor.__getitem__, Tensor.__setitem__):
         parts = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -43,7 +43,7 @@ def call_waits(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def operation_waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
-    """Whether an operation waits that returned `out`. The other arguments are those of `__torch_dispatch__`."""
+    """Returns whether an operation that returned `out` waits. The other arguments are those of `__torch_dispatch__`."""
     name = func._schema.name.removeprefix("aten::")
     if name in INDEXING:
         return _counts(args)
@@ -54,13 +54,14 @@ def operation_waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
 
 
 def _counts(args: Sequence[Any]) -> bool:
-    """Whether an index is boolean: its true entries are counted, unless one number is put there."""
+    """Returns whether an index is boolean, whose true entries are counted unless a single number is assigned."""
     masks = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return masks and not (len(args) > 2 and args[2].numel() == 1 and args[2].device.type == "cpu")
 
 
 def _queued(func: Any, source: Tensor, out: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a copy between devices is queued like other work: if asked for, and on CUDA from or to pinned memory."""
+    """Returns whether a copy between devices is queued like other work: if requested, and on CUDA from or to pinned
+    memory."""
     place = [argument.name for argument in func._schema.arguments].index("non_blocking")
     asked = kwargs.get("non_blocking", args[place] if place < len(args) else False)
     on_cuda, host = source.is_cuda or out.is_cuda, out if source.is_cuda else source
@@ -68,8 +69,8 @@ def _queued(func: Any, source: Tensor, out: Tensor, args: Sequence[Any], kwargs:
 
 
 class Waits(TorchFunctionMode):
-    """Within it, `seen` is called at each wait, with the name of what waits. A wait that is refused is one that `seen`
-    raises at."""
+    """Calls `seen` at each wait while it is entered, with the name of the waiting call. `seen` refuses a wait by
+    raising."""
 
     def __init__(self, seen: Callable[[str], None]) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Backends run lanes: a lane and a request go in, rounds come out."""
+"""Backends run lanes: they take a lane and a request, and return rounds."""

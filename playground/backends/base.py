@@ -1,4 +1,4 @@
-"""What the experiments ask of a backend: the engine in this process (local.py), or a server."""
+"""The interface of a backend: the engine in this process (local.py), or a server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from playground.trace import Environment, Finish, Memory, Reused, Round, Totals
 
 
 class LaneRun(Protocol):
-    """One lane on one request."""
+    """A run of one lane on one request."""
 
     @property
     def prompt_ids(self) -> tuple[int, ...] | None:
-        """The token ids that the target is given; None if the backend does not report them."""
+        """The token ids of the target's prompt; None if the backend does not report them."""
 
     @property
     def markers(self) -> tuple[tuple[int, str], ...]:
-        """As `Trace.markers`; none where the tokenizer is not known."""
+        """The special tokens of `Trace.markers`; none where the tokenizer is not known."""
 
     @property
     def rounds(self) -> Generator[Round, None, None]:
@@ -27,8 +27,8 @@ class LaneRun(Protocol):
 
     @property
     def amended(self) -> tuple[Round, ...] | None:
-        """The rounds once more, after the last: with what a server reports only at the end, or without the stop string
-        that ended the answer. None if nothing changed."""
+        """The rounds once more, read after the last: with what a server reports only at the end, or without the stop
+        string that ended the answer. None if nothing changed."""
 
     @property
     def finish(self) -> Finish:
@@ -36,27 +36,27 @@ class LaneRun(Protocol):
 
     @property
     def reused(self) -> Reused | None:
-        """What was taken from the cache of earlier turns; read after the run."""
+        """The tokens that were reused from the cache of earlier turns; read after the run."""
 
     @property
     def totals(self) -> Totals | None:
-        """As `Trace.totals`; read after the run."""
+        """The counts of `Trace.totals`; read after the run."""
 
     def memory(self) -> Memory | None:
-        """What the lane holds now; None if the backend does not report it."""
+        """Returns the memory that the lane holds now; None if the backend does not report it."""
 
     def joules(self) -> float | None:
-        """The energy that the device has used since the run was prepared; None where it has no counter."""
+        """Returns the energy that the device has used since the run was prepared; None if it has no counter."""
 
 
 class Backend(Protocol):
     """Runs lanes, one at a time."""
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
-        """Brings everything that the lane needs. May take minutes; whatever `progress` raises ends it.
+        """Loads everything that the lane needs. It may take minutes; an exception from `progress` ends it.
 
         Raises:
-            PlaygroundError: a model or a server cannot be had, or does not fit the lane.
+            PlaygroundError: a model or a server is not available, or does not fit the lane.
         """
 
     def run(self, lane: Lane, request: Request) -> LaneRun:
@@ -67,11 +67,11 @@ class Backend(Protocol):
         """
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
-        """Decodes a few rounds of the request, so that the timed run meets a warm device. Ends early once it is
+        """Decodes a few rounds of the request, so that the timed run finds a warm device. Ends early once it is
         `stopped`."""
 
     def describe(self, lane: Lane) -> Environment:
-        """Where the lane runs. Read after a run."""
+        """Returns the environment in which the lane runs; called after a run."""
 
     def close(self) -> None:
-        """Gives back what the backend holds."""
+        """Releases what the backend holds."""

@@ -16,7 +16,7 @@ PATIENCE_S = 10.0
 
 def main() -> None:
     program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # after it, which would inherit this; its end is ours
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # after the start, or the program would inherit it; its end is ours
     threading.Thread(target=_end_with_input, args=(program,), daemon=True).start()
     sys.exit(program.wait() != 0)
 

@@ -1,4 +1,4 @@
-"""Which server answers at an address: found by asking it."""
+"""Finds out which kind of server answers at an address, by asking it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers of a comparison, as somebody typed them. Nothing asks them before it runs.
+    """The servers of a comparison, as the user typed them. They are asked only when the comparison runs.
 
     Attributes:
         server: the address of the server to compare; "" for none.
-        baseline_server: the address of the one to compare with; "" for the standard lane of this process.
-        model: the name of the model to ask for; "" if each server has only one.
-        lookahead: what a llama-server is asked for that obeys it; None is the default.
+        baseline_server: the address of the server to compare with; "" for the standard lane of this process.
+        model: the name of the model; "" if each server has only one.
+        lookahead: the lookahead of requests to a llama-server that obeys it; None is the default.
     """
 
     server: str = ""
@@ -40,14 +40,14 @@ class Servers:
 
     @property
     def urls(self) -> list[str]:
-        """The baseline's first."""
+        """The addresses, the baseline's first."""
         return [url for url in (self.baseline_server, self.server) if url]
 
     def with_local(self, local: Sequence[Lane]) -> Compared:
-        """The servers' lanes with those of this process: the baseline first, the server that is compared last.
+        """Returns the servers' lanes with those of this process: the baseline first, the compared server last.
 
         Raises:
-            PlaygroundError: as `server_lanes`.
+            PlaygroundError: see `server_lanes`.
         """
         lanes, backends = server_lanes(self.urls, self.model, self.lookahead)
         if not self.baseline_server:
@@ -59,14 +59,13 @@ NONE = Servers()
 
 
 def connect(url: str, model: str = "") -> ServerBackend:
-    """The backend for the server at an address. Its key comes from the environment variable KEY.
+    """Returns the backend for the server at an address. Its key comes from the environment variable KEY.
 
     Args:
-        model: the name of the model to ask for; "" if the server has only one.
+        model: the name of the model; "" if the server has only one.
 
     Raises:
-        PlaygroundError: nothing answers there, it is no model server, it refuses the key, or it serves no such
-            model.
+        PlaygroundError: nothing answers there, it is no model server, it refuses the key, or it serves no such model.
     """
     http = Http(url, os.environ.get(KEY, ""))
     listing = _models(http)
@@ -77,13 +76,13 @@ def connect(url: str, model: str = "") -> ServerBackend:
 def server_lanes(
     urls: Sequence[str], model: str = "", lookahead: int | None = None
 ) -> tuple[list[Lane], dict[str, ServerBackend]]:
-    """A lane for each server, and the backends by the name in `Lane.backend`.
+    """Returns a lane for each server, and the backends by the name in `Lane.backend`.
 
     Args:
-        lookahead: what a llama-server is asked for that obeys it; None is the default.
+        lookahead: the lookahead of requests to a llama-server that obeys it; None is the default.
 
     Raises:
-        PlaygroundError: as `connect`; or two addresses are the same.
+        PlaygroundError: see `connect`; or two addresses are the same.
     """
     lanes: list[Lane] = []
     backends: dict[str, ServerBackend] = {}
@@ -96,10 +95,10 @@ def server_lanes(
 
 
 def connected(lanes: Sequence[Lane]) -> dict[str, ServerBackend]:
-    """The backends of lanes that servers decoded before.
+    """Returns the backends of lanes that servers decoded before.
 
     Raises:
-        PlaygroundError: as `connect`.
+        PlaygroundError: see `connect`.
     """
     in_servers = {lane.backend: lane for lane in lanes if lane.backend != LOCAL}
     return {name: connect(lane.server_url, lane.target) for name, lane in in_servers.items()}
@@ -120,7 +119,7 @@ def _models(http: Http) -> list[dict[str, Any]]:
 
 
 def _chosen(names: Mapping[str, list[str]], model: str, url: str) -> str:
-    """The name of the model that was asked for by its name or an alias, or of the only one."""
+    """Returns the name of the model with this name or alias; for "" that of the only model."""
     for name, aliases in names.items():
         if model in (name, *aliases) or (not model and len(names) == 1):
             return name

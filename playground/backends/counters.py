@@ -1,4 +1,7 @@
-"""A server's own counts, from /metrics, by the same names for every kind of server."""
+"""A server's own counts, from /metrics in Prometheus's text format, by the same names for every kind of server.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from playground.metrics.load import Counts
 
 
 class CounterNames(NamedTuple):
-    """What a kind of server calls its counters. Those of drafts have vLLM's names in both."""
+    """The names of the counters of a kind of server. The names for drafts are vLLM's in every kind."""
 
     prefix: str
     tokens: str
@@ -21,7 +24,7 @@ class CounterNames(NamedTuple):
 
 
 def counters(text: str, names: CounterNames) -> Counts:
-    """Reads what a server shows at /metrics. Several engines of a server are added up.
+    """Reads the text at a server's /metrics. Several engines of a server are added up.
 
     Raises:
         PlaygroundError: these are the metrics of another program.
@@ -54,13 +57,9 @@ def counters(text: str, names: CounterNames) -> Counts:
 
 
 def _total(found: Sequence[Sample], name: str) -> int | None:
-    """The sum over labels; None if there is no such sample."""
+    """Returns the sum over labels; None if there is no such sample."""
     values = [sample.value for sample in found if sample.name == name]
     return sum(map(int, values)) if values else None
-
-
-# The counters and gauges that a server shows at /metrics, in Prometheus's text format.
-# https://prometheus.io/docs/instrumenting/exposition_formats/
 
 
 LINE = re.compile(r"(?P<name>[^\s{#]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
@@ -74,7 +73,7 @@ class Sample(NamedTuple):
 
 
 def samples(text: str) -> list[Sample]:
-    """All finite samples; comments and what is no sample are left out."""
+    """Returns all finite samples. Comments and invalid lines are left out."""
     found = []
     for line in text.splitlines():
         if match := LINE.match(line):

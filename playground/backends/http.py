@@ -1,7 +1,7 @@
-"""HTTP to a model server: JSON, server-sent events, and each failure as a sentence.
+"""HTTP to a model server: JSON and server-sent events. Each failure becomes a sentence.
 
-Redirects are not followed, because the key would travel with them. The key appears in no message. Whatever a server
-sends, an answer takes a bounded number of bytes and seconds.
+Redirects are not followed, because the key would be sent along. The key appears in no message. An answer takes a
+bounded number of bytes and seconds, whatever the server sends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playground.errors import PlaygroundError, check
 
 KEY = "PLAYGROUND_SERVER_KEY"  # the environment variable that holds the key
 CONNECT_S = 5.0
-IDLE_S = 120.0  # without a byte, after which a server counts as hung: the prefill of a long prompt takes a while
+IDLE_S = 120.0  # seconds without a byte after which a server counts as hung; the prefill of a long prompt takes a while
 MOST_BYTES = (
     16_000_000  # of an answer, or of one event of a stream; 32,000 tokens with their alternatives have some 10 MB
 )
@@ -29,7 +29,7 @@ QUOTED = 300  # characters of a server's own message
 
 
 class Event(NamedTuple):
-    """A server-sent event. `seconds`: when it arrived, counted from the moment the request was sent."""
+    """A server-sent event. `seconds`: the time of its arrival, from the moment the request was sent."""
 
     seconds: float
     data: dict[str, Any]
@@ -43,13 +43,12 @@ class Http:
     """Requests to one server, from any thread.
 
     Args:
-        url: scheme, host and port; a path "/v1" at the end is left out. What follows "#" says what a request asks to
-            draft with, of a server that takes it (see `ServerBackend.asked_draft`); it is not sent as a part of the
-            address.
+        url: scheme, host and port; a path "/v1" at the end is left out. The part after "#" names what a request should
+            draft with, for a server that accepts it (see `ServerBackend.asked_draft`); it is not sent with the address.
         key: sent as a bearer token; "" for none.
 
     Raises:
-        PlaygroundError: by the constructor, if the URL is not one. By each request, if nothing answers, or if the
+        PlaygroundError: by the constructor, if the URL is invalid. By each request, if nothing answers, or if the
             server redirects, refuses the key, hangs, breaks off or reports an error.
     """
 
@@ -62,20 +61,20 @@ class Http:
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=httpx.Timeout(idle_s, connect=min(CONNECT_S, idle_s), pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=not is_loopback(self.url),  # a proxy has a loopback of its own
+            trust_env=not is_loopback(self.url),  # a proxy's loopback is another machine's
         )
 
     @property
     def address(self) -> str:
-        """As it was given, by which two ways of asking one server differ."""
+        """The address as it was given, which distinguishes two ways of asking one server."""
         return f"{self.url}#{self.draft}" if self.draft else self.url
 
     def get(self, path: str) -> Any:
-        """The JSON at a path."""
+        """Returns the JSON at a path."""
         return self._parsed(self._send("GET", path))
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """The JSON that answers a JSON body."""
+        """Returns the JSON that answers a JSON body."""
         return self._parsed(self._send("POST", path, body))
 
     def text(self, path: str) -> str:
@@ -112,7 +111,7 @@ class Http:
         return b"".join(self._bounded(response, MOST_BYTES, MOST_S)).decode(errors="replace")
 
     def _lines(self, response: httpx.Response) -> Iterator[str]:
-        begun: list[bytes] = []  # of a line that has not ended
+        begun: list[bytes] = []  # of an unfinished line
         size = 0
         for chunk in self._bounded(response, STREAM_BYTES, STREAM_S):
             *ended, rest = chunk.split(b"\n")
@@ -126,7 +125,8 @@ class Http:
         yield b"".join(begun).decode(errors="replace")
 
     def _bounded(self, response: httpx.Response, most_bytes: int, most_s: float) -> Iterator[bytes]:
-        """The answer as it comes; not unpacked, since a small one can be packed of much."""
+        """Yields the raw bytes of the answer. They are not decompressed, because a small answer can decompress to a
+        large one."""
         end, size = time.monotonic() + most_s, 0
         for chunk in response.iter_raw():
             size += len(chunk)
@@ -191,7 +191,7 @@ class Http:
 
 
 def server_url(text: str) -> str:
-    """The address of a server without a path: "http://host:port".
+    """Returns the address of a server without a path: "http://host:port".
 
     Raises:
         PlaygroundError: it is not an http address, or holds a user, a password or a query.
@@ -230,7 +230,7 @@ def _decoded(text: str) -> Any:
 
 
 def _said(data: Any) -> str:
-    """A server's own message, in the forms that servers give it."""
+    """Returns a server's own message, in any of the forms that servers use."""
     while isinstance(data, dict):
         data = next((data[key] for key in ("error", "message", "detail") if key in data), str(data))
     text = " ".join(str(data).split())

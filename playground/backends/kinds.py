@@ -15,29 +15,29 @@ from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError
 from playground.metrics.load import Counts
 
-# Without OpenAiServer, which any other server is taken for.
+# OpenAiServer is not listed: it stands for any other server.
 KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]
 
 
 def programs() -> str:
-    """Their names, such as "llama-server, vLLM or OpenAI-compatible server"."""
+    """Returns the names of all kinds, such as "llama-server, vLLM or OpenAI-compatible server"."""
     every: list[type[ServerBackend]] = [*KINDS, OpenAiServer]
     return either(every)
 
 
 def either(kinds: Sequence[type[ServerBackend]]) -> str:
-    """Two or more kinds by name, such as "llama-server or vLLM"."""
+    """Joins the names of two or more kinds, such as "llama-server or vLLM"."""
     *first, last = (kind.kind for kind in kinds)
     return f"{', '.join(first)} or {last}"
 
 
 def kind_of(http: Http, listing: Sequence[Mapping[str, Any]]) -> type[ServerBackend]:
-    """The kind of server that lists its models so at /v1/models; at least an OpenAI-compatible one."""
+    """Returns the kind of server that has this listing at /v1/models; by default an OpenAI-compatible one."""
     return next((kind for kind in KINDS if kind.is_at(http, listing)), OpenAiServer)
 
 
 def counts_of(text: str) -> Counts:
-    """What a server of any kind shows at /metrics.
+    """Reads the text at /metrics of a server of any kind.
 
     Raises:
         PlaygroundError: these are the metrics of another program.

@@ -1,4 +1,4 @@
-"""A model server on this machine's loopback, whatever its kind. It ends with the program that started it."""
+"""Starts a model server of any kind on this machine's loopback. It ends with the program that started it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from playground.errors import PlaygroundError, check
 from playground.progress import Progress
 
 HOST = "127.0.0.1"
-PATIENCE_S = 600.0  # a large model loads for minutes
-STANDARD = "none"  # as a speculation
+PATIENCE_S = 600.0  # loading a large model takes minutes
+STANDARD = "none"  # the value of a speculation option
 TAIL = 12  # lines of the log that explain a failure
 
 
 class Option(NamedTuple):
-    """An option of `serve`. `name`: the keyword of `Launch.start`, from which the flag follows."""
+    """An option of `serve`. `name`: the keyword of `Launch.start`, from which the flag is derived."""
 
     name: str
     help: str
@@ -37,19 +37,19 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """How servers of a kind are started. The commands `serve` and `compare --serve` are made from it.
+    """Describes how servers of a kind are started. The commands `serve` and `compare --serve` are made from it.
 
     Attributes:
-        name: in `serve NAME`.
+        name: the name in `serve NAME`.
         help: one line for the terminal.
         start: `start(model, progress, *, extra, port, ...) -> Running`, with the options below as further keywords. A
-            model of None is the starter; `extra` goes to the server as it is; a port of None is a free one.
-        served_name: what the server calls the model that `start` is given.
+            model of None is the starter; `extra` goes to the server unchanged; a port of None is a free one.
+        served_name: the server's name for the model that `start` is given.
         model: the option that names the model.
-        speculation: the option that says how it speculates; STANDARD is without.
+        speculation: the option that says how it speculates; STANDARD turns speculation off.
         methods: the values that `speculation` takes, by the names that the server reports; () if it takes any text, and
             the server does not report how it speculates.
-        example: how `compare --serve` lets it speculate unless an option says otherwise.
+        example: the speculation of `compare --serve` unless an option changes it.
         numbers: options that take a whole number of at least 1.
         lookahead: whether `start` takes that setting, too.
     """
@@ -71,7 +71,7 @@ class Running:
 
     Attributes:
         url: its address.
-        process: it leads a process group of its own.
+        process: leads a process group of its own.
     """
 
     def __init__(self, command: Sequence[str], port: int, environment: dict[str, str]) -> None:
@@ -79,7 +79,7 @@ class Running:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the server
         self.process = subprocess.Popen(
             [sys.executable, "-m", "playground.backends.child_process", *command],
-            stdin=subprocess.PIPE,  # its end tells the child process that we are gone
+            stdin=subprocess.PIPE,  # its end tells the child process that this process has ended
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=os.environ | environment,
@@ -110,7 +110,7 @@ class Running:
             raise
 
     def log(self) -> str:
-        """The end of what the server printed."""
+        """Returns the end of what the server printed."""
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 16_000))
         return "\n".join(self._log.read().decode(errors="replace").splitlines()[-TAIL:])
 
@@ -125,7 +125,7 @@ class Running:
                 break
 
     def healthy(self) -> bool:
-        """Whether it answers, and is ready for requests."""
+        """Returns whether the server answers and is ready for requests."""
         with suppress(httpx.HTTPError):
             return httpx.get(f"{self.url}/health", timeout=2, trust_env=False).status_code == 200
         return False
@@ -143,7 +143,7 @@ def started(
     """Runs a command that serves at a port, and waits until it is ready.
 
     Raises:
-        PlaygroundError: something else listens there, or as `Running.wait_until_ready`.
+        PlaygroundError: another program listens there; and see `Running.wait_until_ready`.
     """
     with socket.socket() as probe:
         taken = probe.connect_ex((HOST, port)) == 0

@@ -43,8 +43,8 @@ from playground.trace import Finish, Round
 ENDS: dict[str, Finish] = {"eos": "eos", "word": "stop string", "limit": "length"}
 REPEATED = "The tide comes in, the tide goes out, and the gulls cry over the harbour wall. " * 6  # lookups draft here
 LOOKUPS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-MATCH = 3  # tokens that a lookup finds again, as the playground's own does
-NAMES = {  # the server's, by the setting's
+MATCH = 3  # length of the match of a lookup, the same as the playground's own
+NAMES = {  # the server's names by the settings'
     "max_new_tokens": "n_predict",
     "temperature": "temperature",
     "top_k": "top_k",
@@ -55,7 +55,7 @@ NAMES = {  # the server's, by the setting's
     "frequency_penalty": "frequency_penalty",
 }
 SEEDS = 2**32 - 1  # which itself means a random seed
-CONTEXT = 2**20  # tokens that the penalties look back: all of them
+CONTEXT = 2**20  # tokens that the penalties look back: the whole context
 
 
 def start_llama(
@@ -70,19 +70,19 @@ def start_llama(
     extra: Sequence[str] = (),
     port: int | None = None,
 ) -> Running:
-    """Starts the llama-server on the PATH or else the one in the wheel xllamacpp, and waits until it is ready.
+    """Starts the llama-server on the PATH or otherwise the one in the wheel xllamacpp, and waits until it is ready.
 
     Args:
         gguf: a file; None is the starter's.
         lookup: one of LOOKUPS, or "none" for standard decoding.
-        slots: requests that it decodes at the same time, each with room for `context` tokens.
-        threads: None takes half of the cores, as busy cores make llama.cpp spin.
+        slots: requests that it decodes concurrently, each with `context` tokens.
+        threads: None takes half of the cores, because busy cores make llama.cpp spin.
         extra: more of llama-server's options, such as --rpc; the wheel's server has those of a drafter: --spec-type,
             --model-draft and --spec-draft-n-max.
         port: None takes a free one.
 
     Raises:
-        PlaygroundError: there is neither, it does not start, or the starter cannot be had.
+        PlaygroundError: neither is installed, the server does not start, or the starter is not available.
     """
     if not gguf:
         from playground.models.fetch import starter  # imports torch
@@ -111,8 +111,10 @@ def _served_name(gguf: str | None) -> str:
 
 
 class LlamaServer(ServerBackend):
-    """Raises:
-    PlaygroundError: by the constructor, if the server is not what it should be; see `Http`.
+    """A llama-server.
+
+    Raises:
+        PlaygroundError: by the constructor, if the server's answers are not a llama-server's; see `Http`.
     """
 
     kind = "llama-server"
@@ -144,7 +146,7 @@ class LlamaServer(ServerBackend):
 
     @classmethod
     def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-        """A model's id is the path of its file."""
+        """Lists the models. A model's id is the path of its file."""
         return {PurePath(it["id"]).name: [it["id"], *it.get("aliases", [])] for it in listing}
 
     def encode(self, request: Request) -> list[int]:
@@ -177,8 +179,8 @@ class LlamaServer(ServerBackend):
         return {"llama.cpp": self._props.get("build_info", "unknown")}, self._props.get("model_ftype")
 
     def _probe(self) -> tuple[str, bool]:
-        """What the server drafts with, and whether it obeys a request's lookahead: a build that does drafts one token a
-        step here."""
+        """Returns the server's drafter, and whether it obeys a request's lookahead: a build that does drafts one token
+        a step here."""
         body = _body(Request(REPEATED, max_new_tokens=8), REPEATED) | {"speculative.n_max": 1}
         end: dict[str, Any] = {}
         drafts = [len(round_.drafted) for round_ in rounds(self.http.stream("/completion", body), end)]
@@ -188,9 +190,9 @@ class LlamaServer(ServerBackend):
 
 
 def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
-    """What asks for the request's distribution, as transformers defines it: penalty, temperature, top-k, top-p,
-    min-p in this order, and nothing else. The prompt cache is off but for later turns of a conversation, so that every
-    run has its prefill."""
+    """Returns a request's body that asks for its distribution, as transformers defines it: penalty, temperature, top-k,
+    top-p, min-p in this order, and nothing else. The prompt cache is off except for later turns of a conversation, so
+    that every run has its prefill."""
     return {
         "prompt": prompt,
         **{theirs: getattr(request, ours) for ours, theirs in NAMES.items()},
@@ -207,7 +209,8 @@ def _body(request: Request, prompt: list[int] | str) -> dict[str, Any]:
 
 
 def _structured(request: Request) -> dict[str, Any]:
-    """A JSON schema it follows itself; Lark, if it was built with llguidance (docs/llguidance.md of llama.cpp)."""
+    """Returns the fields of a constraint. A JSON schema works in any build, a Lark grammar if it was built with
+    llguidance (docs/llguidance.md of llama.cpp)."""
     if request.json_schema:
         return {"json_schema": json.loads(request.json_schema)}
     lark = f"start: /{regex_to_lark(request.regex, '')}/" if request.regex else request.grammar
@@ -215,10 +218,10 @@ def _structured(request: Request) -> dict[str, Any]:
 
 
 def rounds(events: Iterable[Event], end: dict[str, Any], lookahead: int | None = None) -> Generator[Round, None, None]:
-    """The verify steps of an answer. `end` is filled with its last event.
+    """Yields the verify steps of an answer. `end` is filled with its last event.
 
-    A step's tokens come one event each, and already the first has the counts after the step. A token that ends inside
-    a character has no event, and its id remains unknown.
+    A step's tokens come one event each, and already the first has the counts after the step. A token that ends inside a
+    character has no event, and its id remains unknown.
     """
     pieces: list[Piece] = []
     tokens = drafts = accepts = 0  # so far

@@ -54,8 +54,8 @@ class LocalBackend:
 
     Args:
         store: a `ModelStore`, shared with other backends.
-        dtype: as `resolve_dtype` takes it; "auto" is the pair's.
-        device: as `resolve_device` takes it.
+        dtype: see `resolve_dtype`; "auto" is the pair's.
+        device: see `resolve_device`.
         compiled: "on", "off", or "auto" for the pair's. All lanes are run the same way.
     """
 
@@ -66,24 +66,26 @@ class LocalBackend:
         self._format = {"dtype": dtype, "device": device}
         self._compiled = pair.compiled if compiled == "auto" else compiled
         self._runners: Runners | None = None
-        self._answers: dict[Request, tuple[int, ...]] = {}  # the last one
-        self._warmed: list[Lane] = []  # since the number of threads was chosen
+        self._answers: dict[Request, tuple[int, ...]] = {}  # the last one only
+        self._warmed: list[Lane] = []  # lanes since the number of threads was chosen
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
         self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=progress, **self._format)
 
     def run(self, lane: Lane, request: Request) -> LocalRun:
-        """Raises:
-        PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot draft
-            for this target, the target is not run right by transformers, the grammar or the target's
-            generation_config.json is broken.
+        """Prepares a run.
+
+        Raises:
+            PlaygroundError: the prompt does not fit the context, the tokenizer is another model's, the drafter cannot
+                draft for this target, transformers does not run the target correctly, or the grammar or the target's
+                generation_config.json is broken.
         """
         models = self.models(lane)
         answer = self._answer(models, lane, request) if lane.forced_rates else ()
         return LocalRun(models, lane, request, self.runners(models), answer)
 
     def _answer(self, models: LoadedPair, lane: Lane, request: Request) -> tuple[int, ...]:
-        """What standard decoding writes, for lanes whose verdicts are drawn; kept for the next of them."""
+        """Returns the answer of standard decoding, for lanes with forced acceptance; stored for the next of them."""
         if request not in self._answers:
             plain = replace(lane, drafter="none", forced_rates=())
             run = LocalRun(models, plain, request, self.runners(models))
@@ -93,18 +95,18 @@ class LocalBackend:
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         self._begin(lane, request, stopped)
-        if not self._warmed or lane in self._warmed:  # not between two lanes, which are compared
+        if not self._warmed or lane in self._warmed:  # not between two lanes that are compared
             self._warmed.clear()
-            # After the first rounds: before them caches are cold, and the browser draws the press of Run.
+            # Chosen after the first rounds: before them caches are cold, and the browser renders the press of Run.
             if self._choose_threads(self.models(lane)):
                 self._begin(lane, request, stopped)
         self._warmed.append(lane)
 
     def _begin(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
-        """The first rounds of the whole request: the first prefill of a length is slower, and must not fall to one lane
-        alone; and a static cache is made for the length of the answer."""
+        """Decodes the first rounds of the whole request: the first prefill of a length is slower and must not count for
+        one lane only, and a static cache is made for the length of the answer."""
         run = self.run(lane, request)
-        with closing(run.rounds):  # which keeps the conversation's caches for the timed run
+        with closing(run.rounds):  # keeps the conversation's caches for the timed run
             for _ in itertools.islice(run.rounds, WARM_UP_ROUNDS):
                 if stopped():
                     break
@@ -138,17 +140,14 @@ class LocalBackend:
         )
 
     def runners(self, models: LoadedPair) -> Runners:
-        """What makes the runners of all lanes."""
+        """Returns the factory of the runners of all lanes."""
         if self._runners is None:
             self._runners = Runners(wants_compiled(self._compiled, models.target.model.device))
         return self._runners
 
     def _choose_threads(self, models: LoadedPair) -> bool:
-        """Chosen whenever a lane is warmed up again: other programs may use the cores by now.
-
-        Returns:
-            Whether the number changed.
-        """
+        """Chooses the number of threads. It does so whenever a lane is warmed up again, because other programs may use
+        the cores by now. Returns whether the number changed."""
         if models.target.model.device.type != "cpu":
             return False
         changed = choose_threads(one_token_pass(self.runners(models)(models.target)))
@@ -165,7 +164,7 @@ class LocalBackend:
         answer: Sequence[int],
         drafted: Sequence[Sequence[int]],
     ) -> list[Placed]:
-        """Each token of a sampled answer against the distribution that it should follow; see `scoring`."""
+        """Places each token of a sampled answer in the distribution that it should follow; see `scoring`."""
         target = self.models(lane).target
         runner, sampler = EagerRunner(target.model), _sampler(request, target, prompt_ids)
         return scoring.placed(runner, sampler, prompt_ids, answer, drafted, grammar_for(request, target))
@@ -173,18 +172,18 @@ class LocalBackend:
     def near_tie(
         self, lane: Lane, request: Request, prompt_ids: Sequence[int], answer: Sequence[int], other: int
     ) -> NearTie:
-        """How close the choice was between the last token of a greedy answer and another one; see `scoring`."""
+        """Returns how close the choice was between the last token of a greedy answer and another one; see `scoring`."""
         target = self.models(lane).target
         model, grammar = target.model, grammar_for(request, target)
         runners, sampler = (EagerRunner(model), EagerRunner(model)), _sampler(request, target, prompt_ids)
         return scoring.near_tie(runners, model.dtype, sampler, prompt_ids, answer, other, grammar)
 
     def estimated(self, lane: Lane, request: Request, answer: Message) -> Counts | None:
-        """The lane's drafts over a logged answer; None where they cannot be made at all positions at once. See
+        """Counts the lane's drafts over a logged answer; None if they cannot be made at all positions at once. See
         `decoding.estimate`.
 
         Raises:
-            PlaygroundError: the conversation does not fit the context, or is refused by the chat template.
+            PlaygroundError: the conversation does not fit the context, or the chat template refuses it.
         """
         models = self.models(lane)
         if not estimate.possible(models, lane):
@@ -198,25 +197,25 @@ class LocalBackend:
         return estimate.counts(models, lane, _sampler(request, models.target, prompt_ids), prompt_ids, answer_ids)
 
     def models(self, lane: Lane) -> LoadedPair:
-        """The lane's models, from memory."""
+        """Returns the lane's models, from memory."""
         return self._store.get(self._pair_of(lane), drafter=lane.drafter, progress=lambda step: None, **self._format)
 
     def _pair_of(self, lane: Lane) -> Pair:
         return replace(self._pair, adapter=lane.adapter or "")
 
     def close(self) -> None:
-        """The store keeps the models for the next run."""
+        """Does nothing: the store holds the models for the next run."""
 
 
 class LocalRun:
-    """One lane on one request. The KV caches are those of this run alone."""
+    """A run of one lane on one request. The KV caches belong to this run alone, except for a conversation's."""
 
     totals = None
 
     def __init__(
         self, models: LoadedPair, lane: Lane, request: Request, runners: Runners, answer: Sequence[int] = ()
     ) -> None:
-        """`answer`: standard decoding's, for a lane whose verdicts are drawn."""
+        """`answer`: standard decoding's answer, for a lane with forced acceptance."""
         self._models, self._lane, self._request = models, lane, request
         prompt_ids = encode(models.target.tokenizer, request)
         drafted = lane.nodes if METHODS[lane.drafter].tree else lane.lookahead
@@ -261,7 +260,7 @@ class LocalRun:
 
     @property
     def amended(self) -> tuple[Round, ...] | None:
-        """The rounds without the stop string, of which a part may have been shown before it was complete."""
+        """The rounds without the stop string; a part of it may have been shown before it was complete."""
         if self._stops is None or self._stops.end is None:
             return None
         return shown_until(self._rounds, self._stops.end)
@@ -281,8 +280,10 @@ class LocalRun:
         return self._energy.joules()
 
     def _decoded(self, sampler: Sampler) -> Generator[Round, None, None]:
-        """Raises:
-        PlaygroundError: the device ran out of memory.
+        """Decodes the rounds.
+
+        Raises:
+            PlaygroundError: the device ran out of memory.
         """
         rounds = decode(
             self._target,
@@ -312,7 +313,7 @@ class LocalRun:
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-        # Out of the handler, where the error no longer holds the frames that hold the caches.
+        # Raised outside the handler, where the error no longer holds the frames that hold the caches.
         del rounds, self._target, self._drafter
         for model in (self._models.target, self._models.drafting):
             if model:
@@ -327,7 +328,7 @@ class LocalRun:
         )
 
     def _keep(self, ids: list[int]) -> None:
-        """For the conversation's next turn."""
+        """Stores the caches for the conversation's next turn."""
         if self._request.prefix_cache:
             cached = prefix_cache.Kept(ids[: self._target.length], self._target, self._kept_drafter, self._drafting)
             prefix_cache.keep(self._models.target, self._key, cached)
@@ -338,7 +339,7 @@ def _sampler(request: Request, target: LoadedModel, prompt_ids: Sequence[int]) -
 
 
 def _room(target: LoadedModel, runner: Runner, prompt_ids: Sequence[int]) -> int:
-    """The number of new tokens that fit into the target's context after the prompt.
+    """Returns the number of new tokens that fit into the target's context after the prompt.
 
     Raises:
         PlaygroundError: none fits, or the prompt has token ids that the target does not know.

@@ -1,7 +1,7 @@
-"""Any server with OpenAI's chat API, of which nothing more is known than its text and when it came.
+"""Any server with OpenAI's chat API, of which only the text and its timing are known.
 
-The rounds of such a lane are the pieces of the answer as they arrived. How many tokens it has is what the server says
-(`usage`); what was drafted and accepted stays unknown, and nothing is derived from the sizes or times of the pieces.
+The rounds of such a lane are the pieces of the answer as they arrived. The number of tokens is what the server reports
+(`usage`); drafted and accepted tokens are unknown, and nothing is derived from the sizes or times of the pieces.
 
 https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -27,7 +27,7 @@ EITHER = "This server does not say whether an end of text or a stop string ended
 
 
 class OpenAiServer(ServerBackend):
-    """Subclasses read more: what a server reports of its drafts."""
+    """An OpenAI-compatible server. Subclasses read more: what a server reports of its drafts."""
 
     kind = "OpenAI-compatible server"
     how_to_speculate = "Start it with a drafter."
@@ -38,7 +38,8 @@ class OpenAiServer(ServerBackend):
     completion: ClassVar[str] = "/v1/completions"
 
     def encode(self, request: Request) -> None:
-        """It does not tokenise for others. What it cannot be asked for is refused here, before anything runs."""
+        """Returns None, because such a server does not tokenise for clients. Requests that it cannot serve are refused
+        here, before anything runs."""
         check(
             request.constraint in ("", "json_schema"),
             f"{self.kind} keeps an answer to a JSON schema only, not to the {request.constraint}. Leave it out.",
@@ -94,13 +95,14 @@ class OpenAiServer(ServerBackend):
         return bool(self.beyond(request))
 
     def beyond(self, request: Request) -> dict[str, Any]:
-        """Settings outside OpenAI's API, which are sent only where they change something: a server may refuse them."""
+        """Returns the settings outside OpenAI's API. They are sent only where they change something, because a server
+        may refuse them."""
         asked = {"top_k": request.top_k, "min_p": request.min_p} if not request.greedy else {}
         asked["repetition_penalty"] = request.repetition_penalty if request.repetition_penalty != 1 else 0
         return {name: value for name, value in asked.items() if value}
 
     def parts(self, data: dict[str, Any]) -> Generator[tuple[str, str], None, None]:
-        """The texts of an event, each with the reason for the end of the answer, or ""."""
+        """Yields the texts of an event, each with the reason for the end of the answer, or ""."""
         for choice in data.get("choices") or ():
             said = choice.get("delta") or {}
             thought = said.get("reasoning_content") or said.get("reasoning") or ""
@@ -108,7 +110,7 @@ class OpenAiServer(ServerBackend):
             yield text, choice.get("finish_reason") or ""
 
     def totals(self, end: dict[str, Any]) -> Totals:
-        """What the last events say of the whole answer."""
+        """Reads the counts of the whole answer from its last events."""
         return Totals(end.get("usage", {}).get("completion_tokens"))
 
     def cached(self, end: dict[str, Any]) -> int | None:
@@ -116,7 +118,7 @@ class OpenAiServer(ServerBackend):
 
 
 def _called(said: dict[str, Any]) -> str:
-    """The text of tool calls."""
+    """Returns the text of tool calls."""
     calls = [call.get("function") or {} for call in said.get("tool_calls") or ()]
     return "".join((call.get("name") or "") + (call.get("arguments") or "") for call in calls)
 

@@ -1,9 +1,15 @@
-"""SGLang: vLLM's way of asking and answering, and counts of its own.
+"""SGLang, LM Studio, mlx-vlm and Ollama as backends.
 
-An answer's chunks have the output of one verify step each, and after the prefill each step drafts. The last chunk
-counts the steps and the draft tokens of the whole answer (`return_spec_tokens_details`).
-
-Read in SGLang 0.5.23: entrypoints/openai/protocol.py, managers/tokenizer_manager.py.
+- SGLang has vLLM's requests and answers, and counts of its own. A chunk has the output of one verify step, and after
+  the prefill each step drafts. The last chunk counts the steps and the draft tokens of the whole answer
+  (`return_spec_tokens_details`). Source: SGLang 0.5.23, entrypoints/openai/protocol.py,
+  managers/tokenizer_manager.py.
+- LM Studio's own API counts the draft tokens of an answer. Each request chooses the draft model.
+  https://lmstudio.ai/docs/developer/rest/endpoints and the notes of release 0.3.10.
+- mlx-vlm has OpenAI's API, with llama.cpp's names for the counts of a whole answer. Source: mlx-vlm 0.7.10,
+  server/schemas.py (GenerationTimings), speculative/common.py (speculative_stats_since).
+- Ollama's own API takes a request's lookahead and reports nothing of drafts.
+  https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ class SglangServer(VllmServer):
         ServerBackend.__init__(self, http, model)
         self._info = http.get("/server_info")
         self.drafter = (self._info.get("speculative_algorithm") or "none").lower()
-        drafts = self._info.get("speculative_num_draft_tokens")  # the verify pass's tokens, the last one included
+        drafts = self._info.get("speculative_num_draft_tokens")  # the tokens of a verify pass, the last one included
         self._lookahead = drafts - 1 if drafts and self.drafter != "none" else None
 
     def encode(self, request: Request) -> list[int]:
@@ -88,12 +94,9 @@ class SglangServer(VllmServer):
         return body | {"return_spec_tokens_details": True, **held}
 
 
-# LM Studio over its own API, which counts the draft tokens of an answer. The draft model is chosen by each request.
-# https://lmstudio.ai/docs/developer/rest/endpoints and the notes of release 0.3.10
-
-
 class LmStudio(OpenAiServer):
-    """The counts come in `stats` or, since 0.4, in `usage`; the verify steps are not reported."""
+    """An LM Studio server. The counts come in `stats` or, since 0.4, in `usage`; it does not report the verify
+    steps."""
 
     kind = "LM Studio"
     owner = "organization_owner"
@@ -120,16 +123,13 @@ class LmStudio(OpenAiServer):
         )
 
 
-# mlx-vlm's server: OpenAI's API, with llama.cpp's names for the counts of a whole answer.
-# Read in mlx-vlm 0.7.10: server/schemas.py (GenerationTimings), speculative/common.py (speculative_stats_since).
-
-
-LOOK_BACK = 2**20  # tokens: all of them
+LOOK_BACK = 2**20  # tokens: the whole context
 
 
 class MlxVlm(OpenAiServer):
-    """It counts the rounds that drafted, all requests of a batch together: right where it answers one at a time. A
-    round is counted before the end of the answer cuts it, so that tokens which nobody got count as accepted."""
+    """An mlx-vlm server. It counts the rounds that drafted over all requests of a batch, which is right if it answers
+    one at a time. It counts a round before the end of the answer cuts it, so that tokens which were not sent count as
+    accepted."""
 
     kind = "mlx-vlm"
     how_to_speculate = "Start mlx_vlm.server with --draft-model."
@@ -138,12 +138,12 @@ class MlxVlm(OpenAiServer):
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
-        """It names no owner, and says which models are loaded."""
+        """Recognises the server: it names no owner, and says which models are loaded."""
         return "loaded" in listing[0] and "owned_by" not in listing[0]
 
     @classmethod
     def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-        """It lists what it could load, too."""
+        """Returns the loaded models if there are any; the server also lists those that it could load."""
         return super().models([it for it in listing if it["loaded"]] or listing)
 
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
@@ -161,7 +161,7 @@ class MlxVlm(OpenAiServer):
             )
 
     def body(self, run: ServerRun) -> dict[str, Any]:
-        """Its penalties look back 20 tokens unless they are told how many."""
+        """Adds the look-back of the penalties, which is 20 tokens by default."""
         body = super().body(run)
         windows = [name.replace("penalty", "context_size") for name in body if name.endswith("_penalty")]
         return body | dict.fromkeys(windows, LOOK_BACK)
@@ -177,12 +177,8 @@ class MlxVlm(OpenAiServer):
         )
 
 
-# Ollama over its own API, which takes a request's lookahead and reports nothing of drafts.
-# https://github.com/ollama/ollama/blob/main/docs/api.md
-
-
 OFF = "off"
-NAMES = {  # the server's, by the setting's
+NAMES = {  # the server's names by the settings'
     "max_new_tokens": "num_predict",
     "temperature": "temperature",
     "top_k": "top_k",
@@ -196,8 +192,8 @@ NAMES = {  # the server's, by the setting's
 
 
 class Ollama(OpenAiServer):
-    """Its answers are JSON lines, with the number of tokens in the last. A model may have a drafter or not, and it does
-    not say which: with #off no tokens are drafted, otherwise as many as the lane's lookahead, if it has one."""
+    """An Ollama server. Its answers are JSON lines, with the number of tokens in the last. It does not say whether a
+    model has a drafter: with #off no tokens are drafted, otherwise as many as the lane's lookahead, if it has one."""
 
     kind = "Ollama"
     asked_draft = "no draft (#off)"
@@ -216,7 +212,7 @@ class Ollama(OpenAiServer):
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
-        """The owner that it names is who published the model."""
+        """Recognises the server by the owner, which is the publisher of the model."""
         with suppress(PlaygroundError):
             return "version" in http.get(cls.health)
         return False

@@ -1,4 +1,4 @@
-"""Lanes of servers of which one runs at a time, where a machine holds the model only once."""
+"""Lanes of servers that run one at a time, where a machine can hold the model only once."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ Start = Callable[[Callable[[Progress], None]], Running]
 
 
 class Restarted:
-    """A lane's server starts with the lane's first run, and ends before another lane's.
+    """Starts a lane's server with the lane's first run, and ends it before another lane's starts.
 
     Args:
-        starts: what starts each lane's server, at the lane's address.
+        starts: functions that start each lane's server, at the lane's address.
     """
 
     def __init__(self, starts: Mapping[Lane, Start]) -> None:
         self._starts = starts
         self._tell: Callable[[Progress], None] = lambda step: None
-        self._lane: Lane | None = None  # whose server runs
+        self._lane: Lane | None = None  # the lane whose server runs
         self._running: Running | None = None
         self._server: ServerBackend | None = None
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
-        """Nothing yet: the server starts when it is needed."""
+        """Stores `progress` for the start of the server, which is with its first run."""
         self._tell = progress
 
     def run(self, lane: Lane, request: Request) -> ServerRun:
-        """Raises:
-        PlaygroundError: the lane's server does not start, or the request does not fit.
+        """Starts the lane's server if it does not run, and prepares a run.
+
+        Raises:
+            PlaygroundError: the lane's server does not start, or the request does not fit.
         """
         if lane != self._lane:
             self._start(lane).warm_up(lane, request, lambda: False)
@@ -42,14 +44,14 @@ class Restarted:
         return self._server.run(lane, request)
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
-        """Nothing: each start ends with a warm-up."""
+        """Does nothing: each start ends with a warm-up."""
 
     def describe(self, lane: Lane) -> Environment:
         assert self._server, "read after a run"
         return self._server.describe(lane)
 
     def close(self) -> None:
-        """Ends the server that runs."""
+        """Ends the running server."""
         if self._running:
             self._running.stop()
         self._lane = self._running = None

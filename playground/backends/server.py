@@ -1,4 +1,4 @@
-"""What all kinds of server have in common as backends: lanes, runs, and rounds with unknowns.
+"""The common parts of all kinds of server as backends: lanes, runs, and rounds with unknowns.
 
 A server reports less than the engine in this process. What it does not report is None in the trace: the ids of
 rejected tokens, p, q, margins, and the split of a round's time. Times are read here, at the client.
@@ -27,8 +27,8 @@ from playground.trace import Decision, DraftToken, Environment, Finish, Reason, 
 
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = "…"
-UNREPORTED = "server"  # the drafter of a lane whose server drafts, and does not report how
-UNKNOWN = "unknown"  # of one whose server may draft or not
+UNREPORTED = "server"  # the drafter of a server that drafts and does not report how
+UNKNOWN = "unknown"  # the drafter of a server that may draft or not
 WITH_PROMPT = "Its presence and frequency penalty count the prompt's tokens too, the playground's the answer's alone."
 CACHED = (
     "A request cannot keep this server's prefix cache out: a prompt that it answered before may have a shorter TTFT."
@@ -44,14 +44,14 @@ class Piece(NamedTuple):
 
 
 def backend_name(kind: str, url: str) -> str:
-    """What lanes of a server have as `Lane.backend`."""
+    """Returns the value of `Lane.backend` in lanes of a server."""
     return f"{kind} at {url}"
 
 
 def lane_of(
     kind: str, url: str, model: str, drafter: str, lookahead: int | None = None, taken: Sequence[Lane] = ()
 ) -> Lane:
-    """The lane of a server. Its name differs from those of the lanes `taken`."""
+    """Returns the lane of a server. Its name differs from those of the lanes `taken`."""
     method = {"none": "standard", UNREPORTED: "speculative", UNKNOWN: "drafts unknown"}.get(drafter, drafter)
     name = f"{kind}: {method}"
     if name in (lane.name for lane in taken):
@@ -60,22 +60,22 @@ def lane_of(
 
 
 class ServerBackend(ABC):
-    """Lanes that one server decodes. Runs may overlap. A kind of server is a subclass that is listed in
-    `kinds.KINDS`; docs/add-a-backend.md shows how to add one.
+    """Runs lanes on one server. Runs may overlap. A kind of server is a subclass that is listed in `kinds.KINDS`;
+    docs/add-a-backend.md shows how to add one.
 
     Attributes:
         kind: the program.
-        owner: what such a server names at /v1/models as the owner of its models, by which it is recognised unless
-            `is_at` knows better.
-        counter_names: what it calls its counters at /metrics; None if it shows none.
+        owner: the owner of models that such a server names at /v1/models; it identifies the kind unless `is_at` is
+            overridden.
+        counter_names: the names of its counters at /metrics; None if it shows none.
         launch: how it is started here; None if it cannot be.
-        how_to_speculate: a sentence for whoever started it without a drafter.
-        model: the name that the server gives its model.
-        drafter: as in `Lane`: "none", the server's name for its method, UNREPORTED or UNKNOWN.
-        asked_draft: what the part of an address after "#" asks for, as a person would say it; "" if a request cannot
-            choose what drafts.
+        how_to_speculate: a sentence for users who started it without a drafter.
+        model: the server's name for its model.
+        drafter: see `Lane`: "none", the server's name for its method, UNREPORTED or UNKNOWN.
+        asked_draft: the meaning of the part of an address after "#", in words; "" if a request cannot choose the
+            drafter.
         health: a path that answers once the server is ready.
-        own_prefill: whether a request can keep the server's prefix cache out.
+        own_prefill: whether a request can bypass the server's prefix cache.
         obeys_lookahead: whether it drafts as many tokens as a request asks for.
         takes_stops: whether a request can name stop strings.
         counts_prompt: whether presence and frequency penalty count the prompt's tokens too.
@@ -102,26 +102,26 @@ class ServerBackend(ABC):
             f"{self.kind} does not let a request choose what drafts. Leave #{http.draft} out of the address.",
         )
         self.http, self.model = http, model
-        self._notes: dict[Lane, tuple[str, ...]] = {}  # of a lane's last run
+        self._notes: dict[Lane, tuple[str, ...]] = {}  # from a lane's last run
         self._encoded: dict[Request, list[int] | None] = {}
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a server that lists its models so at /v1/models is of this kind."""
+        """Returns whether a server with this listing at /v1/models is of this kind."""
         return listing[0].get("owned_by") == cls.owner
 
     @classmethod
     def models(cls, listing: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-        """The names of its models, each with other names for it, from the list at /v1/models."""
+        """Returns the names of its models, each with its aliases, from the list at /v1/models."""
         return {str(it["id"]): [] for it in listing}
 
     @property
     def name(self) -> str:
-        """What its lanes have as `Lane.backend`."""
+        """The value of `Lane.backend` in its lanes."""
         return backend_name(self.kind, self.http.address)
 
     def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
-        """The server's lane. Its name differs from those of the lanes `taken`."""
+        """Returns the server's lane. Its name differs from those of the lanes `taken`."""
         return lane_of(self.kind, self.http.address, self.model, self.drafter, lookahead, taken)
 
     def load(self, lane: Lane, progress: Callable[[Progress], None]) -> None:
@@ -130,28 +130,28 @@ class ServerBackend(ABC):
 
     @abstractmethod
     def encode(self, request: Request) -> list[int] | None:
-        """The request as the server tokenises it, with its chat template if the request wants that. None if it does not
-        say.
+        """Returns the tokens of the request as the server tokenises it, with its chat template if the request wants
+        that. None if the server does not report them.
 
         Raises:
-            PlaygroundError: the server cannot, or the prompt does not fit its context.
+            PlaygroundError: the server cannot serve the request, or the prompt does not fit its context.
         """
 
     @abstractmethod
     def answer(self, run: ServerRun) -> Generator[Round, None, None]:
         """Sends a run's request and yields the rounds of the answer. Sets `run.finish` at the end, and `run.amended`
-        and `run.notes` if there is reason to."""
+        and `run.notes` if needed."""
 
     def run(self, lane: Lane, request: Request) -> ServerRun:
         if request not in self._encoded:
-            if request.constraint:  # some servers pass over what they cannot read
+            if request.constraint:  # some servers ignore what they cannot read
                 constraint.keeps(request, "", whole=False)
             self._encoded[request] = self.encode(request)
         return ServerRun(self, lane, request, self._encoded[request])
 
     def warm_up(self, lane: Lane, request: Request, stopped: Callable[[], bool]) -> None:
         short = replace(request, max_new_tokens=min(request.max_new_tokens, WARM_UP_TOKENS))
-        # What its cache may hold when the turn itself comes: the turns before.
+        # The warm-up fills the server's cache with the earlier turns, which the turn itself may reuse.
         if conversation_of(request) or not self.own_prefill:
             short = replace(short, prompt=WARM_UP_PROMPT, history=request.earlier)
         for _ in self.run(lane, short).rounds:
@@ -160,7 +160,8 @@ class ServerBackend(ABC):
 
     @abstractmethod
     def software(self) -> tuple[dict[str, str], str | None]:
-        """The versions of the server's software, and the number format of its weights (None if it is unknown)."""
+        """Returns the versions of the server's software, and the number format of its weights (None if it is
+        unknown)."""
 
     def describe(self, lane: Lane) -> Environment:
         versions, dtype = self.software()
@@ -177,7 +178,7 @@ class ServerBackend(ABC):
         )
 
     def ended(self, run: ServerRun) -> None:
-        """Keeps a run's notes for `describe`."""
+        """Stores a run's notes for `describe`."""
         self._notes[run.lane] = tuple(run.notes)
 
     def close(self) -> None:
@@ -185,7 +186,7 @@ class ServerBackend(ABC):
 
 
 class ServerRun:
-    """One request to a server."""
+    """A run of one request on a server."""
 
     def __init__(self, backend: ServerBackend, lane: Lane, request: Request, prompt_ids: Sequence[int] | None) -> None:
         self.lane, self.request = lane, request
@@ -203,10 +204,10 @@ class ServerRun:
         self.rounds: Generator[Round, None, None] = self._decoded(backend)
 
     def memory(self) -> None:
-        """A server does not report it."""
+        """Returns None, because a server does not report its memory."""
 
     def joules(self) -> None:
-        """Nor this."""
+        """Returns None, because a server does not report its energy."""
 
     def _decoded(self, backend: ServerBackend) -> Generator[Round, None, None]:
         try:
@@ -220,7 +221,8 @@ class ServerRun:
             backend.ended(self)
 
     def _check(self, text: str) -> None:
-        """Notes an answer that is not held to the grammar: a build without it may say nothing."""
+        """Adds a note on an answer that does not follow the grammar: a server built without support may not report
+        that."""
         if not constraint.keeps(self.request, text, whole=self.finish == "eos" and not self.request.stops):
             name = SETTINGS[self.request.constraint].label
             self.notes.append(f"{name}: this server's answer does not keep to it. The server may have passed it over.")
@@ -229,7 +231,7 @@ class ServerRun:
 def round_of(
     pieces: Sequence[Piece], drafted: int, accepted: int, start_s: float, end_s: float, lookahead: int | None = None
 ) -> Round:
-    """The round of one verify step.
+    """Returns the round of one verify step.
 
     Args:
         pieces: its output, of which the first `accepted` are draft tokens. The target's own token comes last; it is
@@ -256,7 +258,7 @@ def round_of(
 
 
 def chat_of(request: Request) -> dict[str, Any]:
-    """What a server's chat template is given: messages, tools and the template's arguments."""
+    """Returns the input of a server's chat template: messages, tools and the template's arguments."""
     asked: dict[str, Any] = {"messages": request.messages}
     if tools := read_tools(request.tools):
         asked["tools"] = tools
@@ -266,13 +268,13 @@ def chat_of(request: Request) -> dict[str, Any]:
 
 
 def stop_of(request: Request) -> dict[str, Any]:
-    """The stop strings in the field that all programs give the same name; nothing where there are none."""
+    """Returns the stop strings in the field that has the same name in all programs; nothing if there are none."""
     return {"stop": list(request.stops)} if request.stops else {}
 
 
 def conversation_of(request: Request) -> str:
-    """What names the conversation whose earlier turns a server may take from its prefix cache; "" where it may take
-    none: the request has none, or wants its prefill."""
+    """Returns the key of the conversation whose earlier turns a server may reuse from its prefix cache; "" if it may
+    reuse none, because there is no conversation or the request wants its prefill."""
     if not request.prefix_cache or not request.earlier:
         return ""
     begins = "\0".join((request.system, request.tools, request.template, request.turns[0].text))
@@ -280,13 +282,15 @@ def conversation_of(request: Request) -> str:
 
 
 def reused_of(tokens: int | None) -> Reused | None:
-    """What a server reports of its prefix cache."""
+    """Returns the reused tokens that a server reports of its prefix cache."""
     return None if tokens is None else Reused(tokens)
 
 
 def check_room(name: str, prompt: int, context: int | None) -> None:
-    """Raises:
-    PlaygroundError: the prompt fills the server's context.
+    """Checks that the prompt leaves room for an answer.
+
+    Raises:
+        PlaygroundError: the prompt fills the server's context.
     """
     check(
         context is None or prompt < context,

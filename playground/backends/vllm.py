@@ -1,4 +1,11 @@
-"""The rounds of a vLLM answer, from the sizes of its chunks and the steps that drafted."""
+"""vLLM over its OpenAI-compatible API: its rounds, and how it is started.
+
+A chunk of an answer has the output of one verify step, seldom of more. How many tokens the steps drafted comes with
+the last chunk (`--enable-per-request-metrics --per-request-spec-decode-metrics detailed`), or is estimated from the
+change of the server's counters. The rounds follow from the sizes of the chunks and the steps that drafted.
+
+https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/
+"""
 
 from __future__ import annotations
 
@@ -36,7 +43,8 @@ from playground.trace import DraftToken, Finish, Round, TargetToken
 
 
 class Chunk(NamedTuple):
-    """What arrived together: the output of one step, or of more where the server or the network was slow."""
+    """A part of an answer that arrived at once: the output of one step, or of more if the server or the network was
+    slow."""
 
     pieces: list[Piece]
     end_s: float
@@ -60,10 +68,10 @@ class _Part:
 
 
 def rounds_of(chunks: Sequence[Chunk], steps: Sequence[Step], lookahead: int | None) -> list[Round]:
-    """The rounds of a whole answer.
+    """Returns the rounds of a whole answer.
 
     A step that accepted nothing looks like one that drafted nothing, and vLLM lists only the former. Where several
-    one-token chunks come before the next accepted draft, the last of them are taken for those that drafted.
+    one-token chunks come before the next accepted draft, the last of them are assumed to have drafted.
     """
     left, parts = deque(steps), []
     single: list[_Part] = []  # one-token parts since the last accepted draft
@@ -94,21 +102,14 @@ def rounds_of(chunks: Sequence[Chunk], steps: Sequence[Step], lookahead: int | N
 
 
 def estimated(chunks: Sequence[Chunk], drafts: int, drafted: int) -> list[Step]:
-    """The steps that fit the counts of a request: `drafts` steps that drafted `drafted` tokens, equally many each. The
-    prefill drafts nothing."""
+    """Returns steps that fit the counts of a request: `drafts` steps that drafted `drafted` tokens, equally many each.
+    The prefill drafts nothing."""
     accepted = [len(chunk.pieces) - 1 for chunk in chunks]
     ones = [i for i, n in enumerate(accepted) if n == 0 and i > 0]
     zero = set(ones[len(ones) - max(0, drafts - sum(n > 0 for n in accepted)) :]) if drafts else set()
     drafting = [n for i, n in enumerate(accepted) if n > 0 or i in zero]
     each, more = divmod(drafted, max(1, len(drafting)))
     return [Step(n, max(n, each + (i < more))) for i, n in enumerate(drafting)]
-
-
-# vLLM over its OpenAI-compatible API: its rounds, and how it is started.
-# An answer's chunks have the output of one verify step each, seldom of more. How many tokens the steps drafted comes
-# with the last chunk (`--enable-per-request-metrics --per-request-spec-decode-metrics detailed`), or is estimated from
-# the change of the server's counters.
-# https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/
 
 
 ESTIMATED = (
@@ -121,9 +122,9 @@ MIN_P_FIRST = "vLLM applies min-p before top-p, the playground after it: other t
 PAST_STOP = "vLLM counts all tokens of the verify step in which the stop string was completed, those after it too."
 OTHERS = "Other requests ran meanwhile, and the counters include theirs: acceptance is approximate."
 
-# The settings that it has by the same name.
+# Settings that vLLM has by the same name.
 NAMES = (*SAMPLING, "seed")
-STRUCTURED = {"json_schema": "json", "regex": "regex", "grammar": "grammar"}  # its names, since 0.12
+STRUCTURED = {"json_schema": "json", "regex": "regex", "grammar": "grammar"}  # vLLM's names, since 0.12
 
 
 def start_vllm(
@@ -144,7 +145,7 @@ def start_vllm(
         port: None takes a free one.
 
     Raises:
-        PlaygroundError: there is no vLLM, it does not start, or the starter cannot be had.
+        PlaygroundError: vLLM is not installed, it does not start, or the starter is not available.
     """
     vllm = shutil.which("vllm")
     if not vllm:
@@ -155,7 +156,7 @@ def start_vllm(
 
         folder = str(starter.fetch(progress).folder)
     port = port or free_port()
-    # Not by `vllm serve`, which the CPU wheel breaks: it looks for a distribution of another name.
+    # `vllm serve` fails in the CPU wheel, because it looks for a distribution of another name.
     command = [str(Path(vllm).with_name("python")), "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
     command += ["--served-model-name", _served_name(model), "--host", HOST, "--port", str(port)]
     command.append("--enable-per-request-metrics")
@@ -169,8 +170,10 @@ def _served_name(model: str | None) -> str:
 
 
 class VllmServer(ServerBackend):
-    """Raises:
-    PlaygroundError: by the constructor, if the server is not what it should be; see `Http`.
+    """A vLLM server.
+
+    Raises:
+        PlaygroundError: by the constructor, if the server's answers are not vLLM's; see `Http`.
     """
 
     kind = "vLLM"
@@ -200,7 +203,7 @@ class VllmServer(ServerBackend):
         self._lookahead = len(known.accepted_at) or None
 
     def lane(self, lookahead: int | None = None, taken: Sequence[Lane] = ()) -> Lane:
-        """As for any server. The lookahead is the server's own."""
+        """Returns the server's lane. The lookahead is always the server's own."""
         return super().lane(self._lookahead, taken)
 
     def encode(self, request: Request) -> list[int]:
@@ -240,7 +243,7 @@ class VllmServer(ServerBackend):
         run.amended = tuple(self._annotated(run, rounds) if self.details else rounds)
 
     def _so_far(self, chunks: Sequence[Chunk]) -> list[Round]:
-        """The rounds of the last chunk: the accepted tokens, without those that were drafted in vain."""
+        """Returns the rounds of the last chunk: the accepted tokens, without the rejected ones."""
         *_, last = chunks
         n = len(last.pieces)
         steps = [PLAIN] * n if self.drafter == "none" else [Step(n - 1, n - 1)] if n > 1 else []
@@ -249,8 +252,8 @@ class VllmServer(ServerBackend):
         return [replace(round_, start_s=max(start_s, round_.start_s)) for round_ in rounds]
 
     def _steps(self, run: ServerRun, chunks: list[Chunk], end: dict[str, Any], before: Counts | None) -> list[Step]:
-        """The steps that drafted: as reported, or estimated from the counters, or without the rejected tokens; a note
-        says so. `end`: what the last chunks hold."""
+        """Returns the steps that drafted: as reported, or estimated from the counters, or without the rejected tokens;
+        a note says which. `end`: the fields of the last chunks."""
         if self.drafter == "none":
             return [PLAIN] * sum(len(chunk.pieces) for chunk in chunks)
         reported = end.get("metrics", {}).get("speculative_decoding") or {}
@@ -268,8 +271,9 @@ class VllmServer(ServerBackend):
         return estimated(chunks, *gained)
 
     def _annotated(self, run: ServerRun, rounds: list[Round]) -> list[Round]:
-        """The rounds with each token's text and, in greedy decoding, p and margin: from one more request, over the
-        prompt and the answer, after the clock was read. Unchanged if the server refuses it."""
+        """Returns the rounds with each token's text and, in greedy decoding, p and margin. They come from one more
+        request, over the prompt and the answer, after the clock was read. The rounds do not change if the server
+        refuses it."""
         ids = [token.id for round_ in rounds for token in round_.tokens]
         prompt = list(run.prompt_ids or ())
         if len(prompt) + len(ids) >= self._context:
@@ -290,8 +294,9 @@ class VllmServer(ServerBackend):
         return counters(self.http.text("/metrics"), self.counter_names)
 
     def _body(self, request: Request, prompt_ids: Sequence[int]) -> dict[str, Any]:
-        """The request's distribution, with nothing from the checkpoint's generation config. The salt keeps the prefix
-        cache to one conversation's own turns, or out, so that every run has its prefill."""
+        """Returns the body that asks for the request's distribution, with nothing from the checkpoint's generation
+        config. The salt limits the prefix cache to one conversation's own turns, or bypasses it, so that every run has
+        its prefill."""
         return {
             "model": self.model,
             "prompt": list(prompt_ids),
@@ -312,13 +317,13 @@ def _structured(request: Request) -> dict[str, Any]:
 
 
 def _stopped(choice: dict[str, Any]) -> bool:
-    """Whether a stop string ended the answer. vLLM names it as `stop_reason`, SGLang as `matched_stop`; of an end of
-    text that is null or the token's id."""
+    """Returns whether a stop string ended the answer. vLLM names it as `stop_reason`, SGLang as `matched_stop`; at an
+    end of text these are null or the token's id."""
     return isinstance(choice.get("stop_reason") or choice.get("matched_stop"), str)
 
 
 def _pieces(choice: dict[str, Any]) -> list[Piece]:
-    """A chunk's tokens. Its text comes in one piece, which the last token carries that is no end of text."""
+    """Returns a chunk's tokens. The last token that is no end of text carries the chunk's whole text."""
     *first, last = [Piece(id_, "") for id_ in choice["token_ids"]]
     if choice["finish_reason"] != "stop" or _stopped(choice):
         return [*first, last._replace(text=choice["text"])]
@@ -327,7 +332,7 @@ def _pieces(choice: dict[str, Any]) -> list[Piece]:
 
 
 def annotated(rounds: list[Round], known: list[dict[str, Any]], *, plain: bool) -> list[Round]:
-    """The rounds with what a second request knows of their tokens.
+    """Returns the rounds with the scores that a second request gave of their tokens.
 
     Args:
         known: for each token vLLM's `prompt_logprobs`: its own and the best two, by token id.
@@ -359,7 +364,7 @@ def annotated(rounds: list[Round], known: list[dict[str, Any]], *, plain: bool) 
 
 
 def _scores(id_: int | None, known: dict[str, Any], plain: bool) -> tuple[float | None, float | None]:
-    """p and margin of a token."""
+    """Returns p and margin of a token."""
     if not plain:
         return None, None
     best = sorted((it["logprob"] for it in known.values()), reverse=True)

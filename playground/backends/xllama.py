@@ -6,7 +6,7 @@ import argparse
 import threading
 from typing import Any
 
-QUIET = -1  # of llama.cpp's verbosity
+QUIET = -1  # a level of llama.cpp's verbosity
 
 
 def main() -> None:
@@ -41,13 +41,13 @@ def _kinds(xllamacpp: Any) -> dict[str, Any]:
 
 
 def _models(xllamacpp: Any) -> dict[str, Any]:
-    """What this build drafts with a model or a network, by llama-server's names."""
+    """Returns the drafters of this build that use a model or a network, by llama-server's names."""
     kinds = _kinds(xllamacpp)
     return {name.replace("_", "-"): kind for name, kind in kinds.items() if name.startswith("draft_")}
 
 
 def _lookups(xllamacpp: Any) -> dict[str, Any]:
-    """The lookups of this build that have the sizes n and m, by llama-server's names."""
+    """Returns the lookups of this build that have the sizes n and m, by llama-server's names."""
     params, kinds = xllamacpp.CommonParams().speculative, _kinds(xllamacpp)
     return {
         name.replace("_", "-"): kind for name, kind in kinds.items() if hasattr(getattr(params, name, None), "size_n")

@@ -19,8 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    """Runs `options.command`. Exits with 2 and one sentence on standard error if the user can do something about the
-    error."""
+    """Runs `options.command`. Exits with 2 and one sentence on standard error if the user can fix the error."""
     try:
         options.command(options)
         sys.stdout.flush()
@@ -30,7 +29,7 @@ def run_command(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of the output, such as head, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again when it exits
         sys.exit(141)
 
 

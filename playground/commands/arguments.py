@@ -1,4 +1,4 @@
-"""The options that several commands share, and the files they read and write."""
+"""The options that several commands share, and the files that commands read and write."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ PRESETS_OWN = "the preset's"
 
 
 def count(text: str, least: int = 0) -> int:
+    """Reads a whole number of at least `least`."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
 def positive(text: str) -> int:
+    """Reads a whole number of at least 1."""
     return count(text, least=1)
 
 
 def positive_number(text: str) -> float:
+    """Reads a positive number."""
     try:
         number = float(text)
     except ValueError:
@@ -41,6 +44,7 @@ def positive_number(text: str) -> float:
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name a pair or its models."""
     models = parser.add_argument_group("models")
     models.add_argument(
         "--pair", metavar="NAME", help="a preset (default: starter, or on a CUDA GPU the largest that fits)"
@@ -61,8 +65,8 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse._ActionsContainer, *names: str, default: str = "") -> None:
-    """Adds an option for each setting. `default` is what the help calls the default if leaving out the option should
-    give None rather than the setting's default."""
+    """Adds an option for each setting. `default`: what the help calls the default, if the option's value is None
+    without the option rather than the setting's default."""
     for name in names:
         setting = SETTINGS[name]
         value, of = None if default else setting.default, type(setting.default)
@@ -84,8 +88,8 @@ def add_setting(
     Args:
         of: the type of its value; a Literal of the setting's choices.
         unset: what the help says is used without the option; None is the preset's value.
-        read: what argparse reads a value with; None for `of`.
-        more: as `add_argument` takes it; what is None is left out.
+        read: the function with which argparse reads a value; None for `of`.
+        more: further arguments of `add_argument`; those that are None are left out.
     """
     text = "FILE" if setting.file else "NAME" if setting.choices else "TEXT"
     how: dict[str, Any] = {"type": read or of, "metavar": {int: "N", float: "X"}.get(of, text)}
@@ -105,7 +109,7 @@ def add_setting(
 
 
 def value_of(options: argparse.Namespace, name: str) -> Any:
-    """What was given for a setting; of one that is a file, its text.
+    """Returns the value given for a setting; for one that is a file, its text.
 
     Raises:
         PlaygroundError: the file cannot be read.
@@ -115,7 +119,8 @@ def value_of(options: argparse.Namespace, name: str) -> Any:
 
 
 def text_or_file(text: str) -> str:
-    """A setting that is JSON: as it stands, or what the file of this name holds. An empty text is none.
+    """Returns the text of a setting that is JSON: the text itself, or the content of the file with this name. An empty
+    text is none.
 
     Raises:
         PlaygroundError: the file cannot be read.
@@ -124,7 +129,7 @@ def text_or_file(text: str) -> str:
 
 
 class Joined(argparse.Action):
-    """An option that may come several times, a line each."""
+    """An option that may be repeated. Its values become lines of one text."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = getattr(namespace, self.dest)
@@ -132,7 +137,7 @@ class Joined(argparse.Action):
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
-    """What argparse reads an option with."""
+    """Returns the function with which argparse reads an option of a setting."""
 
     def read(text: str) -> Any:
         try:
@@ -144,7 +149,7 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
 
 
 def chosen_pair(options: argparse.Namespace) -> Pair:
-    """The pair named by --pair, or by --target and --assistant, to be run as --compiled says.
+    """Returns the pair named by --pair, or by --target and --assistant, to be run as --compiled says.
 
     Raises:
         PlaygroundError: both were given, there is no such pair, or nobody agreed to a large download.
@@ -169,8 +174,10 @@ def _agree_to_download(pair: Pair, options: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> str:
-    """Raises:
-    PlaygroundError: the file cannot be read, or is no UTF-8 text.
+    """Returns the text of a file.
+
+    Raises:
+        PlaygroundError: the file cannot be read, or is no UTF-8 text.
     """
     try:
         return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8-sig")
@@ -179,7 +186,7 @@ def read(path: Path) -> str:
 
 
 def check_writable(path: Path | None) -> None:
-    """Called before a long run rather than after it.
+    """Checks that a file can be written, before a long run rather than after it.
 
     Raises:
         PlaygroundError: there is no folder to write into, or the path is a folder.
@@ -193,12 +200,12 @@ def check_writable(path: Path | None) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes the whole text or, if that fails, leaves what was there.
+    """Writes the whole text. If that fails, the file does not change.
 
     Raises:
         PlaygroundError: the file cannot be written.
     """
-    replaced = not path.exists() or path.is_file()  # /dev/stdout and the like cannot be
+    replaced = not path.exists() or path.is_file()  # /dev/stdout and the like cannot be replaced
     part = path.with_name(f".{path.name}.{os.getpid()}") if replaced else path
     try:
         part.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,5 @@
-"""`compare`: one prompt through standard and assisted decoding."""
+"""The commands `compare`, one prompt through standard and assisted decoding, and `why`, which explains the speed-up of
+a saved comparison."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def _compare(options: argparse.Namespace) -> None:
 
             skip = options.all_drafters
             run_and_repeat(lanes, request, backends, Watch(emit), options.repeat, baseline=baseline, skip=skip)
-    finally:  # an error in a later lane leaves the lanes before it
+    finally:  # an error in a later lane does not discard the earlier lanes
         if comparison:
             _show(options, comparison)
     targets = {lane.target for lane in lanes if lane.backend == LOCAL}
@@ -139,7 +140,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], dict[str, Backend], str]:
-    """The lanes, their backends, and the name of the baseline."""
+    """Returns the lanes, their backends, and the name of the baseline."""
     from playground.backends.local import LocalBackend
     from playground.lane import adapted, all_drafters, assisted_lane, standard_lane, synthetic
     from playground.models.device import keeps_blocks, resolve_device
@@ -158,7 +159,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
         dtype = options.dtype
         if options.adapter:
             lanes.append(adapted(assisted_lane(pair, options.drafter, **settings), options.adapter))
-            # A file's blocks of four bits take no adapter, and the lanes shall differ by the adapter alone.
+            # A GGUF file's 4-bit blocks take no adapter, and the lanes must differ by the adapter alone.
             asked = pair.dtype if dtype == "auto" else dtype
             dtype = "float16" if asked == "auto" and keeps_blocks(asked, resolve_device(options.device)) else dtype
         backends[LOCAL] = LocalBackend(store, pair, dtype, options.device)
@@ -177,7 +178,7 @@ def _lanes(options: argparse.Namespace, store: ModelStore) -> tuple[list[Lane], 
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    """Such as "0.8,0.6"."""
+    """Reads rates such as "0.8,0.6"."""
     return tuple(map(float, text.split(",")))
 
 
@@ -206,7 +207,7 @@ def _show(options: argparse.Namespace, comparison: Comparison) -> None:
 
 
 def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
-    """In the history; a folder that cannot be written costs the comparison nothing."""
+    """Stores the comparison in the history. A folder that cannot be written does not fail the comparison."""
     from playground.experiments.history import COMPARE, open_history
     from playground.views import drafters, headline
 
@@ -215,9 +216,6 @@ def _keep(comparison: Comparison, data: dict[str, Any]) -> None:
         open_history().keep(COMPARE, headline.title(comparison, best), data)
     except PlaygroundError as error:
         print(f"playground: {error}", file=sys.stderr)
-
-
-# `why`: explains the speed-up of a saved comparison.
 
 
 def add_why(commands: argparse._SubParsersAction) -> None:

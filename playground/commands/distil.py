@@ -1,4 +1,5 @@
-"""`distil`: trains a drafter for a target."""
+"""The commands `distil`, which trains a drafter for a target, and `export-drafter`, which writes it for other
+engines."""
 
 from __future__ import annotations
 
@@ -102,9 +103,6 @@ def _distil(options: argparse.Namespace) -> None:
     print(f"The drafter is in {out}. Try it: python -m playground compare --target {options.target} --assistant {out}")
 
 
-# `export-drafter`: a trained drafter for other engines.
-
-
 LAYOUTS = ("speculators", "z-lab")
 
 
@@ -179,15 +177,17 @@ def _write_zlab(folder: Path, target: LoadedModel) -> None:
 
 
 def _check_same(wrote: Mapping[str, Tensor], had: Mapping[str, Tensor]) -> None:
-    """Raises:
-    PlaygroundError: a tensor that both have differs, or the drafter that was written has others.
+    """Checks that a written drafter has the tensors of the original.
+
+    Raises:
+        PlaygroundError: a written tensor differs, or the original has none of its name.
     """
     odd = [name for name in wrote if name not in had or not wrote[name].equal(had[name])]
     check(not odd, f"What was written is not what was read: {', '.join(odd[:3])} differ. The folder is not complete.")
 
 
 def _commands(options: argparse.Namespace, kind: str) -> list[Settings]:
-    """Of the engines that can serve it, and why others cannot."""
+    """Returns the settings of each engine that can serve the drafter, and why others cannot."""
     from playground.lane import Lane
     from playground.views import engines
 
@@ -200,7 +200,8 @@ def _commands(options: argparse.Namespace, kind: str) -> list[Settings]:
 
 
 def _readable(command: Settings, options: argparse.Namespace, kind: str) -> Settings:
-    """The command with the conversion before it; without it, where the engine does not read what was written."""
+    """Returns the command with the conversion before it; without it, where the engine does not read the written
+    format."""
     from playground.views.engine_commands import READ_BY
 
     readers = READ_BY.get((options.layout, kind), ("vLLM",))

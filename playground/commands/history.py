@@ -1,4 +1,5 @@
-"""`history` and `report`: what was run on this machine, and result files as pages."""
+"""The commands `history` and `report`, for past runs and result files, and `pairs` and `drafters`, for what can be
+chosen."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     actions = history.add_subparsers(metavar="action")
 
     def action(name: str, help: str, command: Callable[[argparse.Namespace], None], **names: str) -> Any:
-        """One action. `names`: the entries that it takes, each with its help."""
+        """Adds an action of `history`. `names`: the entries that it takes, each with its help."""
         parser = actions.add_parser(name, help=help)
         parser.set_defaults(command=command)
         for argument, explained in names.items():
@@ -129,7 +130,7 @@ def _kept(history: History, name: str) -> Result | Comparison:
 
 
 def _opened(path: Path) -> Result | Comparison:
-    """A result file, or a record."""
+    """Reads a result file or a record."""
     from playground import export, results
     from playground.experiments import record, suite
 
@@ -148,11 +149,8 @@ def _opened(path: Path) -> Result | Comparison:
 
 
 def _named(name: str) -> Result | Comparison:
-    """By an id of the history, or in a file."""
+    """Returns a result by its id in the history or by its file."""
     return _opened(Path(name)) if Path(name).is_file() else _kept(_history(), name)
-
-
-# `pairs` and `drafters`: what there is to choose from.
 
 
 def add_listings(commands: argparse._SubParsersAction) -> None:

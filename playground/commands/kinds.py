@@ -1,5 +1,5 @@
-"""A command for each kind of experiment, from its options. It is shown while it runs, stopped by Ctrl-C, and taken up
-where it was stopped."""
+"""A command for each kind of experiment, made from its options. It shows progress, Ctrl-C stops it, and the same
+command resumes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch would slow every command down
     from playground.presets import Pair
     from playground.results import Result
 
-HZ = 5  # looks at what has happened
+HZ = 5  # polls of the events per second
 CODES = (
     "Each part is written to disk as it ends: Ctrl-C stops, and the same command goes on where it was stopped. "
     "Exit code {}; 2: it cannot be run; 130: it was stopped."
@@ -80,12 +80,12 @@ def _run(kind: Kind, arguments: argparse.Namespace) -> None:
 
 
 def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bool, device: str) -> Result:
-    """Runs it as a job, which the history lists. Exits with 130 if it was stopped.
+    """Runs the experiment as a job, which the history lists. Exits with 130 if it was stopped.
 
     Args:
-        asked: as `Jobs.start` takes it.
-        again: begin anew, also if the same was stopped before.
-        device: as `LocalBackend` takes it.
+        asked: the values of the options; see `Jobs.start`.
+        again: whether to start again even if the same experiment was stopped before.
+        device: see `LocalBackend`.
 
     Raises:
         PlaygroundError: it failed.

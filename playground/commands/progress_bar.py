@@ -15,8 +15,8 @@ from playground.format import duration, number, ratio
 
 @contextmanager
 def progress_bar(max_new_tokens: int) -> Iterator[Callable[[Event], None]]:
-    """Gives an `emit`, which draws a run's events as bars on standard error if that is a terminal. What has ended or
-    was left out is a line above them."""
+    """Yields an `emit` that draws a run's events as bars on standard error if that is a terminal. Ended and skipped
+    parts are printed as lines above the bars."""
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("Starting", total=None)
@@ -43,7 +43,8 @@ def progress_bar(max_new_tokens: int) -> Iterator[Callable[[Event], None]]:
 
 
 def _prompt(event: events.PromptDone) -> str:
-    """Such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"; before it the stage, if there are several."""
+    """Returns a line such as "3 of 24, qa: ngram 5 1.42×; about 4 min left"; with the stage in front, if there are
+    several."""
     failure = event.result.failure
     speedups = ", ".join(f"{lane} {ratio(speedup)}" for lane, speedup in event.speedups.items())
     said = failure.reason if failure else speedups
@@ -52,7 +53,7 @@ def _prompt(event: events.PromptDone) -> str:
 
 
 def _level(event: events.LevelDone) -> str:
-    """Such as "3 of 12, vLLM: ngram at 2 users: 16 answered, 41.2 tok/s in all; about 4 min left"."""
+    """Returns a line such as "3 of 12, vLLM: ngram at 2 users: 16 answered, 41.2 tok/s in all; about 4 min left"."""
     point = event.points[-1]
     failed = f", {point.failed} failed" if point.failed else ""
     said = f"{point.requests} answered{failed}, {number(point.tokens_per_s, 1)} tok/s in all"

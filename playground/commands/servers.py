@@ -1,5 +1,8 @@
-"""The options that name servers: two whose lanes are compared, or one kind that is started for a command, first without
-speculation, then with it."""
+"""The commands `serve` and `monitor`, and the options that name servers.
+
+The options name two servers whose lanes are compared, or one kind that is started for a command, first without
+speculation, then with it. `serve` starts a model server on this machine; `monitor` watches one that has traffic.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from playground.lane import Lane
 from playground.progress import Progress
 from playground.settings import default, flag
 
-UNKNOWN = ("nodes", "confidence_threshold")  # what no server can be asked for
+UNKNOWN = ("nodes", "confidence_threshold")  # settings that no server accepts
 
 
 def add_servers(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +35,12 @@ def add_servers(parser: argparse.ArgumentParser) -> None:
 
 
 def named(options: argparse.Namespace) -> bool:
+    """Returns whether a server is named."""
     return bool(options.server or options.baseline_server)
 
 
 def lanes_of(options: argparse.Namespace, over: str = "") -> list[Lane]:
-    """The lanes of both servers, the baseline's first. `over`: the setting whose values are to be compared."""
+    """Returns the lanes of both servers, the baseline's first. `over`: the setting whose values are to be compared."""
     check(bool(options.server and options.baseline_server), "Give both --server and --baseline-server.")
     check(over not in UNKNOWN, f"No server can be asked for another {over.replace('_', ' ')}. Sweep the lookahead.")
     lanes, backends = server_lanes([options.baseline_server, options.server], options.model)
@@ -50,10 +54,12 @@ def lanes_of(options: argparse.Namespace, over: str = "") -> list[Lane]:
 
 
 def add_model_name(parser: argparse._ActionsContainer) -> None:
+    """Adds the option for the name of the server's model."""
     parser.add_argument("--model", default="", metavar="NAME", help="the name of the server's model, if it has several")
 
 
 def add_serve(parser: argparse._ActionsContainer) -> None:
+    """Adds the options that start a server for the command."""
     launches = [(kind.kind, kind.launch) for kind in KINDS if kind.launch]
     parser.add_argument(
         "--serve",
@@ -80,7 +86,7 @@ def add_serve(parser: argparse._ActionsContainer) -> None:
 
 
 def served(options: argparse.Namespace) -> tuple[Lane, Lane, Restarted]:
-    """The standard lane and the assisted one, and what runs both. Nothing is started yet."""
+    """Returns the standard lane and the assisted one, and the backend of both. Nothing is started yet."""
     kind, launch = next((kind, kind.launch) for kind in KINDS if kind.launch and kind.launch.name == options.serve)
     port = free_port()
     how = {"lookahead": options.lookahead or default("lookahead")} if launch.lookahead else {}
@@ -95,9 +101,6 @@ def served(options: argparse.Namespace) -> tuple[Lane, Lane, Restarted]:
             for each, value in zip(lanes, (STANDARD, speculation), strict=True)
         }
     )
-
-
-# `serve`: a model server on this machine, for lanes and load tests.
 
 
 def add_serve_command(commands: argparse._SubParsersAction) -> None:
@@ -148,9 +151,6 @@ def _until_interrupted(server: Running) -> None:
 def _say(step: Progress) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{step.label}\r", end="", file=sys.stderr, flush=True)
-
-
-# `monitor`: a server that serves traffic, watched.
 
 
 def add_monitor(commands: argparse._SubParsersAction) -> None:

@@ -1,1 +1,1 @@
-"""Experiments run lanes and return traces; page and terminal share them."""
+"""Experiments: they run lanes and return traces. Page, endpoints and terminal share them."""

@@ -18,7 +18,7 @@ from playground.lane import STANDARD, Lane, Request
 from playground.trace import Comparison, Round, Trace, check_lanes
 
 SHORT_S = 10.0  # lanes that take less run again by themselves
-FINALISTS = 3  # of the drafters that compete, those that run again
+FINALISTS = 3  # how many drafters run again where several compete
 
 
 def run(
@@ -30,26 +30,26 @@ def run(
     baseline: str = STANDARD,
     skip: bool = False,
 ) -> Comparison | None:
-    """Loads what is missing, warms every lane up, and runs the lanes one after the other. Where they are short, what
-    `again` gives runs again, so that the noise is seen.
+    """Loads missing models, warms every lane up, and runs the lanes one after the other. Short lanes run again in the
+    passes that `again` returns, which shows the noise.
 
-    Once it is stopped it ends within one round, or at the next progress report while models are fetched. A lane that
+    Once it is stopped it ends within one round, or at the next progress report while models are downloaded. A lane that
     was not reached has no rounds; None is returned if none was reached.
 
     Args:
-        lanes: two or more, each with a name of its own.
+        lanes: two or more, with distinct names.
         backends: by the name in `Lane.backend`.
         baseline: the name of the lane that the others are compared with.
         skip: leave out a lane that cannot run, with a LaneSkipped, as long as the baseline and one other lane remain.
 
     Raises:
-        PlaygroundError: the lanes make no comparison, a model or server cannot be had, the request does not fit, no
-            memory is left, a server broke off. If another lane had finished by then, Finished is emitted first, with
-            what there is.
+        PlaygroundError: the lanes make no comparison, a model or server is not available, the request does not fit,
+            memory ran out, or a server broke off. If another lane had finished by then, Finished is emitted first, with
+            the results so far.
     """
 
     def each(act: Callable[[Lane], None]) -> None:
-        """Leaves out the lanes for which it fails."""
+        """Calls `act` for each lane and leaves out the lanes for which it fails."""
         for lane in tuple(able):
             try:
                 act(lane)
@@ -86,7 +86,7 @@ def run(
     check_lanes(lanes, baseline)
     able = list(lanes)
     traces: list[Trace] = []
-    rounds: list[Round] = []  # of the lane that runs
+    rounds: list[Round] = []  # rounds of the running lane
     try:
         each(lambda lane: backends[lane.backend].load(lane, watch.progress))
         cold = tuple(able)
@@ -104,7 +104,9 @@ def run(
         if traces:
             finish()
         raise
-    restarts = any(isinstance(backends[lane.backend], Restarted) for lane in able)  # a start for each turn of a lane
+    restarts = any(
+        isinstance(backends[lane.backend], Restarted) for lane in able
+    )  # each turn of a lane then needs a start of its server
     if restarts or len(traces) < len(able) or not all(_short(trace) for trace in traces):
         return finish() if traces else None
     comparison, repeats = Comparison(tuple(traces), baseline), list[tuple[Trace, ...]]()
@@ -143,8 +145,8 @@ def run_and_repeat(
 
 
 def again(others: int) -> list[list[int]]:
-    """The lanes of each further pass, by rank: 0 is the baseline, 1 the fastest of so many others. The baseline runs
-    and, where several drafters compete, the fastest of them."""
+    """Returns the lanes of each further pass, by rank: 0 is the baseline, 1 the fastest of the `others`. The baseline
+    runs, and the fastest drafters where several compete."""
     if others == 1:
         return [[0]]
     ranks = [*range(min(others, FINALISTS), -1, -1)]
@@ -159,11 +161,13 @@ def _pass(
     lanes: Sequence[Lane], order: Sequence[Lane], request: Request, backends: Mapping[str, Backend], watch: Watch,
     what: str, done: float = 0.0, share: float = 1.0,
 ) -> tuple[Trace, ...] | None:  # fmt: skip
-    """One pass through the lanes, which are warm; its traces in the order of `order`. None if it was stopped.
+    """Runs the lanes, which are warm, once in the order `order`. Returns their traces in that order; None if it was
+    stopped.
 
     Args:
-        what: what the progress says of the pass.
-        done: the share of the work that was done before; `share`: that of this pass.
+        what: the name of the pass in progress reports.
+        done: the share of all work that was done before this pass.
+        share: the share of all work that this pass does.
     """
     traces: dict[str, Trace] = {}
     for i, lane in enumerate(lanes):
@@ -180,11 +184,11 @@ def repeat(
     times: int,
     watch: Watch,
 ) -> Comparison:
-    """Runs all lanes again, `times` times, interleaved: each pass through the lanes begins with another lane. Once it
-    is stopped, the passes that were finished count.
+    """Runs all lanes again, `times` times, interleaved: each pass begins with another lane. Once it is stopped, the
+    passes that were finished count.
 
     Raises:
-        PlaygroundError: as `run`.
+        PlaygroundError: see `run`.
     """
     lanes, request = [trace.lane for trace in comparison.lanes], comparison.standard.request
     try:
@@ -198,7 +202,7 @@ def repeat(
     repeats = list(comparison.repeats)
     for number in range(times):
         if number and metrics.unsteady(trace.rounds for trace in repeats[-1]):
-            for lane in lanes:  # which chooses the number of threads anew
+            for lane in lanes:  # this chooses the number of threads again
                 backends[lane.backend].warm_up(lane, request, watch.stopped)
         turned = [lanes[(number + 1 + i) % len(lanes)] for i in range(len(lanes))]
         what = f"Repeat {number + 1} of {times}"
@@ -222,10 +226,10 @@ def decode(
     watch: Watch,
     take: Callable[[Round], None] = lambda round_: None,
 ) -> Trace:
-    """One lane on one request, until it ends or is stopped. `take` is given each round.
+    """Runs a lane on a request until it ends or is stopped. `take` is called with each round.
 
     Raises:
-        PlaygroundError: as `run`.
+        PlaygroundError: see `run`.
     """
     run = backend.run(lane, request)
     rounds: list[Round] = []
@@ -235,7 +239,7 @@ def decode(
             take(round_)
             if watch.stopped():
                 break
-    joules = run.joules()  # before anything else is computed
+    joules = run.joules()  # read before anything else is computed
     environment, all_rounds = backend.describe(lane), run.amended or tuple(rounds)
     return Trace(
         lane,

@@ -1,4 +1,4 @@
-"""What a running experiment reports to whoever watches it."""
+"""The events that a running experiment emits, and the Watch that receives them and can stop it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class PromptDone:
-    """A question of a suite has gone through all lanes, or failed. `number` of `total` are done; `speedups`: by what
-    people read of the lane; `left_s`: an estimate of the seconds that the rest of the experiment will take; `fraction`:
-    what of it is done; `stage`: its name, in an experiment of several suites."""
+    """A question of a suite has gone through all lanes, or failed. `number` of `total` are done. `speedups`: by the
+    lane's display name. `left_s`: an estimate of the seconds that remain of the experiment. `fraction`: how much of it
+    is done. `stage`: the stage's name, in an experiment of several suites."""
 
     number: int
     total: int
@@ -63,8 +63,8 @@ class PromptDone:
 
 @dataclass(frozen=True)
 class LevelDone:
-    """A level of a load test has gone through a lane. `number` of `total` are done, and gave `points`, the newest last;
-    `left_s`: as in `PromptDone`."""
+    """A level of a load test has gone through a lane. `number` of `total` are done, and gave `points`, the newest last.
+    `left_s`: see `PromptDone`."""
 
     number: int
     total: int
@@ -74,7 +74,7 @@ class LevelDone:
 
 @dataclass(frozen=True)
 class ResultReady:
-    """An experiment has ended; of one that was stopped, what was finished."""
+    """An experiment has ended with this result; a stopped one with what was finished."""
 
     result: Result
 
@@ -83,39 +83,39 @@ PartDone = PromptDone | LevelDone
 Event = Progress | LaneStarted | RoundDone | LaneFinished | LaneSkipped | Finished | PartDone | ResultReady | Window
 
 
-# What work is given by whoever waits for it: where its events go, and whether it is to stop.
-
-
 @dataclass(frozen=True)
 class Watch:
-    """`emit` is given each event as it happens. One that `replace` makes with another `emit` stops with this one."""
+    """Receives the events of a piece of work, and can stop it. `emit` is called with each event as it happens. A copy
+    that `replace` makes with another `emit` is stopped together with the original."""
 
     emit: Callable[[Event], object] = lambda event: None
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Asks the work to end; returns at once."""
+        """Asks the work to end, and returns at once."""
         self._stop.set()
 
     def stopped(self) -> bool:
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Until it is stopped, this long at most; whether it is."""
+        """Waits until the work is stopped, at most this many seconds. Returns whether it is stopped."""
         return self._stop.wait(seconds)
 
     def check(self) -> None:
-        """Raises:
-        Stopped: it is.
+        """Ends the work if it is stopped.
+
+        Raises:
+            Stopped: it is stopped.
         """
         if self.stopped():
             raise Stopped
 
     def progress(self, step: Progress) -> None:
-        """Emits it.
+        """Emits a progress report.
 
         Raises:
-            Stopped: instead, if it is.
+            Stopped: instead, if the work is stopped.
         """
         self.check()
         self.emit(step)

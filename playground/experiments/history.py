@@ -1,6 +1,11 @@
-"""Whether the process that runs an experiment, or that made a temporary folder, still runs. The operating system frees
-a lock when its process ends, however that happened; process numbers are used again, and when a process began moves with
-the clock."""
+"""The history of experiments on this machine, in SQLite, and the locks that show whether their processes still run.
+
+It lists running, stopped, failed and finished experiments. Nothing leaves the machine. PLAYGROUND_HISTORY names another
+folder, or switches the history off.
+
+A lock shows whether a process runs, because the operating system frees it however the process ends. Process numbers
+are used again, and start times move with the clock.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +36,10 @@ PREFIX = "speculative-decoding-playground-"
 
 
 class Alive:
-    """Locks in a folder: one for each object of this kind, in any process, that said its name.
+    """Locks in a folder, one for each object of this class, in any process, whose `name` was read.
 
     Args:
-        prefix: how the names of the files of these locks begin, in a folder that holds other files too.
+        prefix: how the names of the lock files begin, in a folder that holds other files too.
     """
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
@@ -42,14 +47,14 @@ class Alive:
 
     @cached_property
     def name(self) -> str:
-        """Of the lock that this object holds for as long as it lives."""
+        """The name of the lock that this object holds as long as it lives."""
         name = secrets.token_hex(8)
         self._held = FileLock(self._path(name), thread_local=False)
         self._held.acquire()
         return name
 
     def runs(self, name: str) -> bool:
-        """Whether another object, or this one, holds the lock of that name. Of one that nobody holds, the file goes."""
+        """Returns whether any object holds the lock of that name. Deletes the file of a lock that nobody holds."""
         path = self._path(name)
         if not path.exists():
             return False
@@ -61,7 +66,7 @@ class Alive:
         return False
 
     def end(self) -> None:
-        """Gives the lock of `name` back, and deletes its file."""
+        """Releases the lock of `name` and deletes its file."""
         self._held.release()
         self._path(self.name).unlink(missing_ok=True)
 
@@ -70,24 +75,24 @@ class Alive:
 
 
 class TemporaryFolder:
-    """A folder for as long as this object and its process live. A killed process leaves its folder behind: making the
-    next one deletes it.
+    """A folder that lasts as long as this object and its process. A killed process leaves its folder; making the next
+    one deletes it.
 
     Args:
         parent: where to make it, by default where temporary files go.
 
     Attributes:
-        path: readable for this user alone.
+        path: the folder, readable for this user alone.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
 
     def __init__(self, parent: str | None = None) -> None:
         folder = Path(parent or tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)
         alive = Alive(folder, PREFIX)
-        self.path = folder / f"{PREFIX}{alive.name}"  # its lock is held by now, so that nobody takes it for left behind
+        self.path = folder / f"{PREFIX}{alive.name}"  # its lock is held by now, so no other process deletes it
         self.path.mkdir(mode=0o700)
         weakref.finalize(self, _delete, self.path, alive)
         for name in {path.name.removeprefix(PREFIX).removesuffix(".lock") for path in folder.glob(f"{PREFIX}*")}:
@@ -100,7 +105,7 @@ def _delete(folder: Path, alive: Alive) -> None:
 
 
 def _sweep(folder: Path, alive: Alive, name: str) -> None:
-    """Deletes a folder whose process has ended. Those of other users cannot be opened, and stay."""
+    """Deletes a folder whose process has ended. Folders of other users cannot be opened, and remain."""
     try:
         if not alive.runs(name):
             shutil.rmtree(folder, ignore_errors=True)
@@ -108,15 +113,11 @@ def _sweep(folder: Path, alive: Alive, name: str) -> None:
         return
 
 
-# What was run on this machine: experiments that run, were stopped, failed or finished, in SQLite. Nothing leaves the
-# machine. PLAYGROUND_HISTORY names another folder, or switches the history off.
-
-
 COMPARE = "compare"  # the kind of a comparison; the others are kinds of jobs
 Status = Literal["running", "finished", "stopped", "failed"]
 LISTED = "id, owner, kind, title, status, created, updated, fraction, note, process"
-# `gone`: when it was deleted. `shared`: the name in links to it. `bytes`: of the result. SQLite reads a row up to the
-# last column that is asked for, so the long ones are at the end.
+# `gone`: time of the deletion. `shared`: the name in links to it. `bytes`: size of the result. SQLite reads a row up to
+# the last column that is requested, so the long ones are at the end.
 TABLE = """
 CREATE TABLE IF NOT EXISTS experiments (
     id TEXT PRIMARY KEY, owner TEXT, kind TEXT, title TEXT, status TEXT, created REAL, updated REAL, fraction REAL,
@@ -128,9 +129,9 @@ UPGRADE = f"""
 INSERT OR IGNORE INTO experiments ({LISTED}, gone, bytes, work, result)
 SELECT {LISTED}, {{gone}}, length(coalesce(result, '')), work, result FROM {{old}}
 """
-UNDO_S = 600  # seconds in which what was deleted can be brought back
+UNDO_S = 600  # seconds in which a deleted experiment can be restored
 EXPIRED = "DELETE FROM experiments WHERE updated < ? OR gone < ? RETURNING id"
-# Shared runs are counted for themselves: the owner's next runs do not end a link.
+# Shared runs are counted separately: the owner's next runs do not end a link.
 CROWDED = """
 DELETE FROM experiments WHERE id IN (
     SELECT id FROM (
@@ -147,8 +148,8 @@ DAMAGED = ("malformed", "not a database", "corrupt", "decode")  # in SQLite's me
 
 @dataclass(frozen=True)
 class Entry:
-    """An experiment in a list. `created` and `updated` are seconds since 1970. `fraction` of it is done. `note`: what
-    it does now, or why it failed."""
+    """An experiment in a list. `created` and `updated` are seconds since 1970. `fraction`: how much of it is done.
+    `note`: what it does now, or why it failed."""
 
     id: str
     owner: str
@@ -162,7 +163,7 @@ class Entry:
 
 
 def folder() -> Path | None:
-    """Where the history is kept; None where it is switched off."""
+    """Returns the folder of the history; None where it is switched off."""
     named = os.environ.get("PLAYGROUND_HISTORY", "")
     if named.lower() == "off":
         return None
@@ -171,15 +172,15 @@ def folder() -> Path | None:
 
 
 class History:
-    """Experiments by their id. Every method takes the owner: "" is whoever runs this machine, on a public link each
-    visitor is one, and none sees what another's is.
+    """Experiments by their id. Every method takes the owner: "" is the user of this machine; on a public link each
+    visitor is an owner, and none sees another's experiments.
 
     Args:
-        folder: None keeps everything for as long as this object lives, and then deletes it.
-        max_age_s: how long an experiment is kept after its last change.
-        each: how many experiments of an owner are kept, and how many that are shared; the oldest go first.
-        each_bytes: how many bytes the results of an owner may take; the oldest go first.
-        room: how many bytes the results of all owners may take; the oldest go first.
+        folder: None stores everything in a temporary folder, which is deleted with this object.
+        max_age_s: how long an experiment is stored after its last change.
+        each: how many experiments of an owner are stored, and how many shared ones; the oldest are deleted first.
+        each_bytes: how many bytes the results of an owner may take; the oldest are deleted first.
+        room: how many bytes the results of all owners may take; the oldest are deleted first.
 
     Raises:
         PlaygroundError: by each method, too: the folder cannot be read or written, or the database is damaged.
@@ -212,8 +213,8 @@ class History:
             _upgrade(database)
 
     def add(self, kind: str, title: str, work: Any, owner: str = "", asked: Mapping[str, Any] | None = None) -> str:
-        """A new experiment that runs in this process, and its id. `work` is what `work` returns: plain data, as is
-        `asked`: the values of its controls."""
+        """Adds an experiment that runs in this process, and returns its id. `work` and `asked`, the values of its
+        controls, are plain data; the methods of these names return them."""
         name, now = new_id(), time.time()
         title = self._distinct(title, owner)
         with self._database() as database:
@@ -226,8 +227,8 @@ class History:
         return name
 
     def keep(self, kind: str, title: str, result: dict[str, Any], owner: str = "", name: str = "") -> str:
-        """A result that is finished, as plain data, and its id. `name`: the id of the owner's result that it replaces,
-        if there is one."""
+        """Adds a finished result, as plain data, and returns its id. `name`: the id of the owner's result that it
+        replaces, if there is one."""
         name, now, data = name or new_id(), time.time(), json.dumps(result)
         title = self._distinct(title, owner, name)
         with self._database() as database:
@@ -250,7 +251,7 @@ class History:
         note: str = "",
         result: dict[str, Any] | None = None,
     ) -> None:
-        """What is None stays as it is."""
+        """Updates an experiment. Values of None do not change."""
         data = None if result is None else json.dumps(result)
         size = None if data is None else len(data)
         with self._database() as database:
@@ -261,42 +262,45 @@ class History:
             )
 
     def entries(self, owner: str = "", search: str = "") -> list[Entry]:
-        """The owner's experiments, the newest first: those with all the words of `search`, if any."""
+        """Returns the owner's experiments that contain all words of `search`, the newest first."""
         words = search.lower().split()
         found = self._select("owner = ?", owner)
         return [e for e in found if all(w in f"{e.id} {e.kind} {e.title} {e.status}".lower() for w in words)]
 
     def unfinished(self, work: Any, owner: str = "") -> str | None:
-        """The newest experiment with this work that was stopped or failed."""
+        """Returns the id of the newest experiment with this work that was stopped or failed; None if there is none."""
         found = self._select("owner = ? AND work = ?", owner, json.dumps(work))
         return next((e.id for e in found if e.status in ("stopped", "failed")), None)
 
     def entry(self, name: str, owner: str = "") -> Entry:
-        """Raises:
-        PlaygroundError: the owner has no such experiment.
+        """Returns an experiment as listed.
+
+        Raises:
+            PlaygroundError: the owner has no such experiment.
         """
         return next(iter(self._select("owner = ? AND id = ?", owner, name)), None) or self._missing(name)
 
     def work(self, name: str, owner: str = "") -> Any:
-        """What runs, as it was given to `add`; as `entry`."""
+        """Returns the work that was given to `add`. Raises the errors of `entry`."""
         return self._json("work", name, owner)
 
     def result(self, name: str, owner: str = "") -> dict[str, Any] | None:
-        """The result as plain data; None if there is none (yet). As `entry`."""
+        """Returns the result as plain data; None if there is none (yet). Raises the errors of `entry`."""
         return self._json("result", name, owner)
 
     def asked(self, name: str, owner: str = "") -> dict[str, Any]:
-        """The values of the controls that it was started with; none if it was not started on the page. As `entry`."""
+        """Returns the controls' values that it was started with; none if it was not started on the page. Raises the
+        errors of `entry`."""
         self.entry(name, owner)
         path = self._asked(name)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def record(self, name: str) -> Path:
-        """Where the experiment keeps its rows as they come."""
+        """Returns the path of the record that takes the experiment's rows as they come."""
         return self._folder / "records" / f"{name}.jsonl"
 
     def share(self, name: str, owner: str = "") -> str:
-        """The name by which whoever has it finds this experiment, of 128 bits; the same each time.
+        """Returns the name, of 128 random bits, by which anybody finds this experiment. It does not change.
 
         Raises:
             PlaygroundError: the owner has no such experiment.
@@ -310,15 +314,15 @@ class History:
         return found[0] if found else self._missing(name)
 
     def shared(self, name: str) -> Entry:
-        """What `share` gave this name to.
+        """Returns the experiment that `share` gave this name.
 
         Raises:
-            PlaygroundError: nothing has it, or no longer.
+            PlaygroundError: no experiment has it, or it was deleted.
         """
         return next(iter(self._select("shared = ?", name)), None) or self._missing(name)
 
     def delete(self, name: str, owner: str = "") -> None:
-        """It can be brought back for UNDO_S, after which nothing of it is left.
+        """Deletes an experiment. It can be restored for UNDO_S, after which nothing of it is left.
 
         Raises:
             PlaygroundError: it runs, or the owner has no such experiment.
@@ -328,7 +332,7 @@ class History:
             database.execute("UPDATE experiments SET gone = ? WHERE id = ?", (time.time(), name))
 
     def restore(self, name: str, owner: str = "") -> None:
-        """Brings back what was deleted.
+        """Restores a deleted experiment.
 
         Raises:
             PlaygroundError: the owner deleted no such experiment in the last UNDO_S.
@@ -345,14 +349,14 @@ class History:
         )
 
     def clear(self, owner: str = "") -> list[str]:
-        """Deletes all of the owner's experiments but those that run; their ids."""
+        """Deletes all of the owner's experiments but those that run, and returns their ids."""
         ended = [entry.id for entry in self.entries(owner) if entry.status != "running"]
         for name in ended:
             self.delete(name, owner)
         return ended
 
     def _select(self, where: str, *values: str) -> list[Entry]:
-        """The newest first."""
+        """Returns the entries that match, the newest first."""
         query = f"SELECT {LISTED} FROM experiments WHERE gone IS NULL AND {where} ORDER BY created DESC"
         with self._database() as database:
             self._expire(database)
@@ -380,17 +384,18 @@ class History:
         return entry
 
     def _expire(self, database: sqlite3.Connection) -> None:
-        """Deletes what is too old."""
+        """Deletes expired experiments."""
         now = time.time()
         self._unlink(database.execute(EXPIRED, (now - self._max_age_s, now - UNDO_S)).fetchall())
 
     def _make_room(self, database: sqlite3.Connection) -> None:
-        """Deletes what is too old, and the oldest of what is too much."""
+        """Deletes expired experiments, and the oldest of those that exceed a limit."""
         self._expire(database)
         self._unlink(database.execute(CROWDED, self._most).fetchall())
 
     def _distinct(self, title: str, owner: str, but: str = "") -> str:
-        """The title, with a number if another experiment of the owner has it. `but`: the id of one that may."""
+        """Returns the title, with a number if another experiment of the owner has it. `but`: the id of one that may
+        have it."""
         taken = {entry.title for entry in self._select("owner = ? AND id != ?", owner, but)}
         numbered = (f"{title} ({n})" for n in itertools.count(2))
         return title if title not in taken else next(each for each in numbered if each not in taken)
@@ -399,7 +404,8 @@ class History:
         return self._folder / "records" / f"{name}.asked.json"
 
     def _unlink(self, gone: list[tuple[str]]) -> None:
-        """What is beside the database: records, one or one for each stage, and the values of the controls."""
+        """Deletes the files outside the database: the records, one or one for each stage, and the values of the
+        controls."""
         with suppress(OSError):
             for (name,) in gone:
                 for path in self.record(name).parent.glob(f"{name}.*"):
@@ -407,10 +413,10 @@ class History:
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each use: threads and processes share the file.
+        """Opens a connection for each use, because threads and processes share the file.
 
         Raises:
-            PlaygroundError: it cannot be read or written.
+            PlaygroundError: the database cannot be read or written.
         """
         try:
             with closing(sqlite3.connect(self._folder / "history.sqlite", timeout=30)) as database, database:
@@ -431,7 +437,7 @@ class History:
 
 
 def _upgrade(database: sqlite3.Connection) -> None:
-    """Makes the table, or that of an earlier release into today's."""
+    """Creates the table, or upgrades that of an earlier release."""
     database.execute("BEGIN IMMEDIATE")  # so that no other process does the same
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version >= VERSION:
@@ -448,10 +454,10 @@ def _upgrade(database: sqlite3.Connection) -> None:
 
 
 def new_id() -> str:
-    """An id for an experiment."""
+    """Returns a new id for an experiment."""
     return secrets.token_hex(4)
 
 
 def open_history() -> History:
-    """The history of this machine, or one that is not kept."""
+    """Returns the history of this machine, or a temporary one where it is switched off."""
     return History(folder())

@@ -1,5 +1,4 @@
-"""Long experiments that run on while nobody watches: in the history while they run, stopped and taken up again by their
-ids."""
+"""Long experiments that run on their own: listed in the history while they run, stopped and resumed by their ids."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class Jobs:
     """The experiments of this process.
 
     Args:
-        prepared: what a run does to run work on a pair; on None what servers alone decode.
+        prepared: returns what a run does to run work on a pair; the pair is None where servers alone decode.
 
     Attributes:
         runs: by the experiment's id.
@@ -43,8 +42,8 @@ class Jobs:
         self.runs: dict[str, Run] = {}
 
     def start(self, work: Experiment, title: str, asked: Mapping[str, Any] | None = None, owner: str = "") -> str:
-        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`: as
-        `History.add` takes it. Of one that leaves out all text only the result is kept."""
+        """Starts an experiment and returns its id at once. Its rows go to a record in the history's folder. `asked`:
+        see `History.add`. If it leaves out all texts, only the result is stored."""
         kind = next(name for name, kind in KINDS.items() if type(work) is kind.experiment)
         if isinstance(work, Traffic) and not work.texts:
             name = self._history.add(kind, title, None, owner)
@@ -55,11 +54,12 @@ class Jobs:
         return name
 
     def unfinished(self, work: Experiment, owner: str = "") -> str | None:
-        """The newest experiment with the same settings that was stopped, or failed."""
+        """Returns the id of the newest experiment with the same settings that was stopped or failed; None if there is
+        none."""
         return self._history.unfinished(_data(work), owner)
 
     def resume(self, name: str, owner: str = "") -> None:
-        """Goes on with an experiment that was stopped, or failed, where it ended.
+        """Continues an experiment that was stopped or failed from where it ended.
 
         Raises:
             PlaygroundError: there is no such experiment, or it runs.
@@ -69,7 +69,7 @@ class Jobs:
         self._begin(name, work)
 
     def entry(self, name: str, owner: str = "") -> Entry:
-        """As the history has it, and how it ended even if the history could not be written.
+        """Returns the history's entry, with the right end even if the history could not be written.
 
         Raises:
             PlaygroundError: the owner has no such experiment.
@@ -81,7 +81,7 @@ class Jobs:
         return replace(entry, status=status, note=note)
 
     def stop(self, name: str, owner: str = "") -> None:
-        """Ends it within one round; returns at once. What was finished stays.
+        """Ends an experiment within one round, and returns at once. Finished rows are kept.
 
         Raises:
             PlaygroundError: the owner has no such experiment.
@@ -91,7 +91,7 @@ class Jobs:
             run.stop()
 
     def result(self, name: str, owner: str = "") -> Result | None:
-        """What there is of it: all, or the questions that were finished; None before the first.
+        """Returns the result so far, of all questions or the finished ones; None before the first.
 
         Raises:
             PlaygroundError: the owner has no such experiment.
@@ -111,7 +111,7 @@ class Jobs:
         )
 
     def _take(self, name: str, watch: Watch, event: Event) -> None:
-        """Notes an event before those who watch see it."""
+        """Stores an event before its readers see it."""
         match event:
             case Progress(label):
                 self._note(name, "running", label)
@@ -125,7 +125,7 @@ class Jobs:
         watch.emit(event)
 
     def _note(self, name: str, status: Status, note: str = "", **more: Any) -> None:
-        """In the history. Where it cannot be written, the experiment goes on: its rows are in the record."""
+        """Updates the history. If it cannot be written, the experiment continues: its rows are in the record."""
         try:
             self._history.update(name, status, note=note, **more)
         except PlaygroundError as error:
@@ -133,14 +133,14 @@ class Jobs:
 
 
 def _outcome(run: Run, error: PlaygroundError | None) -> tuple[Status, str]:
-    """How a run ended, and why if it failed."""
+    """Returns how a run ended, and why if it failed."""
     if error:
         return "failed", str(error)
     return ("stopped" if run.watch.stopped() else "finished"), ""
 
 
 def opened(history: History, name: str, owner: str = "") -> Result | Comparison:
-    """As `kept`.
+    """Returns the result of an experiment, like `kept`.
 
     Raises:
         PlaygroundError: the owner has no such experiment, or it has no result yet.
@@ -152,7 +152,8 @@ def opened(history: History, name: str, owner: str = "") -> Result | Comparison:
 
 
 def kept(history: History, name: str, owner: str = "") -> Result | Comparison | None:
-    """What the history has of an experiment, also of one that runs or was stopped: None before its first prompt.
+    """Returns the result that the history has of an experiment, which may be running or stopped; None before its first
+    prompt.
 
     Raises:
         PlaygroundError: the owner has no such experiment.
@@ -175,7 +176,7 @@ def _work(history: History, name: str, owner: str) -> Experiment:
 
 
 def _data(work: Experiment) -> dict[str, Any]:
-    """As JSON takes it, and `validation.read` reads it."""
+    """Returns the work as plain data for JSON, from which `validation.read` restores it."""
     assert is_dataclass(work) and not isinstance(work, type)
     return asdict(work)
 

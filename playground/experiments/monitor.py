@@ -1,4 +1,4 @@
-"""A server that serves traffic, watched through its /metrics. Nothing is asked of its model."""
+"""Monitors a server that has traffic through its /metrics, without sending a request to its model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from playground.metrics.load import Reading, Window, window
 
 
 def watched(url: str, every_s: float, watch: Watch) -> Iterator[Window]:
-    """A window every `every_s` seconds until it is stopped. A server that is started anew begins a new window.
+    """Yields a window every `every_s` seconds until it is stopped. A restart of the server begins a new window.
 
     Raises:
-        PlaygroundError: nothing answers, or as `counts_of` (llama-server shows counters if started with --metrics).
+        PlaygroundError: nothing answers; and see `counts_of` (llama-server shows counters if started with --metrics).
     """
     http = Http(url, os.environ.get(KEY, ""), idle_s=max(5.0, every_s))
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""The prompts of a suite: a preset, or a file of the user's in one of several forms."""
+"""The prompts of a suite, from a preset or from a user's file in one of several formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from playground.presets import Prompt, Suite, load_suite, suites
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 BFCL = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
-# What SPEED-Bench has in place of a text that it may not ship.
+# SPEED-Bench's placeholder for a text that it may not distribute.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 FORMS = (
     "A .jsonl file has a JSON object a line with `turns` (Spec-Bench, MT-Bench, AIPerf), `messages` (SPEED-Bench, as "
@@ -31,9 +31,9 @@ OnError = Literal["stop", "skip"]
 
 @dataclass(frozen=True)
 class Question:
-    """`request` asks the first turn, `more` are the turns after it. Each later turn is asked with the standard lane's
-    answers to those before it, so that all lanes get the same. `conversation`: the number of the conversation in a log
-    that it is a turn of; None if it stands alone."""
+    """A question of one or more turns. `request`: the first turn. `more`: the later turns, which are asked with the
+    standard lane's answers to the turns before them, so that all lanes get the same prompts. `conversation`: the number
+    of the logged conversation that it is a turn of; None if it belongs to none."""
 
     category: str
     request: Request
@@ -57,8 +57,8 @@ def load(
     """Reads a suite: its questions, and a sentence for each line that was skipped.
 
     Args:
-        source: a suite of presets/prompts by its name, or a file: see FORMS. MT-Bench's eight categories, where they
-            come in Spec-Bench's form, count as one, as in Spec-Bench's tables.
+        source: the name of a suite in presets/prompts, or a file in one of FORMS. MT-Bench's eight categories, in
+            Spec-Bench's format, count as one, as in Spec-Bench's tables.
         per_category: at most this many questions of each category, spread evenly over it; None for all.
         settings: the other fields of each `Request`.
         turns: at most this many turns of each question; None for all.
@@ -126,7 +126,8 @@ def _file(path: Path, settings: Mapping[str, Any], on_error: OnError, problems: 
 
 
 def _lines(text: str) -> Iterable[tuple[int, str]]:
-    """Split at line feeds alone: a prompt may hold the other characters that Python counts as ends of lines."""
+    """Splits a text at line feeds alone, because a prompt may hold the other characters that Python treats as line
+    ends."""
     return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 
@@ -150,10 +151,10 @@ def _csv(text: str) -> Iterable[tuple[int, Any]]:
 
 
 def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
-    """`name`: the category of an entry that names none.
+    """Reads an entry. `name`: its category if it names none.
 
     Raises:
-        PlaygroundError: the entry is not of a form that is known.
+        PlaygroundError: the entry has an unknown format.
     """
     check(isinstance(entry, dict), "this is not a JSON object.")
     if (sent := unwrapped(entry)) is not entry:
@@ -177,7 +178,7 @@ def _question(entry: Any, name: str, settings: Mapping[str, Any]) -> Question:
 
 
 def _turns(entry: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, list[str]]:
-    """The conversation before it, the system prompt, and what the user says in each turn."""
+    """Returns the conversation before the question, the system prompt, and the user's text of each turn."""
     if isinstance(data := entry.get("messages"), list):
         messages = list(messages_of(data))
         system = messages.pop(0).content if messages[0].role == "system" else ""
@@ -200,8 +201,9 @@ def _turns(entry: Mapping[str, Any]) -> tuple[tuple[Message, ...], str, list[str
 
 
 def _bfcl(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of the Berkeley Function-Calling Leaderboard in the form of `messages`: `question` has the messages of
-    each turn, `function` the tools in a dialect of JSON schema, and the category is the beginning of its `id`."""
+    """Converts an entry of the Berkeley Function-Calling Leaderboard to the form of `messages`. `question` has the
+    messages of each turn, `function` the tools in a dialect of JSON schema, and the category is the beginning of its
+    `id`."""
     turns = [turn if isinstance(turn, list) else [turn] for turn in entry["question"]]
     functions = entry.get("function") or []
     category = re.sub(r"(_\d+)?([-_]\d+)*$", "", str(entry.get("id", ""))) or "bfcl"
@@ -213,7 +215,7 @@ def _bfcl(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(data: Any) -> Any:
-    """BFCL's names of types as JSON schema has them."""
+    """Replaces BFCL's names of types by those of JSON schema."""
     if isinstance(data, list):
         return [_schema(each) for each in data]
     if not isinstance(data, dict):
@@ -223,5 +225,5 @@ def _schema(data: Any) -> Any:
 
 
 def _spread(group: Sequence[Question], n: int) -> Sequence[Question]:
-    """n of them, evenly from the first to the last."""
+    """Returns n of the questions, evenly from the first to the last."""
     return group if len(group) <= n else [group[i * len(group) // n] for i in range(n)]

@@ -1,6 +1,8 @@
-"""A suite on disk while it runs: JSON lines, of which the first says what is run and each other holds one question that
-has ended, with its traces. What was written is never written again, so that a crash or a full disk loses nothing that
-was finished, and the same suite goes on where it ended."""
+"""A record of an experiment on disk while it runs, as JSON lines.
+
+The first line says what is run, and each further line holds one question that has ended, with its traces. Lines are
+only appended, so a crash or a full disk loses nothing that was finished, and the same suite resumes where it ended.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from playground.results import QuestionResult
 from playground.trace import Environment, Trace
 
 KIND = "suite-record"
-HEAD = f'{{"kind": "{KIND}"'.encode()  # how every record of a suite begins
+HEAD = f'{{"kind": "{KIND}"'.encode()  # the first bytes of a suite's record
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is run. `environment`: where the baseline ran when the record was begun."""
+    """The suite that is run. `environment`: where the baseline ran when the record was begun."""
 
     baseline: Lane
     lanes: tuple[Lane, ...]
@@ -35,7 +37,7 @@ class Header:
 
 
 class Record:
-    """A record to write. Nothing is done to the file before `begin`. A subclass keeps another experiment's."""
+    """A record to write. The file does not change before `begin`. A subclass records another kind of experiment."""
 
     kind: ClassVar[str] = KIND
     what: ClassVar[str] = "suite"
@@ -46,7 +48,7 @@ class Record:
         self.path = path
 
     def begin(self, header: Any) -> tuple[Any, ...]:
-        """Makes the file, or goes on with one of the same run on the same machine; returns what it holds.
+        """Creates the file, or continues one of the same run on the same machine. Returns the rows that it holds.
 
         Raises:
             PlaygroundError: it holds another run, or cannot be read or written.
@@ -54,7 +56,7 @@ class Record:
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
             head = HEAD.replace(KIND.encode(), self.kind.encode())
-            if b"\n" not in data and head.startswith(data[: len(head)]):  # new, or not even its header was finished
+            if b"\n" not in data and head.startswith(data[: len(head)]):  # new, or its header was never finished
                 self.path.open("wb").close()
                 self._write({"kind": self.kind, "schema_version": SCHEMA_VERSION, **asdict(header)})
                 return ()
@@ -67,21 +69,23 @@ class Record:
             "Name another file, or delete this one.",
         )
         try:
-            with self.path.open("r+b") as file:  # what a crash left of the last line goes
+            with self.path.open("r+b") as file:  # removes what a crash left of the last line
                 file.truncate(whole)
         except OSError as error:
             raise self._unwritten(error) from error
         return results
 
     def append(self, result: Any) -> None:
-        """Raises:
-        PlaygroundError: the file cannot be written.
+        """Appends a row.
+
+        Raises:
+            PlaygroundError: the file cannot be written.
         """
         self._write(asdict(result))
 
     @staticmethod
     def comparable(header: Any) -> Any:
-        """Without what differs from run to run on one machine."""
+        """Returns a header without what differs from run to run on one machine."""
         return replace(header, environment=alike(header.environment))
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -103,7 +107,7 @@ class Record:
 
 
 def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
-    """What a record holds. A last line that was not finished is passed over.
+    """Reads a record. An unfinished last line is ignored.
 
     Raises:
         PlaygroundError: the file cannot be read, or is no record.
@@ -113,12 +117,12 @@ def read(path: Path) -> tuple[Header, tuple[QuestionResult, ...]]:
 
 
 def alike(environment: Environment) -> Environment:
-    """An environment without what differs from run to run on one machine."""
+    """Returns an environment without what differs from run to run on one machine."""
     return replace(environment, created="", pass_times=(), threads=None, bandwidth=None)
 
 
 def read_as(path: Path, of: type[Record]) -> tuple[Any, tuple[Any, ...], int]:
-    """What a record of any kind holds: its header, its rows, and the bytes of its whole lines."""
+    """Reads a record of any kind: its header, its rows, and the number of bytes of its complete lines."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -141,7 +145,7 @@ def read_as(path: Path, of: type[Record]) -> tuple[Any, tuple[Any, ...], int]:
 
 
 def append_traces(path: str, traces: Iterable[Trace]) -> None:
-    """At the end of a file, one a line."""
+    """Appends traces to a file, one per line."""
     with Path(path).open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(trace_to_json(trace)) + "\n" for trace in traces)
 

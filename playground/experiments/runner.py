@@ -1,4 +1,4 @@
-"""Runs of work: each waits for the device, runs in a thread of its own, and ends. Whoever waits or watches holds none.
+"""Runs of work: each waits for the device, runs in a thread of its own, and ends. Waiting and watching need no thread.
 
 Gradio resumes a generator only after it has sent the last yield; a decode loop that yields to the page would measure
 the page. Here the work only appends to a list, which any number of watchers read.
@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """`work(watch)`, which is expected to return soon after it is stopped.
+    """A run of `work(watch)`, which is expected to return soon after it is stopped.
 
     Attributes:
-        events: what has happened so far.
+        events: all events so far.
         began: by `time.monotonic`; None while it waits.
-        end: done after the last event; its result is what the work raised, as an error for people.
+        end: done after the last event; its result is the error that the work raised, as a PlaygroundError.
     """
 
     def __init__(
@@ -33,37 +33,37 @@ class Run:
         work: Callable[[Watch], object],
         ended: Callable[[Run, PlaygroundError | None], None] = lambda run, error: None,
     ) -> None:
-        """`ended` is called before whoever waits for the end."""
+        """`ended` is called before `end` is done."""
         self.events: list[Event] = []
         self.began: float | None = None
         self.end: futures.Future[PlaygroundError | None] = futures.Future()
-        self.end.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        self.end.set_running_or_notify_cancel()  # so that no waiting reader can cancel it
         self.watch = Watch(self.events.append)
         self._work, self._ended = work, ended
         self._context = copy_context()  # Gradio's, which says who pressed the button
-        self._once = threading.Lock()  # held by whoever begins it, or stops it before
+        self._once = threading.Lock()  # held while the run begins, or is stopped before
 
     def begin(self) -> None:
-        """Unless it has begun, or was stopped."""
+        """Starts the thread, unless the run has begun or was stopped."""
         if self._once.acquire(blocking=False):
             self.began = time.monotonic()
             threading.Thread(target=self._context.run, args=(self._act,), name="decoding", daemon=True).start()
 
     def stop(self) -> None:
-        """Asks the work to end; returns at once."""
+        """Asks the work to end, and returns at once."""
         self.watch.stop()
         if self._once.acquire(blocking=False):
             self._finish(None)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until the end, this long at most."""
+        """Waits for the end, at most this many seconds."""
         futures.wait([self.end], seconds)
 
     def batches(self) -> Iterator[list[Event]]:
-        """What has happened since the last batch, without waiting for more, until the end.
+        """Yields the events since the last batch, without waiting for more, until the end.
 
         Raises:
-            PlaygroundError: what the work raised, after its last events.
+            PlaygroundError: the work raised it, after its last events.
         """
         seen, over = 0, False
         while not over:
@@ -91,14 +91,14 @@ class Run:
 
 
 class Runner:
-    """Gives the device to one run at a time, first come first served. Safe to use from several threads."""
+    """Gives the device to one run at a time, first come, first served. It may be used from several threads."""
 
     def __init__(self) -> None:
         self._queue: list[Run] = []  # the first has the device
         self._lock = threading.Lock()
 
     def start(self, run: Run) -> Run:
-        """Begins it once those before it have ended."""
+        """Begins a run once the earlier ones have ended."""
         with self._lock:
             self._queue.append(run)
             first = self._queue[0]
@@ -107,7 +107,7 @@ class Runner:
         return run
 
     def ahead(self, run: Run) -> int:
-        """How many runs it waits for."""
+        """Returns how many runs are ahead of this one."""
         with self._lock:
             return self._queue.index(run) if run in self._queue else 0
 

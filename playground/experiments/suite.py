@@ -40,21 +40,22 @@ def run(
     record: Record | None = None,
     called: Callable[[int, int], str] = lambda number, total: f"Prompt {number + 1} of {total}",
 ) -> SuiteResult | None:
-    """Once it is stopped it ends within one round and returns what the finished questions gave; None if none finished.
+    """Runs the questions through all lanes. Once it is stopped it ends within one round and returns the result of the
+    finished questions; None if none finished.
 
-    A question that cannot be run becomes a Failure, and the suite goes on.
+    A question that cannot be run becomes a Failure, and the suite continues.
 
     Args:
-        lanes: those compared with the baseline, each with a label of its own.
+        lanes: those compared with the baseline, with distinct labels.
         backends: by the name in `Lane.backend`.
         runs: how often each prompt goes through each lane.
-        seed: of the order of the lanes.
-        skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains beside the baseline.
-        called: what the progress calls a question, by its number from 0 and how many there are.
-        record: takes each question as it ends. What it already holds of the same suite is not run again.
+        seed: determines the order of the lanes.
+        skip: leave out a lane that cannot be loaded, with a LaneSkipped, as long as one remains besides the baseline.
+        called: names a question in progress reports, by its number from 0 and how many there are.
+        record: takes each question as it ends. Questions of the same suite that it already holds are not run again.
 
     Raises:
-        PlaygroundError: two lanes have one label; a model or server cannot be had; the record is another suite's, or
+        PlaygroundError: two lanes have one label; a model or server is not available; the record is another suite's, or
             cannot be written.
     """
     in_turn, names = {STANDARD: baseline} | {label(lane): lane for lane in lanes}, names_of(lanes)
@@ -86,7 +87,7 @@ def run(
     for at, number in enumerate(left):
         question = questions[number]
         if at and metrics.unsteady(trace.rounds for trace in done[left[at - 1]].traces):
-            _warm_up(in_turn, [question], backends, watch)  # which chooses the number of threads anew
+            _warm_up(in_turn, [question], backends, watch)  # this chooses the number of threads again
         try:
             result = _Question(number, question, in_turn, backends, runs, seed, watch, step).run()
         except Stopped:
@@ -102,15 +103,17 @@ def run(
 
 
 def check_ran(result: SuiteResult) -> None:
-    """Raises:
-    PlaygroundError: no question could be run; with the reason of the first.
+    """Checks that a question could be run.
+
+    Raises:
+        PlaygroundError: none could; with the reason of the first.
     """
     reasons = [failure.reason for failure in result.failures]
     check(bool(result.rows), f"No prompt could be run. {reasons[0]}" if reasons else "There is no prompt to run.")
 
 
 def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResult | None:
-    """The result of the questions that were finished; None if none was."""
+    """Returns the result of the questions that were finished; None if none was."""
     if not results:
         return None
     results = sorted(results, key=lambda result: result.question)
@@ -133,9 +136,9 @@ def suite_result(header: Header, results: Sequence[QuestionResult]) -> SuiteResu
 def _warm_up(
     lanes: Mapping[str, Lane], questions: Sequence[Question], backends: Mapping[str, Backend], watch: Watch
 ) -> None:
-    """Every lane, with the first question that it takes."""
+    """Warms every lane up with the first question that it takes."""
     requests: dict[str, Request] = {}
-    for question in questions:  # some ask the same again, and sample another answer
+    for question in questions:  # some repeat an earlier question with another seed
         requests.setdefault(question.request.asked, question.request)
     for lane in lanes.values():
         for request in requests.values():
@@ -162,8 +165,10 @@ class _Question:
     step: Callable[[float, str], None]
 
     def run(self) -> QuestionResult:
-        """Raises:
-        Stopped: before it ended.
+        """Runs the question.
+
+        Raises:
+            Stopped: before it ended.
         """
         rows: list[Row] = []
         traces: list[Trace] = []
@@ -195,9 +200,6 @@ class _Question:
         return QuestionResult(self.number, tuple(rows), traces=tuple(traces))
 
 
-# The rows and summaries of a suite, computed from its traces through `metrics`.
-
-
 COUNTS = ("passes", "accepted", "drafted")
 
 
@@ -210,7 +212,7 @@ def row(
     baselines: Sequence[Trace],
     conversation: int | None = None,
 ) -> Row:
-    """One prompt through one lane. `runs[j]` and `baselines[j]` belong together."""
+    """Computes the row of one prompt in one lane. `runs[j]` and `baselines[j]` belong together."""
     median, runs_s = _median_run(runs), tuple(map(_seconds, runs))
     m, gaps = metrics.measure(median), metrics.gaps(median.rounds)
     ratio = metrics.pooled([_timed(baselines)], [_timed(runs)])
@@ -243,8 +245,8 @@ def row(
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """Every lane over each category and over all prompts, in the order in which they came, the standard lane first.
-    The intervals of a category hold for all its lanes together, as those of `ranked.rank` do."""
+    """Summarises every lane over each category and over all prompts, in the order of appearance, the standard lane
+    first. The intervals of a category hold simultaneously for all its lanes, like those of `ranked.rank`."""
     of: dict[str, list[Row]] = {}
     for row in rows:
         of.setdefault(f"{ALL} (category)" if row.category == ALL else row.category, []).append(row)
@@ -257,7 +259,7 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
 
 
 def _summary(lane: str, category: str, here: Sequence[Row], rows: Sequence[Row]) -> Summary:
-    """`here`: the lane's among the rows of the category."""
+    """Summarises a lane. `here`: its rows in the category. `rows`: all rows of the category."""
     spread = metrics.spread([row.speedup for row in here])
     pooled = ratio(rows, lane, comparisons=max(1, len({row.lane for row in rows} - {STANDARD})))
     passes, accepted, drafted = (_total(getattr(row, name) for row in here) for name in COUNTS)
@@ -295,8 +297,10 @@ def _median_run(runs: Sequence[Trace]) -> Trace:
 
 
 def _tokens(trace: Trace) -> int:
-    """Raises:
-    PlaygroundError: the server does not say.
+    """Returns the number of tokens of an answer.
+
+    Raises:
+        PlaygroundError: the server does not report it.
     """
     tokens = metrics.measure(trace).tokens
     if tokens is None:
@@ -308,7 +312,7 @@ def _tokens(trace: Trace) -> int:
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    """None if one is unknown."""
+    """Returns the sum; None if a count is unknown."""
     found = list(counts)
     return None if None in found else sum(filter(None, found))
 

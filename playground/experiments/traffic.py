@@ -1,8 +1,11 @@
-"""Logs of conversations: each assistant's turn becomes a question with its real history.
+"""Logs of conversations, and whether speculation pays on them. Each assistant turn becomes a question with its history.
 
 A log is JSON or JSON lines. An entry has `messages` (OpenAI's chat completions, perhaps with `tools`, and with the
-answer in `choices`, under `response` or beside them), or `conversations` (ShareGPT). The messages may be under
+answer in `choices`, under `response` or next to them), or `conversations` (ShareGPT). The messages may be under
 `request` or, as in files of OpenAI's Batch API, under `body`.
+
+Before anything is decoded, the acceptance of drafters that read tokens or hidden states is estimated over the logged
+answers; the decoded turns then show how far the estimate is off.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ MOST_TURNS = 4  # later ones are one category
 
 @dataclass(frozen=True)
 class Turn:
-    """An assistant's turn: what was asked, and what the log has as its answer."""
+    """An assistant turn: its request, and the logged answer."""
 
     question: Question
     answer: Message
@@ -51,7 +54,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Log:
-    """`problems`: a sentence for each entry that was skipped."""
+    """A log. `problems`: a sentence for each entry that was skipped."""
 
     turns: tuple[Turn, ...]
     conversations: int
@@ -99,7 +102,7 @@ def _text(source: str) -> tuple[str, str]:
 
 
 def _entries(text: str) -> Iterable[tuple[str, Any]]:
-    """Each with where it is; None for one that is no JSON."""
+    """Yields each entry's JSON with its position; None if it is no JSON."""
     whole = _parsed(text)
     if isinstance(whole, list) and not (whole and isinstance(whole[0], dict) and "role" in whole[0]):
         return [(f"entry {number}", entry) for number, entry in enumerate(whole, start=1)]
@@ -154,13 +157,8 @@ def _sharegpt(turns: Any) -> list[dict[str, Any]]:
 
 
 def spread(turns: tuple[Turn, ...], most: int) -> tuple[Turn, ...]:
-    """At most so many of them, evenly from the first to the last; 0 for all."""
+    """Returns at most `most` of the turns, evenly from the first to the last; 0 means all."""
     return turns if not most or len(turns) <= most else tuple(turns[i * len(turns) // most] for i in range(most))
-
-
-# Does speculation pay on this traffic? Each assistant's turn of a log is generated again under its real history.
-# Before anything is decoded, the acceptance of drafters that read tokens or hidden states is estimated over the logged
-# answers themselves; the decoded turns then say how far that is off.
 
 
 def run(
@@ -179,15 +177,16 @@ def run(
     seed: int = 0,
     record: Record | None = None,
 ) -> TrafficResult | None:
-    """As `suite.run`; None if it was stopped before a turn was decoded.
+    """Estimates acceptance, then decodes the questions like `suite.run`; None if it was stopped before a turn was
+    decoded.
 
     Args:
-        turns: of the log, over which acceptance is estimated.
-        questions: of those turns that are generated again.
+        turns: the turns of the log over which acceptance is estimated.
+        questions: those of the turns that are decoded.
         conversations: how many the log has.
         skipped: a sentence for each entry that was left out.
         estimate: whether to estimate first.
-        texts: whether the result may hold what was asked.
+        texts: whether the result may hold the texts of the log.
     """
     try:
         counts = _estimates(lanes, turns, backends, watch) if estimate else {}
@@ -209,7 +208,7 @@ def traffic_result(
     *,
     texts: bool,
 ) -> TrafficResult:
-    """The suite of a log with its verdict, by depth, beside the estimates by the lanes' labels."""
+    """Returns the result of a log: its suite by depth, the verdict, and the estimates by the lanes' labels."""
     names = list(dict.fromkeys(row.lane for row in found.rows))
     best = next(it for it in ranked.rank(found.rows) if it.lane != STANDARD)
     in_lane: dict[str, list[Trace]] = {name: [] for name in names}
@@ -241,7 +240,8 @@ def _without_texts(found: SuiteResult) -> SuiteResult:
 def _estimates(
     lanes: Sequence[Lane], turns: Sequence[Turn], backends: Mapping[str, Backend], watch: Watch
 ) -> dict[str, Counts]:
-    """Of each lane that decodes greedily here and whose drafts can be made at all positions at once."""
+    """Estimates each lane that decodes greedily in this process and whose drafts can be made at all positions at
+    once."""
     found: dict[str, Counts] = {}
     for number, lane in enumerate(lanes):
         backend = backends[lane.backend]
@@ -258,7 +258,7 @@ def _estimates(
             try:
                 counts = backend.estimated(lane, turn.question.request, turn.answer)
             except PlaygroundError:
-                continue  # too long, or refused by the template: decoding it says so
+                continue  # too long, or refused by the template; decoding it reports that
             if counts is None:
                 break
             of_turns.append(counts)

@@ -1,4 +1,4 @@
-"""What is to be run, as data: it can be estimated before it runs, and pickled into another process."""
+"""Work to run, as data: it can be estimated before it runs, and pickled for another process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from playground.trace import Comparison
 
 
 class Work(Protocol):
-    """Runs lanes when it is called, and emits events, of which `Finished` holds the result."""
+    """Runs lanes when it is called, and emits events; `Finished` holds the result."""
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """Those that are known before it runs; a server is asked for its lane."""
+        """The lanes that are known before it runs. A server's lane is only known once the server was asked."""
 
     @property
     def tokens(self) -> int:
@@ -31,23 +31,23 @@ class Work(Protocol):
 
 
 class Experiment(Work, Protocol):
-    """Work that takes long: a dataclass that JSON holds, whose rows are on record as they come, and which emits
-    `ResultReady` at the end, also of what was finished when it was stopped. `record`: its path; "" for none."""
+    """Long work: a dataclass that can be stored as JSON, whose rows are recorded as they come. It emits `ResultReady`
+    at the end, also with what was finished when it was stopped. `record`: the path of its record; "" for none."""
 
     @property
     def pair(self) -> Pair | None:
-        """None where servers alone decode: then it is called without backends."""
+        """The pair that decodes; None where servers alone decode, and it is called without backends."""
 
     @property
     def record(self) -> str: ...
 
     def so_far(self) -> Result | None:
-        """What its record holds; None without a finished question."""
+        """Returns the result of what its record holds; None without a finished question."""
 
 
 @dataclass(frozen=True)
 class Compare:
-    """As `compare.run`, of `lanes`, with the lanes of `servers` beside them. `baseline`: one of `lanes` by its name; ""
+    """A comparison of `lanes` and the lanes of `servers`; see `compare.run`. `baseline`: the name of one of `lanes`; ""
     for that of `servers`. Servers among the lanes are those of an earlier turn, and are asked again."""
 
     lanes: Sequence[Lane]
@@ -58,7 +58,7 @@ class Compare:
 
     @property
     def count(self) -> int:
-        """How many lanes will run."""
+        """The number of lanes that will run."""
         return len(self.lanes) + len(self.servers.urls)
 
     @property
@@ -76,7 +76,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Repeat:
-    """As `compare.repeat`, of a comparison that was run here: its servers are asked again."""
+    """A repeat of a comparison that was run here; see `compare.repeat`. Its servers are asked again."""
 
     comparison: Comparison
     times: int

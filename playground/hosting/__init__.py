@@ -1,1 +1,1 @@
-"""A page that strangers can reach: who may do what, limits, and the ways in."""
+"""Hosting of a page that strangers can reach: permissions, limits, and the filters in front of Gradio."""

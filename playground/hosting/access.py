@@ -1,6 +1,6 @@
-"""What visitors may do: everything on one's own machine, less where strangers can reach the page.
+"""What visitors may do: everything on the user's own machine, less where strangers can reach the page.
 
-Decided once, in playground/app.py. Page and endpoint ask here; each limit has a sentence.
+Decided once, in playground/app.py. Page and endpoint ask this module; each limit has a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from playground.presets import HUB
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*", re.ASCII)
 PATH = re.compile(r"(?<![\w/:.])(?:~|[A-Za-z]:)?(?:[\\/][\w.+@-]+)+")
 SLASH = re.compile(r"[\\/]")
-HOST = re.compile(r"(\[[\da-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII | re.IGNORECASE)  # of a header, or an address
+HOST = re.compile(
+    r"(\[[\da-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII | re.IGNORECASE
+)  # the value of a header, or an address
 SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 HIDDEN = "…"
 OWN_MACHINE = "run the playground on your own machine"
@@ -32,13 +34,13 @@ NO_SERVERS = f"Visitors cannot enter server addresses. To enter your own, {OWN_M
 
 
 def _limit(here: float, for_visitors: float) -> Any:
-    """A field: what holds on one's own machine, and where strangers can reach the page."""
+    """Returns a field with two values: for the user's own machine, and for a page that strangers can reach."""
     return field(default=here, metadata={"for_visitors": for_visitors})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes and keeps."""
+    """Limits of what a server takes and stores."""
 
     new_tokens: float = _limit(inf, 1024)  # of each lane
     prompt: float = _limit(inf, 20_000)  # characters of all texts of a request together
@@ -66,8 +68,9 @@ FOR_VISITORS = Limits(**{it.name: it.metadata["for_visitors"] for it in fields(L
 
 @dataclass(frozen=True)
 class Access:
-    """`public`: strangers can reach the page. `models`: the names that visitors may type; None for any name. `hosts`:
-    the names of this server that the operator gave; None where a platform has its own proxy in front."""
+    """Permissions of visitors. `public`: whether strangers can reach the page. `models`: the names that visitors may
+    type; None for any name. `hosts`: the names of this server that the operator gave; None where a platform runs its
+    own proxy in front."""
 
     public: bool = False
     models: tuple[str, ...] | None = None
@@ -75,27 +78,28 @@ class Access:
     hosts: tuple[str, ...] | None = ()
 
     def takes_host(self, host: str) -> bool:
-        """Whether a request with this `Host` is taken. Another site can make a name of its own lead here, and its page
-        then reads and starts whatever the reader can (DNS rebinding). So a name has to be known, unless everybody may
-        come anyway; an IP address cannot be made to lead elsewhere."""
+        """Returns whether a request with this `Host` is accepted. Another site can point a name of its own to this
+        server, and its page then reads and starts whatever the reader can (DNS rebinding). So a name must be known,
+        unless everybody may come anyway; an IP address cannot be redirected."""
         if self.hosts is None or (self.public and not self.hosts):
             return True
         name = host_name(host)
         return name in self.hosts or name == "localhost" or name.endswith(".localhost") or _is_address(name)
 
     def takes_forwarded_host(self, forwarded: str, host: str) -> bool:
-        """Whether links may name the host that a proxy forwards, in place of `Host`: one that the operator named; or on
-        a public page any, if the proxy has put the server's address in place of the name that it was reached by."""
+        """Returns whether links may name the host that a proxy forwards instead of `Host`: a name that the operator
+        gave; or on a public page any name, if the proxy has replaced the requested host by the server's address."""
         name = host_name(forwarded)
         if self.hosts is None or name in (host_name(host), *self.hosts):
             return True
         return self.public and not self.hosts and bool(name) and not _is_name(host_name(host))
 
     def typed(self, name: str) -> str:
-        """The model that a visitor named, as the loaders take it. Never looks for a folder of that name.
+        """Returns a model's name that a visitor typed in the form that the loaders take. It never looks for a folder of
+        that name.
 
         Raises:
-            PlaygroundError: it may not be named here.
+            PlaygroundError: the name is not allowed here.
         """
         name = name.strip()
         known = not name or name.isdecimal() or name in (self.models or ())  # digits: a number of layers
@@ -107,7 +111,7 @@ class Access:
 
     @property
     def typing(self) -> str:
-        """Which models may be typed, in a sentence; "" for any."""
+        """A sentence that says which models may be typed; "" for any."""
         if not self.public:
             return ""
         if self.models is None:
@@ -117,12 +121,13 @@ class Access:
         return f"On this server, these models can be typed: {', '.join(self.models)}. For others, {OWN_MACHINE}."
 
     def told(self, text: str) -> str:
-        """A message for visitors: where they are strangers, without paths, host name and secrets of this machine."""
+        """Returns a message as visitors may read it: for strangers without paths, host name and secrets of this
+        machine."""
         return redacted(text) if self.public else text
 
     def check_length(self, texts: Any) -> None:
-        """Checks all texts in a value together. Of what visitors typed it comes first: to read a text can take far
-        longer than to count it.
+        """Checks the length of all texts in a value together. Typed texts are checked before anything else, because
+        reading a text can take far longer than counting it.
 
         Raises:
             PlaygroundError: they are longer than this server takes.
@@ -134,16 +139,18 @@ class Access:
         )
 
     def check_grammar(self, request: Request) -> None:
-        """Reads the request's grammar, which takes as long as it may take here.
+        """Reads the request's grammar within this server's limits of time and memory.
 
         Raises:
-            PlaygroundError: as `constraint.try_out`.
+            PlaygroundError: see `constraint.try_out`.
         """
         constraint.try_out(request, constraint.Effort(self.limits.grammar_s, self.limits.grammar_bytes))
 
     def check_request(self, request: Request) -> None:
-        """Raises:
-        PlaygroundError: it asks for more than a run may take here.
+        """Checks a request against the limits of a run.
+
+        Raises:
+            PlaygroundError: it exceeds one of them.
         """
         limits = self.limits
         self.check_length(request)
@@ -154,12 +161,12 @@ class Access:
         )
 
     def alone(self, request: Request) -> Request:
-        """The request as it runs here. Strangers share no prefix cache: what came from it would tell one of them what
-        another has asked."""
+        """Returns the request as it runs here. Strangers share no prefix cache: reused tokens would tell one visitor
+        what another has asked."""
         return replace(request, prefix_cache=False) if self.public else request
 
     def check_servers(self) -> None:
-        """Whether servers may be named, and started.
+        """Checks that servers may be named and started.
 
         Raises:
             PlaygroundError: visitors may not.
@@ -167,10 +174,11 @@ class Access:
         check(not self.public, NO_SERVERS)
 
     def admit(self, of_visitor: int, of_all: int) -> None:
-        """Whether one more run may wait. `of_visitor`, `of_all`: the runs of this visitor and of all that wait or run.
+        """Checks that one more run may wait. `of_visitor`, `of_all`: the runs of this visitor and of all that wait or
+        run.
 
         Raises:
-            PlaygroundError: not now.
+            PlaygroundError: there are too many now.
         """
         limits = self.limits
         check(
@@ -187,7 +195,8 @@ class Access:
 
 
 def access_for(public: bool, models: Sequence[str] = (), hosts: Sequence[str] = ()) -> Access:
-    """`models`: what strangers may type; "any" is every id on the hub. `hosts`: the server's names."""
+    """Returns the access of a page. `models`: the names that strangers may type; "any" means every id on the hub.
+    `hosts`: the server's names."""
     names = None if "SPACE_ID" in os.environ else tuple(filter(None, map(host_name, hosts)))
     if not public:
         return Access(hosts=names)
@@ -195,7 +204,8 @@ def access_for(public: bool, models: Sequence[str] = (), hosts: Sequence[str] = 
 
 
 def host_name(host: str) -> str:
-    """The name or address in a `Host` header, without port, brackets, case and the dot of the root; "" for neither."""
+    """Returns the name or address in a `Host` header, without port, brackets, case and the dot of the root; "" if it is
+    neither."""
     found = HOST.fullmatch(host.strip())
     return found[1].strip("[]").lower().rstrip(".") if found else ""
 
@@ -208,18 +218,20 @@ def _is_address(name: str) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is one that other machines may have for this one."""
+    """Returns whether a name is one by which other machines may know this one."""
     return name != "localhost" and not _is_address(name)
 
 
 def strangers_can_reach(addresses: Sequence[str], share: bool) -> bool:
-    """Whether others than this machine's users reach a page that listens on these IP addresses."""
+    """Returns whether other machines or users can reach a page that listens on these IP addresses."""
     return share or "SPACE_ID" in os.environ or not all(ipaddress.ip_address(it).is_loopback for it in addresses)
 
 
 def addresses_of(host: str) -> list[str]:
-    """Raises:
-    PlaygroundError: there is no such host.
+    """Returns the IP addresses of a host.
+
+    Raises:
+        PlaygroundError: there is no such host.
     """
     try:
         found = socket.getaddrinfo(host.strip("[]"), None)
@@ -229,7 +241,8 @@ def addresses_of(host: str) -> list[str]:
 
 
 def characters(value: Any) -> int:
-    """Of all texts in a value: a text, or a list, a dictionary or a dataclass that holds some."""
+    """Counts the characters of all texts in a value: a text, or a list, a dictionary or a dataclass that holds
+    texts."""
     match value:
         case str():
             return len(value)
@@ -241,7 +254,8 @@ def characters(value: Any) -> int:
 
 
 def visitor(address: str, session: str) -> str:
-    """Whom the limits of one visitor count for: an address on the internet, else (behind a proxy) a browser session."""
+    """Returns the key by which the limits of one visitor are counted: an address on the internet, otherwise (behind a
+    proxy) a browser session."""
     try:
         return address if ipaddress.ip_address(address).is_global else session
     except ValueError:
@@ -249,7 +263,8 @@ def visitor(address: str, session: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """Without the folders of paths (their last part stays), this machine's name, and the values of secrets."""
+    """Returns a text without the folders of paths (their last part remains), this machine's name, and the values of
+    secrets."""
     secrets = [value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= 8]
     for secret in (*secrets, get_token() or "", socket.gethostname()):
         text = text.replace(secret, HIDDEN) if len(secret) > 3 else text

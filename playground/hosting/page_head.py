@@ -1,5 +1,8 @@
-"""The head of the page: what other sites show of a link to it, in place of Gradio's own, and a script and a style sheet
-that have to be there before Gradio's."""
+"""The HTML head of the page, and Gradio's Blocks with a log that clients cannot fill.
+
+The head gets the tags that other sites show of a link, instead of Gradio's, and a script and a style sheet that must
+load before Gradio's.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ PICTURE = "/screenshot.png"
 
 
 class PageHead:
-    """Middleware that rewrites the og: and twitter: tags of the page itself and puts `assets/head.js` and
-    `assets/head.css` first. Gradio's `head` would come after its own tags, of which readers take the first, and after
-    its scripts; and only a request tells the absolute address that a picture needs."""
+    """Middleware that rewrites the og: and twitter: tags of the page and puts `assets/head.js` and `assets/head.css`
+    first. Gradio's `head` would come after its own tags, of which readers take the first, and after its scripts. Only a
+    request shows the absolute address that a picture needs."""
 
     def __init__(self, app: ASGIApp, title: str, description: str) -> None:
         self._app = app
@@ -42,7 +45,7 @@ class PageHead:
             await self._app(scope, receive, send)
 
     def _rewritten(self, request: Request, send: Send) -> Send:
-        """A `send` that holds the answer back until it is whole."""
+        """Returns a `send` that holds the answer back until it is complete."""
         start: Message = {}
         body = b""
 
@@ -62,15 +65,12 @@ class PageHead:
         return collect
 
     def rewrite(self, page: str, address: str) -> str:
-        """The page's HTML with our tags, style and script. `address`: where it is served, ended by a slash."""
+        """Returns the page's HTML with our tags, style and script. `address`: the page's address, with a slash at the
+        end."""
         facts = {**self._words, "type": "website", "url": address, "image": address.rstrip("/") + PICTURE}
         tags = "".join(f'<meta property="og:{name}" content="{escape(fact)}" />\n' for name, fact in facts.items())
         card = '<meta name="twitter:card" content="summary_large_image" />\n'
         return TAGS.sub("", page).replace("<head>", f"<head>\n{self._first}\n{tags}{card}", 1)
-
-
-# Gradio's page, whose log programs cannot fill: a value that no component takes leaves no traceback there, and a fault
-# leaves one, however often it is met. Errors for people reach them as they are.
 
 
 logger = logging.getLogger(__name__)
@@ -79,15 +79,17 @@ NOT_TAKEN = "A value of this request cannot be taken by the control that it is f
 
 
 class QuietBlocks(gr.Blocks):
-    """`told`: makes of a sentence for people the one that this page's visitors may read, as `Access.told`."""
+    """Gradio's Blocks, whose log clients cannot fill: a value that no component takes leaves no traceback, and a
+    repeated fault leaves one. `told` turns a PlaygroundError's sentence into one that visitors may read, see
+    `Access.told`."""
 
     told: Callable[[str], str] = staticmethod(str)
 
     async def preprocess_data(self, *arguments: Any, **more: Any) -> Any:
-        """As Gradio's own.
+        """Converts the inputs of an event, like Gradio's method.
 
         Raises:
-            gr.Error: a value cannot be taken, in words.
+            gr.Error: a value cannot be converted.
         """
         try:
             return await super().preprocess_data(*arguments, **more)
@@ -96,11 +98,11 @@ class QuietBlocks(gr.Blocks):
             raise gr.Error(words, print_exception=False) from None
 
     async def process_api(self, *arguments: Any, **more: Any) -> Any:
-        """As Gradio's own.
+        """Runs an event, like Gradio's method.
 
         Raises:
-            gr.Error: what a handler raised, errors for people as their sentence. Another exception is a fault of ours,
-                and is logged the first time.
+            gr.Error: a handler failed. A PlaygroundError is passed on as its sentence; any other exception is a fault
+                of ours, and is logged the first time.
         """
         try:
             return await super().process_api(*arguments, **more)
@@ -117,7 +119,8 @@ class QuietBlocks(gr.Blocks):
 
 
 class _FirstLine(logging.Filter):
-    """Cuts what the MCP library says of a malformed request, which is a hundred lines with parts of the request."""
+    """Shortens the MCP library's message on a malformed request, which has a hundred lines with parts of the
+    request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Failed to validate request"):
@@ -125,6 +128,6 @@ class _FirstLine(logging.Filter):
         return True
 
 
-logging.getLogger().addFilter(_FirstLine())  # only for what is logged by no logger of its own, as this is
+logging.getLogger().addFilter(_FirstLine())  # filters only what is logged without a named logger, as this message is
 
 _logged: set[tuple[str, int | None, type[Exception]]] = set()

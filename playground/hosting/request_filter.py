@@ -1,4 +1,9 @@
-"""How much visitors may send, and leave on the disk."""
+"""Middleware that decides which requests reach Gradio, and how much visitors may send and store on the disk.
+
+A request reaches Gradio if a page or a program may send it, from a session that Gradio's clients could have made. All
+others are answered here, before Gradio stores anything of them or writes a traceback. Every answer gets the headers
+that limit what browsers load.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from playground.hosting.access import Access, Limits, host_name
 
 
 class SizeLimits:
-    """Middleware that ends requests which are larger than an upload may be, and makes room before an upload."""
+    """Middleware that refuses requests larger than an upload may be, and frees disk space before an upload."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
@@ -40,7 +45,7 @@ class SizeLimits:
         await self._app(scope, self._counted(receive), send)
 
     def _counted(self, receive: Receive) -> Receive:
-        """For a body of undeclared length. One that is too long ends as if the client had gone."""
+        """Limits a body of undeclared length. One that is too long ends as if the client had disconnected."""
         got = 0
 
         async def counted() -> Message:
@@ -69,16 +74,11 @@ def make_room(limit: int) -> None:
         excess -= size
 
 
-# Which requests reach Gradio: those that a page or a program may send, from sessions that Gradio's clients could have
-# made. All else is answered here, before Gradio keeps anything of it or writes a traceback. And what browsers are told
-# of every answer.
-
-
 logger = logging.getLogger(__name__)
 
 API = "/gradio_api/"
-# What Gradio's clients ask for. Without those that take recordings, write code, run components' own functions, keep
-# deep links or pass requests on.
+# The routes that Gradio's clients use. Left out are those that take recordings, write code, run components' own
+# functions, store deep links or forward requests.
 ROUTES = frozenset(
     {
         *("api", "app_id", "call", "cancel", "config", "file", "heartbeat", "info", "mcp", "openapi.json", "queue"),
@@ -86,7 +86,7 @@ ROUTES = frozenset(
     }
 )
 CLOSED = frozenset({"login", "logout", "monitoring"})
-ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # of a session, or of an event
+ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # the id of a session or of an event
 NOT_AN_ID = "The id of a session or an event has 1 to 64 letters, digits, - or _. Reload the page."
 NOT_JSON = "This server takes JSON objects of finite numbers and valid Unicode, without unpaired surrogates."
 CLOSED_HERE = "The playground has no such address."
@@ -98,8 +98,8 @@ ELSEWHERE = (b"x-forwarded-host", b"x-gradio-server")  # the latter is for Gradi
 NOT_TAKEN = "This server cannot take this request. Reload the page and try again."
 
 
-# What Gradio's page is made of: scripts in the page, some made from strings, and blobs. All of it comes from here. Any
-# site may show the page in a frame, as shared runs are.
+# Gradio's page consists of scripts in the page, some made from strings, and blobs, all from this server. Any site may
+# show the page in a frame, as shared runs are.
 CONTENT = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
@@ -117,11 +117,12 @@ CONTENT_POLICY = {"Content-Security-Policy": "; ".join(map(" ".join, CONTENT.ite
 
 
 class RequestFilter:
-    """Middleware. `access`: by which names the server is reached, and the bytes of a request that is no upload."""
+    """Middleware that passes permitted requests on to Gradio. `access`: the server's names, and the size limit of
+    requests other than uploads."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access, self._limits = app, access, access.limits
-        # A platform's proxy puts scripts of its own into the page.
+        # A platform's proxy adds scripts of its own to the page.
         self._policies = POLICIES if access.hosts is None else POLICIES | CONTENT_POLICY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,13 +144,13 @@ class RequestFilter:
             if answer is None and request.method == "POST" and _route(request) not in ("", "upload"):
                 answer, receive = await self._body(request, receive)
             await (answer or self._app)(scope, receive, noticed)
-        except Exception as problem:  # of Gradio: what our handlers raise, it answers itself
+        except Exception as problem:  # raised by Gradio; it answers the errors of our handlers itself
             logger.warning("%s %.80r: %.200r", request.method, scope["path"], problem)
             if not begun:
                 await _refused(NOT_TAKEN)(scope, receive, noticed)
 
     def _wrong_host(self, request: Request) -> Response | None:
-        """The answer to a request for a name that may be another site's."""
+        """Returns the answer to a request for a host name that may be another site's; None if the name is ours."""
         host = request.headers.get("host", "")
         shared = urlsplit(request.app.get_blocks().share_url or "").hostname
         if self._access.takes_host(host) or (shared and host_name(host) == shared):
@@ -158,7 +159,7 @@ class RequestFilter:
         return PlainTextResponse(NOT_OURS.format(name=name), 421)
 
     def _named(self, scope: Scope) -> Scope:
-        """The request without headers that would have Gradio, and links to the page, name another server."""
+        """Returns the request without headers that would make Gradio, and links to the page, name another server."""
         headers = Headers(scope=scope)
         forwarded = headers.get("x-forwarded-host", "").partition(",")[0]
         kept = self._access.takes_forwarded_host(forwarded, headers.get("host", ""))
@@ -166,7 +167,7 @@ class RequestFilter:
         return {**scope, "headers": [each for each in scope["headers"] if each[0] not in dropped]}
 
     async def _body(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
-        """What is wrong with a body of JSON, and what gives it to Gradio."""
+        """Returns a refusal if a JSON body is invalid, and a `receive` that gives the body to Gradio."""
         read = bytearray()
         while (message := await receive())["type"] == "http.request":
             read += message.get("body", b"")
@@ -197,7 +198,7 @@ class RequestFilter:
 
 
 def _refusal(request: Request) -> Response | None:
-    """The answer to what need not be passed on; None for all else."""
+    """Returns the answer to a request that need not be passed on; None for all others."""
     steps = request.url.path.strip("/").split("/")
     closed = steps[0] in CLOSED or (steps[0] == API.strip("/") and _route(request) not in ROUTES)
     if closed:
@@ -217,13 +218,13 @@ def _refusal(request: Request) -> Response | None:
 
 
 def _known(queue: Any, event: str) -> bool:
-    """Whether Gradio has an answer to an event, or will have one."""
+    """Returns whether Gradio has an answer to an event, or will have one."""
     waiting = queue.pending_event_ids_session
     return event in queue.event_ids_to_events or event in waiting or any(event in ids for ids in waiting.values())
 
 
 def _route(request: Request) -> str:
-    """The first step after Gradio's prefix; "" for the page itself."""
+    """Returns the first part of the path after Gradio's prefix; "" for the page itself."""
     path = request.url.path
     return re.split(r"[/=]", path.removeprefix(API), maxsplit=1)[0] if path.startswith(API) else ""
 

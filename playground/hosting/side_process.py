@@ -1,6 +1,6 @@
-"""A process beside the server, for work on strangers' files that would hold the interpreter's lock for seconds.
+"""A separate process for work on strangers' files that would hold the server's interpreter lock for seconds.
 
-Run as a script, it is that process: it reads pickled calls and writes what they return.
+Run as a script, this module is that process: it reads pickled calls and writes their results.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from playground import PACKAGE
 from playground.errors import PlaygroundError
 
 T = TypeVar("T")
-LIMIT_S = 120.0  # on a busy machine; to start takes a part of it
+LIMIT_S = 120.0  # on a busy machine, start included
 ENDED = "This took more than {:.0f} s, or too much memory, and was ended. Choose a shorter trace."
-NICE = 5  # runs are decoded on the same cores
+NICE = 5  # lower priority, because runs are decoded on the same cores
 
 
 class SideProcess:
-    """Started when it is first asked; killed, and started again for the next call, when an answer is late."""
+    """A process that is started with the first call. It is killed, and restarted for the next call, if an answer is
+    late."""
 
     def __init__(self) -> None:
-        self._one = CapacityLimiter(1)  # the others wait without a thread
+        self._one = CapacityLimiter(1)  # further callers wait without a thread
         self._process: subprocess.Popen[bytes] | None = None
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function of a module returns.
+        """Calls a module's function in the process and returns its result.
 
         Raises:
             PlaygroundError: the answer took longer than LIMIT_S, or never came.
@@ -63,7 +64,7 @@ class SideProcess:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    few = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}  # it computes nothing on a device
+    few = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}  # nothing is computed on a device
     return subprocess.Popen(
         [sys.executable, "-m", "playground.hosting.side_process"],
         stdin=subprocess.PIPE,
@@ -75,7 +76,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed must not come between the answers
+    os.dup2(2, 1)  # printed text must not mix with the answers
     if hasattr(os, "nice"):
         os.nice(NICE)
     with contextlib.suppress(EOFError):  # the server has ended

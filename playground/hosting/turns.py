@@ -1,5 +1,8 @@
-"""Whether anyone still reads what a handler sends. Gradio itself stops a generator only after its next yield, and the
-endpoint never."""
+"""Runs of all visitors: how many each may have, and what ends them. A waiting run holds no thread.
+
+A run also ends when nobody reads its events any more. Gradio itself stops a generator only after its next yield, and
+an endpoint's never.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from playground.experiments.runner import Run, Runner
 from playground.hosting.access import Access, visitor
 from playground.progress import Progress
 
-ARRIVES_S = 5.0  # within which a page reads what it asked for
-PATIENCE = 6  # looks, of which a run takes two or three a second
+ARRIVES_S = 5.0  # seconds within which a page reads an answer
+PATIENCE = 6  # checks, of which a run makes two or three a second
 
 
 class Reader:
-    """Who reads the event that is being handled; made inside its handler."""
+    """The reader of the event that is being handled; made inside its handler."""
 
     def __init__(self) -> None:
         blocks, event_id = LocalContext.blocks.get(None), LocalContext.event_id.get(None)
@@ -34,8 +37,8 @@ class Reader:
         self._oldest, self._in_vain = None, 0
 
     def left(self) -> bool:
-        """Whether the connection was closed, or the last looks all found the same message untaken. Counted and not
-        timed: while a model loads, the server may serve nobody for seconds."""
+        """Returns whether the connection was closed, or the last PATIENCE checks found the same message unread. Checks
+        are counted instead of seconds: while a model loads, the server may serve nobody for seconds."""
         if self._queue is None or self._event is None:  # not called through Gradio's queue
             return False
         messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
@@ -45,8 +48,8 @@ class Reader:
         return not self._event.alive or self._in_vain > PATIENCE
 
     async def comes(self) -> bool:
-        """Whether somebody takes what the session was sent so far, within ARRIVES_S. Gradio keeps all that nobody
-        takes."""
+        """Returns whether somebody reads what the session was sent so far, within ARRIVES_S. Gradio stores all messages
+        that nobody reads."""
         deadline = time.monotonic() + ARRIVES_S
         while self._queue is not None and self._event is not None:
             messages = self._queue.pending_messages_per_session.get(self._event.session_hash)
@@ -59,18 +62,17 @@ class Reader:
 
 
 def address_of(request: gr.Request) -> str:
-    """The client's IP address, or its nearest proxy's; "" if unknown."""
+    """Returns the client's IP address, or its nearest proxy's; "" if unknown."""
     return request.client.host if request.client else ""
 
 
-# Runs of all visitors: how many each may have, and what ends them. Whoever waits holds no thread.
-
-
-HZ = 3  # an update takes time of server and browser
+HZ = 3  # updates per second; each takes time of server and browser
 NEAR_HZ = 1.25  # where the browser shares the cores that decode
-FAR = 10  # places from which a run is shown only every tenth: each update takes the server a millisecond
-REFUSED_S = 5.0  # seconds that a refused request counts as a run of its visitor
-REMEMBERED = 1000  # sessions that pressed Run, and whose run has not come here yet
+FAR = (
+    10  # places in the queue; further back only every tenth is shown, since each update takes the server a millisecond
+)
+REFUSED_S = 5.0  # seconds for which a refused request counts as a run of its visitor
+REMEMBERED = 1000  # sessions that pressed Run, and whose run has not arrived yet
 
 
 class Turn(NamedTuple):
@@ -80,36 +82,36 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """To be used in one event loop."""
+    """The runs of all sessions. All methods are called in one event loop."""
 
     def __init__(self, access: Access, runner: Runner) -> None:
         self._access, self._runner = access, runner
         self._turns: list[Turn] = []
-        self._reading: list[str] = []  # visitors
-        self._refused: list[tuple[float, str]] = []  # visitors, and until when it counts
-        self._begun: OrderedDict[str, bool] = OrderedDict()  # sessions to whether they pressed Stop since
+        self._reading: list[str] = []  # one entry per request that is being read
+        self._refused: list[tuple[float, str]] = []  # the time until which a refusal counts, and the visitor
+        self._begun: OrderedDict[str, bool] = OrderedDict()  # by session: whether Stop was pressed since Run
 
     def begin(self, session: str) -> None:
-        """Run was pressed, and the run will come: an earlier Stop counts no more."""
+        """Records that Run was pressed and a run will come. An earlier Stop no longer counts."""
         self._begun.pop(session, None)
         self._begun[session] = False
         if len(self._begun) > REMEMBERED:
             self._begun.popitem(last=False)
 
     def stop(self, session: str) -> None:
-        """Ends the session's runs within one round, and the one that is to come."""
+        """Ends the session's runs within one round, and the announced one."""
         if session in self._begun:
             self._begun[session] = True
         self._end(session)
 
     def leave(self, session: str) -> None:
-        """Nobody reads the session's runs any more."""
+        """Records that nobody reads the session's runs any more."""
         self._begun.pop(session, None)
         self._end(session)
 
     @contextmanager
     def reading(self, session: str, address: str) -> Iterator[None]:
-        """What a visitor asks for is being read, and counts as one of its runs. Refusals count for some time more.
+        """Counts a visitor's request as one of its runs while it is being read. Refusals count for REFUSED_S longer.
 
         Raises:
             PlaygroundError: the visitor's runs, or all runs, are too many.
@@ -128,11 +130,11 @@ class Turns:
     async def run(
         self, session: str, address: str, work: Callable[[Watch], object], *, device: bool
     ) -> AsyncGenerator[list[Event], None]:
-        """Runs the work, and yields what happens in batches, HZ times a second, or NEAR_HZ to this machine.
+        """Runs the work, and yields its events in batches, HZ times a second, or NEAR_HZ to this machine.
 
         Args:
-            address: where the session's browser is.
-            device: whether it waits for the device of this machine.
+            address: the IP address of the session's browser.
+            device: whether the run waits for the device of this machine.
 
         Raises:
             PlaygroundError: the visitor's runs, or all runs, are too many; the run failed, or took too long.
@@ -161,7 +163,7 @@ class Turns:
         finally:
             run.stop()
             self._turns.remove(turn)
-            end.cancel()  # its loop may be closed before the run ends
+            end.cancel()  # its event loop may be closed before the run ends
 
     def _admit(self, who: str) -> None:
         self._refused = [it for it in self._refused if it[0] > time.monotonic()]

@@ -1,13 +1,13 @@
 """ZeroGPU: a Space whose own process has no GPU.
 
-A function that `spaces.GPU` decorates runs in a process forked for it, which has a GPU for the time that was asked
-for. This is what follows, read in the source of `spaces` 0.51:
+A function that `spaces.GPU` decorates runs in a forked process, which has a GPU for the requested time. In the source
+of `spaces` 0.51:
 
 - Models are put on the device before the page opens, on the main thread, the only one in which `spaces` emulates a
   GPU. So the pairs are a fixed list.
-- The decorated generator is called in the context of the event handler, which says against whose quota the run counts.
-- Its arguments and what it yields are pickled. Of an exception, only the name of its class arrives.
-- The process notices that the generator was closed after its next yield.
+- The decorated generator is called in the context of the event handler, which determines whose quota the run uses.
+- Its arguments and yielded values are pickled. Of an exception, only the name of its class arrives.
+- The process notices after its next yield that the generator was closed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAIRS = ("starter", "smollm2-1.7b", "qwen3-4b-dflash")  # small enough to be moved to the GPU for every new process
-START_S = 10  # until the weights are there, with some to spare
+START_S = 10  # until the weights are there, with a margin
 LANE_S = 2  # to warm a lane up
 TOKEN_S = 0.04  # a pass of some 40 layers, launched kernel by kernel
-HZ = 5  # batches a second: a process notices between two that its run is to stop
-MOST_S = 80  # counted 1.5-fold on the usual hardware: the two minutes a day that a visitor without an account has
+HZ = 5  # batches a second; between two the process notices that its run is to stop
+MOST_S = 80  # counted 1.5-fold on the usual hardware: the two minutes a day of a visitor without an account
 
 READY = Fit("ready", 0, 0, 0, "It is in memory.")
 ALONE = "To run other models, duplicate the Space and give the copy a GPU of its own, or run the playground yourself."
@@ -66,23 +66,23 @@ KILLED = "ZeroGPU ended the run before it was done. Ask for fewer tokens, or pre
 
 
 def active() -> bool:
-    """Whether this is a ZeroGPU Space; by the variable that `spaces` itself reads."""
+    """Returns whether this is a ZeroGPU Space, by the variable that `spaces` itself reads."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def seconds(work: Work) -> int:
-    """The GPU time to ask for: an estimate from the lanes and their tokens."""
+    """Returns the GPU time to request: an estimate from the lanes and their tokens."""
     return round(min(MOST_S, START_S + LANE_S * len(work.lanes) + TOKEN_S * work.tokens))
 
 
 class Held:
-    """The models of several pairs, with all of their drafters, put on the device at once. Stands in for the page's
-    `ModelStore`. To be made on the main thread.
+    """The models of several pairs, with all of their drafters, put on the device at once. Replaces the page's
+    `ModelStore`. It must be made on the main thread.
 
     Attributes:
         pairs: those of PAIRS that could be loaded.
         problems: a sentence for each of the others.
-        current: the pair that this process asked for last, which the page says is ready.
+        current: the pair that this process requested last, which the page calls ready.
 
     Raises:
         PlaygroundError: none could be loaded.
@@ -109,7 +109,7 @@ class Held:
             raise PlaygroundError(" ".join(["No model could be loaded.", *self.problems]))
 
     def get(self, pair: Pair, *, drafter: str, **_: Any) -> LoadedPair:
-        """As `ModelStore.get`, in whichever format the models are.
+        """Returns a pair's models, like `ModelStore.get`, in the format in which they were loaded.
 
         Raises:
             PlaygroundError: the drafter is not one of the pair's.
@@ -122,15 +122,15 @@ class Held:
         return self._loaded[pair.name, drafter]
 
     def fit(self, pair: Pair) -> Fit:
-        """The memory of a device that is not there cannot be asked."""
+        """Returns READY, because there is no device here whose memory could be checked."""
         return READY
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
-        """As `ModelStore.sampling_defaults`."""
+        """Returns a target's own sampling settings, like `ModelStore.sampling_defaults`."""
         return next((found for store in self._stores if (found := store.sampling_defaults(name))), {})
 
     def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None:
-        """As `ModelStore.tokenizer`."""
+        """Returns a target's tokenizer, like `ModelStore.tokenizer`."""
         return next((found for store in self._stores if (found := store.tokenizer(name))), None)
 
 
@@ -139,7 +139,7 @@ class ZeroGpu:
 
     Args:
         pairs: those whose models are in memory.
-        backend_for: the backend that runs a pair's lanes, in the forked process.
+        backend_for: returns the backend that runs a pair's lanes, in the forked process.
     """
 
     def __init__(self, pairs: Mapping[str, Pair], backend_for: Callable[[Pair], Backend]) -> None:
@@ -149,8 +149,8 @@ class ZeroGpu:
         self._decode = spaces.GPU(duration=lambda name, work, wanted: seconds(work))(self._forked)
 
     def __call__(self, pair: Pair, work: Work, watch: Watch) -> None:
-        """To be called in the context of an event handler. The process is asked to stop through a folder: a closed
-        generator could not hand over the result of what was decoded until then.
+        """Runs the work in a forked process. It must be called in the context of an event handler. The process is
+        stopped by deleting a folder: a closed generator could not return the result of what was decoded until then.
 
         Raises:
             PlaygroundError: the pair's models are not in memory, its lanes are to be compiled, there is no GPU for this
@@ -175,8 +175,8 @@ class ZeroGpu:
             raise _in_words(error) from None
 
     def _forked(self, name: str, work: Work, wanted: Path) -> Iterator[list[Event] | PlaygroundError]:
-        """What happens in the forked process: events as they come, at last what went wrong. The run stops once the
-        folder `wanted` is gone, and before the process is killed."""
+        """Runs the work in the forked process. Yields the events as they come, and an error at the end. The run stops
+        once the folder `wanted` is deleted, and before the process is killed."""
         run = Run(partial(work, {LOCAL: self._backend_for(self._pairs[name])}))
         run.begin()
         end = time.monotonic() + seconds(work) - START_S
@@ -198,7 +198,7 @@ class ZeroGpu:
 
 
 def _in_words(error: gr.Error) -> Exception:
-    """What `spaces` raised; a PlaygroundError unless the error is ours."""
+    """Converts what `spaces` raised to a PlaygroundError, unless the error is ours."""
     said = str(error.message).strip().rstrip(".")
     if error.title in SAID:
         return PlaygroundError(SAID[error.title].format(f"{said}."))

@@ -62,8 +62,8 @@ def start(lookup: str, report: Report) -> Running:
 
 
 class StartedServers:
-    """At most one server of each kind, PLAIN and LOOKUP, shared by everybody who has the page open. `start`: starts a
-    server; tests replace it."""
+    """Servers, at most one of each kind (PLAIN and LOOKUP), shared by everybody who has the page open. `start`: starts
+    a server; tests replace it."""
 
     def __init__(self, start: Callable[[str, Report], Running] = start) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""The kinds of experiments: one file each, from which the tab, the terminal's command and the endpoint are made.
+"""The kinds of experiments, one file each. Tab, command and endpoint of a kind are made from it.
 
 docs/add-an-experiment.md shows how to add one.
 """
@@ -10,4 +10,4 @@ from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
     module.KIND.name: module.KIND for module in (suite, recommend, sweep, traffic, depth, acceptance, lossless, load)
-}  # by the name that the history has
+}  # by the name in the history

@@ -1,4 +1,5 @@
-"""Acceptance: what would a better drafter bring on this machine? Speed-up over acceptance, with the measured point."""
+"""The Acceptance experiment: what would a better drafter gain on this machine? It measures speed-up over acceptance,
+with the real drafter as one point."""
 
 from __future__ import annotations
 

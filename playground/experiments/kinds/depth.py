@@ -1,7 +1,8 @@
-"""How far does speculation pay into a long context? One conversation that grows turn by turn, and its rounds by depth.
+"""The Depth experiment: how far into a long context does speculation pay? One conversation grows turn by turn, and its
+rounds are grouped by depth.
 
-The cache of the earlier turns is kept, so that all depths together cost one conversation and not a prefill each. It
-grows by the project's own documents: text that is here for everyone and does not repeat.
+The cache of the earlier turns is reused, so that all depths together cost one conversation and not a prefill each. The
+conversation grows by the project's own documents, a text that is always available and does not repeat.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from playground.settings import PRESET
 from playground.trace import Trace
 
 ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
-SAMPLE = 400  # characters that say how many a token has
+SAMPLE = 400  # characters that are tokenised to find their number per token
 LEAST = 64  # tokens that a turn grows by
 
 
@@ -43,16 +44,16 @@ def run(
     runs: int = 1,
     record: Record | None = None,
 ) -> DepthResult | None:
-    """As `suite.run`, of one question with many turns.
+    """Runs one question with many turns through both lanes; otherwise like `suite.run`.
 
     Args:
-        request: how each turn is answered; its prompt is not asked.
+        request: how each turn is answered; its prompt is not used.
         until: tokens of context at the end, answers included.
-        turns: in which it gets there.
+        turns: in how many turns the context grows to its end.
 
     Raises:
-        PlaygroundError: there is not so much text, the turns are too many, the conversation does not fit the context,
-            or as `suite.run`.
+        PlaygroundError: the documents are too short, the turns are too many, or the conversation does not fit the
+            context; and see `suite.run`.
     """
     try:
         backends[baseline.backend].load(baseline, watch.progress)
@@ -67,10 +68,10 @@ def run(
 
 
 def conversation(request: Request, until: int, turns: int, backend: Backend, lane: Lane) -> Question:
-    """A question whose turns bring so many tokens of documents that the context ends near `until`.
+    """Returns a question whose turns bring so many tokens of documents that the context ends near `until`.
 
     Raises:
-        PlaygroundError: as `run`.
+        PlaygroundError: see `run`.
     """
     text = documents()
 
@@ -96,7 +97,7 @@ def conversation(request: Request, until: int, turns: int, backend: Backend, lan
 
 
 def depth_result(found: SuiteResult, until: int, turns: int) -> DepthResult:
-    """The rounds of a long conversation by depth, in as many spans as it has turns."""
+    """Groups the rounds of a long conversation by depth, in as many spans as it has turns."""
     edges = [i * until // turns for i in range(turns + 1)]
     lanes: dict[str, list[Trace]] = {STANDARD: [], **{label(lane): [] for lane in found.lanes}}
     for trace in found.traces:
@@ -104,9 +105,6 @@ def depth_result(found: SuiteResult, until: int, turns: int) -> DepthResult:
     depths = tuple(LaneDepths(name, tuple(metrics.by_depth(traces, edges))) for name, traces in lanes.items())
     base, ours = (each.figures for each in depths)
     return DepthResult(found, depths, until, metrics.stops_paying(base, ours))
-
-
-# Depth: how far into a long context does speculation pay?
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class DepthOptions(RunsOptions, AnswerOptions, DraftingOptions):
 
 @dataclass(frozen=True)
 class Depth(OfPrompts):
-    """`request`: how each turn is answered; the documents are its prompts."""
+    """The work of a Depth experiment. `request`: how each turn is answered; the documents are its prompts."""
 
     pair: Pair | None
     lane: Lane
@@ -132,7 +130,7 @@ class Depth(OfPrompts):
 
     @property
     def questions(self) -> tuple[Question, ...]:  # type: ignore[override]
-        """Of so many turns; their text is found when it runs."""
+        """One question with as many turns as `steps`. Their texts are found when it runs."""
         return (Question("depth", self.request, (self.request.prompt,) * (self.steps - 1)),)
 
     @property

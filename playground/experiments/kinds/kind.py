@@ -1,4 +1,4 @@
-"""What makes one kind of experiment."""
+"""A kind of experiment, and the base of kinds whose lanes answer prompts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Kind:
     """One kind of experiment.
 
     Args:
-        name: of its page, command, endpoint and entries in the history.
-        label: what links to its page say.
+        name: the name of its page, command, endpoint and entries in the history.
+        label: the text of links to its page.
         does: what it finds out, in a sentence.
         intro: why one runs it, on the page.
-        hint: what an empty page says.
+        hint: the text of an empty page.
         exits: what the terminal's exit codes 0 and 1 mean.
         options: a dataclass of `Option`s.
-        work: what is to be run, from the options and the `Decoders` (None without a pair), and its title.
-        experiment: the class of what is to be run, which the history keeps as JSON.
-        pair: whether a pair decodes; else the options name servers.
-        servers: whether two servers can decode in place of the pair.
+        work: makes the experiment and its title from the options and the `Decoders` (None without a pair).
+        experiment: the class of the experiment, which the history stores as JSON.
+        pair: whether a pair decodes; otherwise the options name servers.
+        servers: whether two servers can decode instead of the pair.
         varies: the setting of the lanes whose values are compared; "" for none.
         room: the room of the page that links to it; "" for one that is reached from a result.
     """
@@ -55,25 +55,22 @@ class Kind:
     room: str = "Best drafter"
 
 
-# What the experiments whose lanes answer prompts have in common.
-
-
 class OfPrompts:
-    """Base of a dataclass with these fields, and `lanes`: of one pair; or of servers, with a `baseline` and without a
-    pair."""
+    """Base of a dataclass with these fields and `lanes`. The lanes are those of a pair; or, without a pair, of servers,
+    with a `baseline`."""
 
     pair: Pair | None
     questions: tuple[Question, ...]
     record: str = ""
     baseline: Lane | None = None
 
-    if TYPE_CHECKING:  # else it would be the default of a field
+    if TYPE_CHECKING:  # otherwise it would be the default of a field
 
         @property
         def lanes(self) -> Sequence[Lane]: ...
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Result | None:
-        """None if it was stopped before there was a result."""
+        """Runs the experiment; returns None if it was stopped before there was a result."""
         raise NotImplementedError
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
@@ -86,7 +83,7 @@ class OfPrompts:
             watch.emit(ResultReady(result))
 
     def so_far(self) -> Result | None:
-        """What the record holds; None without a finished question."""
+        """Returns the result of what the record holds; None without a finished question."""
         return on_record(self.record)
 
     @property
@@ -96,18 +93,19 @@ class OfPrompts:
 
 
 def titled(prompts: str, models: str, lanes: Sequence[Lane], tokens: int) -> str:
-    """What an experiment is called in the history. `prompts`, `models`: their names; `tokens`: new ones, at most."""
-    named = prompts if "." in prompts else f"{prompts[:1].upper()}{prompts[1:]}"  # a file is called what it is called
+    """Returns the title of an experiment in the history. `prompts`, `models`: their names. `tokens`: the most new
+    tokens."""
+    named = prompts if "." in prompts else f"{prompts[:1].upper()}{prompts[1:]}"  # a file's name does not change
     return f"{named} on {models}: {together(lanes)}, {tokens} tokens"
 
 
 def record_at(path: str) -> Record | None:
-    """Where the rows go; None for ""."""
+    """Returns the record at a path, which takes the rows; None for ""."""
     return Record(Path(path)) if path else None
 
 
 def on_record(path: str, questions: int | None = None) -> SuiteResult | None:
-    """What a record of a suite holds, of the first questions; None without a finished one."""
+    """Returns the result of a suite's record, or of its first `questions`; None without a finished question."""
     if not Path(path).is_file():
         return None
     header, results = read(Path(path))

@@ -1,8 +1,8 @@
-"""Load: one server or two at several numbers of users, or rates, to see where speculation stops paying.
+"""The Load experiment: one or two servers at several numbers of users, or rates, to see where speculation stops paying.
 
 Each level goes through one lane after the other, so that the lanes do not share the machine; which comes first
 alternates. Both lanes of a level get the same prompts in the same order, and in open loop at the same times. Every
-request ends as a row: answered, or with its error. A level that was stopped in the middle begins anew: half of it
+request ends as a row: answered, or with its error. A level that was stopped in the middle starts again: half of it
 would not be the same load.
 """
 
@@ -35,9 +35,9 @@ from playground.progress import Progress
 from playground.results import LoadResult
 from playground.trace import Environment, Round
 
-MOST = 256  # requests in flight in open loop; the next one then waits, which its latency includes
+MOST = 256  # requests in flight in open loop; a further one waits, which its latency includes
 WARM_UP_TOKENS = 8
-TELL_S = 0.5  # between two looks at how many requests have ended
+TELL_S = 0.5  # between two polls of how many requests have ended
 _appending = threading.Lock()
 
 
@@ -63,8 +63,8 @@ class LoadOptions(TracesOptions, AnswerOptions, PromptOptions):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent. `requests`: of each level to each lane; in closed loop at least one for each user. `seed`: of the
-    arrival times in open loop."""
+    """The requests of a load test. `requests`: how many each level sends to each lane; in closed loop at least one for
+    each user. `seed`: determines the arrival times in open loop."""
 
     levels: tuple[Level, ...]
     requests: int
@@ -76,7 +76,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a record: what is sent. `environments`: of the lanes, in their order."""
+    """The first line of a record: the plan. `environments`: of the lanes, in their order."""
 
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]
@@ -86,7 +86,7 @@ class Header:
 
 
 class Record(record.Record):
-    """A line for each request of a level that has ended. More levels may be asked of the same test."""
+    """A record with a line for each request of a level that has ended. A resumed test may add levels."""
 
     kind: ClassVar[str] = "load-record"
     what: ClassVar[str] = "load test"
@@ -100,8 +100,8 @@ class Record(record.Record):
 
 @dataclass(frozen=True)
 class Load:
-    """`limits`: latency limits for goodput. `traces`: a file that takes the trace of each answer, one per line; "" for
-    none."""
+    """The work of a Load experiment. `limits`: latency limits for goodput. `traces`: a file that takes the trace of
+    each answer, one per line; "" for none."""
 
     servers: Servers
     questions: tuple[Question, ...]
@@ -112,7 +112,7 @@ class Load:
 
     @property
     def pair(self) -> None:
-        """None."""
+        """None: servers decode."""
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -125,11 +125,11 @@ class Load:
         return len(self.servers.urls) * requests * most
 
     def __call__(self, backends: Mapping[str, Backend], watch: Watch) -> None:
-        """Once it is stopped no request is sent, those in flight end within one round and are left out, and the result
-        has the levels that were finished.
+        """Runs all levels. Once it is stopped no request is sent, those in flight end within one round and are left
+        out, and the result has the levels that were finished.
 
         Raises:
-            PlaygroundError: a server cannot be had, a prompt does not fit, or the record is another's.
+            PlaygroundError: a server is not available, a prompt does not fit, or the record is another test's.
         """
         lanes, servers, _ = self.servers.with_local([])
         try:
@@ -151,7 +151,7 @@ class Load:
         return load_result(header, rows, self.plan.levels, self.limits)
 
     def _rows(self, header: Header, servers: Mapping[str, ServerBackend], watch: Watch) -> list[Answered]:
-        """Those of the levels that were finished. What the record holds is not sent again."""
+        """Runs the levels and returns the rows of those that were finished. Levels in the record are not run again."""
         kept = Record(Path(self.record)) if self.record else None
         rows: list[Answered] = [*kept.begin(header)] if kept else []
         lanes, plan = header.lanes, self.plan
@@ -177,7 +177,7 @@ class Load:
 
 
 def load_result(header: Header, rows: Sequence[Answered], levels: Sequence[Level], limits: Limits) -> LoadResult | None:
-    """The result of the levels that were finished; None if none was."""
+    """Returns the result of the levels that were finished; None if none was."""
     if not rows:
         return None
     return LoadResult(
@@ -197,7 +197,8 @@ def load_result(header: Header, rows: Sequence[Answered], levels: Sequence[Level
 def _prepared(
     lanes: Sequence[Lane], questions: Sequence[Question], backends: Mapping[str, ServerBackend], watch: Watch
 ) -> tuple[Environment, ...]:
-    """Every prompt is tokenised before the first level, so that one that does not fit ends no long run."""
+    """Tokenises every prompt before the first level, so that one that does not fit cannot end a long run. Returns the
+    environments of the lanes."""
     for lane in lanes:
         backend = backends[lane.backend]
         backend.details = False
@@ -208,13 +209,13 @@ def _prepared(
 
 
 def _weight(plan: Plan, level: Level) -> float:
-    """How long a level takes, beside others of the test."""
+    """Estimates how long a level takes, relative to the others of the test."""
     return plan.count(level) / (level.rate or 1)
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """One level through one lane, after a warm-up with as many requests at the same time."""
+    """One level through one lane, after a warm-up with as many concurrent requests."""
 
     load: Load
     level: Level
@@ -239,7 +240,8 @@ class _Turn:
         return [request.result() for request in requests]
 
     def _arrivals(self) -> Iterator[float | None]:
-        """Seconds at which requests arrive: a Poisson process. None: as soon as a user is free."""
+        """Yields the seconds at which requests arrive, a Poisson process; in closed loop None, which means as soon as a
+        user is free."""
         draw, at = random.Random(self.load.plan.seed), 0.0
         while True:
             yield at if self.level.rate else None
@@ -260,7 +262,7 @@ class _Turn:
         row = Answered(self.level, self.lane.name, number, question, sent - late, ())
         if self.watch.stopped():
             return row
-        ends: dict[float, int] = {}  # tokens by when they arrived
+        ends: dict[float, int] = {}  # tokens by their arrival time
 
         def count(round_: Round) -> None:
             ends[round_.end_s] = ends.get(round_.end_s, 0) + len(round_.tokens)

@@ -1,5 +1,5 @@
-"""Lossless: is the output the target's own? Greedy outputs are compared with standard decoding's, token for token;
-sampled tokens are tested against the distribution that the target gives them in a pass of its own."""
+"""The Lossless experiment: is the output the target's own? Greedy outputs are compared with standard decoding's, token
+for token; sampled tokens are tested against the distribution that the target gives them in a separate pass."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from playground.trace import DraftToken, Trace
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.local import LocalBackend
 
-ANSWERS = 0.75  # of the progress; the rest is the check against the target
-Turn = tuple[int, int]  # a question and a turn
+ANSWERS = 0.75  # share of the progress; the rest is the check against the target
+Turn = tuple[int, int]  # the index of a question and of its turn
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LosslessOptions(WholeAnswerOptions, DraftingOptions, PromptOptions, Drafte
 
 @dataclass(frozen=True)
 class Lossless(OfPrompts):
-    """`lanes`: each with a label of its own. `temperature`: of the sampled answers. `draws`: how many tokens to sample
-    with each lane, at most."""
+    """The work of a Lossless experiment. `lanes`: with distinct labels. `temperature`: of the sampled answers. `draws`:
+    the most tokens to sample with each lane."""
 
     pair: Pair
     lanes: tuple[Lane, ...]
@@ -65,10 +65,10 @@ class Lossless(OfPrompts):
         return (1 + len(self.lanes)) * (self.answer_tokens + self.draws)
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> LosslessResult | None:
-        """As `suite.run`; None if it was stopped.
+        """Runs greedy and sampled questions like `suite.run`, then checks the answers; None if it was stopped.
 
         Raises:
-            PlaygroundError: as `suite.run`, or no question could be run.
+            PlaygroundError: see `suite.run`; or no question could be run.
         """
         every, first = self._every_question(), len(self.questions)
 
@@ -78,7 +78,7 @@ class Lossless(OfPrompts):
             return f"Sampled answer {number + 1 - first} of {total - first}"
 
         def emit(event: Event) -> None:
-            """The check against the target comes after the answers."""
+            """Emits progress, scaled to leave a share for the check against the target."""
             if isinstance(event, PromptDone) or (isinstance(event, Progress) and event.fraction):
                 event = replace(event, fraction=(event.fraction or 0.0) * ANSWERS)
             watch.emit(event)
@@ -107,12 +107,13 @@ class Lossless(OfPrompts):
         )
 
     def so_far(self) -> SuiteResult | None:
-        """Whether the greedy outputs are identical; what differs is checked at the end."""
+        """Returns the greedy answers on record, which show whether they are identical. Differences are checked at the
+        end."""
         return on_record(self.record, len(self.questions))
 
     def _every_question(self) -> list[Question]:
-        """The questions greedily, then as many sampled ones, each with a seed of its own, as give so many tokens if all
-        answers are long. All tokens can be sampled: top-p and the like cut nothing."""
+        """Returns the greedy questions, then as many sampled ones, each with its own seed, as give `draws` tokens if
+        all answers are long. Top-p and the like are off, so that every token can be sampled."""
         greedy = {name: default(name) for name in SAMPLING if not SETTINGS[name].greedy}
         whole = [replace(each, request=replace(each.request, **greedy)) for each in self.questions]
         sampled = -(-self.draws // whole[0].request.max_new_tokens)
@@ -172,7 +173,7 @@ def _differing(question: int, turn: int, standard: Trace, other: Trace, backend:
 
 
 def _ids(ids: Sequence[int | None] | None) -> list[int]:
-    """Those of a lane in this process, which reports them all."""
+    """Returns the token ids of a lane in this process, where all are known."""
     return [id_ for id_ in ids or () if id_ is not None]
 
 

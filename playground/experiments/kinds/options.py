@@ -1,5 +1,5 @@
-"""What the kinds of experiments ask for, as fields of dataclasses from which the tab, the command and the endpoint are
-made. Importing it is quick: the terminal does so for every command."""
+"""The options of the kinds of experiments, as fields of dataclasses from which tab, command and endpoint are made.
+Importing this module is quick, because the terminal imports it for every command."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Place = Literal["page", "terminal", "endpoint"]
 EVERYWHERE: tuple[Place, ...] = ("page", "terminal", "endpoint")
-ON_PAGE = ("max_new_tokens", "temperature")  # of an answer's settings
-NEW_TOKENS = 64  # fewer than for one prompt: there are many
+ON_PAGE = ("max_new_tokens", "temperature")  # the answer settings that the page shows
+NEW_TOKENS = 64  # fewer than for a single prompt, because there are many
 MANY = 10**9
 ANSWER = tuple(name for name in settings.ANSWER if name != "system")
 WHOLE_ANSWER = tuple(name for name in ANSWER if name != "seed" and (name not in SAMPLING or SETTINGS[name].greedy))
@@ -29,17 +29,17 @@ WHOLE_ANSWER = tuple(name for name in ANSWER if name != "seed" and (name not in 
 
 @dataclass(frozen=True)
 class Option:
-    """How one field is asked for.
+    """Settings of a field as an option.
 
     Args:
-        setting: label, help, bounds and choices; those of a tuple are of each value.
-        places: where it is asked for.
+        setting: label, help, bounds and choices; those of a tuple apply to each value.
+        places: the places that have the option.
         group: its heading in the terminal's help.
         flag: the terminal's option; "" for the field's name.
-        folded: under Advanced on the page.
+        folded: whether it is under Advanced on the page.
         positional: whether the terminal takes it without a name.
-        by: another field, and the values that are meant for each of its choices where none are given.
-        default, of, several: the field's default, the type of its value, or of each of its values, and whether it takes
+        by: another field, and the values that each of its choices stands for where none are given.
+        default, of, several: the field's default, the type of its value or of each of its values, and whether it takes
             several. `options_of` fills them in.
     """
 
@@ -67,15 +67,15 @@ def option(
     one: Any = "",
     **how: Any,
 ) -> Any:
-    """A field with its `Option`. `help`: one line without a full stop. `one`: any value, where the default is none.
-    `how`: the rest of `Option`."""
+    """Returns a field with its `Option`. `help`: one line without a full stop. `one`: an example value, where the
+    default is empty. `how`: the other fields of `Option`."""
     if default not in ((), None):
         one = default[0] if isinstance(default, tuple) else default
     return _field(default, Setting(label, help, one, low, high, slider, choices=choices or {}), how)
 
 
 def option_of(name: str, default: Any = MISSING, **how: Any) -> Any:
-    """A field that is one of the settings of a comparison."""
+    """Returns a field for one of the settings of a comparison."""
     return _field(SETTINGS[name].default if default is MISSING else default, SETTINGS[name], how)
 
 
@@ -84,12 +84,12 @@ def _field(default: Any, setting: Setting, how: Mapping[str, Any]) -> Any:
 
 
 def options_of(kind: type[Options], place: Place) -> dict[str, Option]:
-    """The fields that are asked for in a place."""
+    """Returns the options of a place by the names of their fields."""
     hints, found = get_type_hints(kind), {}
     for it in fields(kind):
         hint, option = hints[it.name], it.metadata["option"]
         several = get_origin(hint) is tuple
-        if several or get_origin(hint) in (Union, UnionType):  # of a type with None
+        if several or get_origin(hint) in (Union, UnionType):  # a type with None
             hint = next(each for each in get_args(hint) if each is not type(None))
         found[it.name] = replace(option, default=it.default, of=hint, several=several)
     return {name: option for name, option in found.items() if place in option.places}
@@ -97,12 +97,14 @@ def options_of(kind: type[Options], place: Place) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class Options:
-    """Raises:
-    PlaygroundError: a value is not accepted, in words.
+    """Options of a kind, checked when they are made.
+
+    Raises:
+        PlaygroundError: a value is not accepted.
     """
 
     def broken_lines(self) -> list[str]:
-        """A sentence for each line of a file that is skipped."""
+        """Returns a sentence for each line of a file that is skipped."""
         return []
 
     def __post_init__(self) -> None:
@@ -113,7 +115,7 @@ class Options:
 
 
 def _answer(*names: str, **defaults: Any) -> Any:
-    """Options for settings of a `Request`. The page asks for the length and the temperature alone."""
+    """Returns a base class with options for settings of a `Request`. The page shows only length and temperature."""
     hints = get_type_hints(Request)
     how = {name: EVERYWHERE if name in ON_PAGE else EVERYWHERE[1:] for name in names}
     return make_dataclass(
@@ -131,7 +133,7 @@ def _answer(*names: str, **defaults: Any) -> Any:
 
 
 def _drafting(*names: str) -> Any:
-    """Options for the drafts of all lanes; None is the preset's value."""
+    """Returns a base class with options for the drafts of all lanes; None is the preset's value."""
     hints = get_type_hints(Lane)
     return make_dataclass(
         "DraftingOptions",
@@ -142,7 +144,7 @@ def _drafting(*names: str) -> Any:
 
 
 AnswerOptions = _answer(*ANSWER, max_new_tokens=NEW_TOKENS)
-WholeAnswerOptions = _answer(*WHOLE_ANSWER, max_new_tokens=NEW_TOKENS)  # of which every token can be sampled
+WholeAnswerOptions = _answer(*WHOLE_ANSWER, max_new_tokens=NEW_TOKENS)  # every token can be sampled with it
 DraftingOptions = _drafting(*PRESET)
 TreeOptions = _drafting(*(name for name in PRESET if name != "lookahead"))
 
@@ -164,7 +166,7 @@ class PromptOptions(Options):
     )  # fmt: skip
 
     def read(self, turns: int = 0) -> tuple[str, tuple[Question, ...]]:
-        """What the prompts are called, and the prompts. `turns`: in place of the option.
+        """Returns the name of the prompts, and the prompts. `turns`: overrides the option.
 
         Raises:
             PlaygroundError: there is no such suite or file, it holds no prompt, or a prompt is empty.
@@ -219,13 +221,13 @@ class TracesOptions(Options):
 
     @property
     def traces_file(self) -> str:
-        """Whatever the folder in which the experiment is resumed."""
+        """The absolute path, so that the experiment can be resumed in another folder."""
         return str(Path(self.traces).absolute()) if self.traces else ""
 
 
 @dataclass(frozen=True)
 class Decoders:
-    """What decodes: a pair in this process; or, without a pair, a server's lane beside the baseline's."""
+    """A pair that decodes in this process; or, without a pair, a server's lane that is compared with a baseline's."""
 
     title: str
     pair: Pair | None = None
@@ -237,7 +239,7 @@ class Decoders:
         return cls(pair.title, pair)
 
     def lanes(self, drafters: tuple[str, ...], **settings: Any) -> tuple[Lane, ...]:
-        """One for each drafter, or for all of the pair's; the server's lane alone."""
+        """Returns a lane for each drafter, or for all drafters of the pair; or the server's lane alone."""
         if self.server:
             return (self.server,)
         assert self.pair, "without a pair there is a server's lane"

@@ -1,10 +1,10 @@
-"""Recommend: which drafter, and how deep, or none, for these prompts on this machine?
+"""The Recommend experiment: which drafter and which lookahead, or none, for these prompts on this machine?
 
-In three stages, so that time goes to what may win: all drafters of the pair are screened with short answers; the best
-few are refined over lookaheads, with repeats; what is chosen runs again. Only that last stage gives the speed-up that
-is reported, and decides whether to draft at all: the best of many noisy figures is too high (the winner's curse), and
-fresh runs are not. Where lanes are chosen among many, their intervals hold together (Bonferroni), so that more
-candidates do not make more false gains.
+It has three stages, so that time goes to the likely winners: all drafters of the pair are screened with short answers;
+the best few are refined over lookaheads, with repeats; the chosen one runs again. Only the last stage gives the
+reported speed-up and decides whether to draft at all: the best of many noisy figures is too high (the winner's curse),
+and fresh runs are not. Where lanes are chosen among many, their intervals hold simultaneously (Bonferroni), so that
+more candidates do not make more false gains.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from playground.lane import Lane, at_lookahead, label
 from playground.presets import Pair
 from playground.results import Recommendation, SuiteResult
 
-LOOKAHEADS = (2, 4, 8)  # of which the nearest gives way to the pair's own
-KEPT = 2  # drafters that are refined
+LOOKAHEADS = (2, 4, 8)  # the pair's own lookahead replaces the nearest of them
+KEPT = 2  # how many drafters are refined
 REFINING, CONFIRMING = 2, 3  # runs of each prompt
 STAGES = ("Screening", "Refining", "Confirming")
 
@@ -40,7 +40,7 @@ class RecommendOptions(OrderOptions, AnswerOptions, PromptOptions, DraftersOptio
 
 @dataclass(frozen=True)
 class Recommend(OfPrompts):
-    """`lanes`: one for each drafter."""
+    """The work of a Recommend experiment. `lanes`: one for each drafter."""
 
     pair: Pair | None
     lanes: tuple[Lane, ...]
@@ -54,10 +54,10 @@ class Recommend(OfPrompts):
         return int(sum(costs(len(self.lanes))) * self.answer_tokens)
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> Recommendation | None:
-        """None if it was stopped.
+        """Runs the three stages; returns None if it was stopped.
 
         Raises:
-            PlaygroundError: as `suite.run`; no prompt could be run.
+            PlaygroundError: see `suite.run`; or no prompt could be run.
         """
         whole, records = _Whole(watch.emit, costs(len(self.lanes))), self._records()
 
@@ -96,21 +96,21 @@ class Recommend(OfPrompts):
         )
 
     def so_far(self) -> SuiteResult | None:
-        """The last stage that has a finished question; the choice comes at the end."""
+        """Returns the last stage that has a finished question. The choice is made at the end."""
         return next(filter(None, map(on_record, reversed(self._records()))), None)
 
     def _records(self) -> list[str]:
-        """Of the three stages."""
+        """Returns the paths of the records of the three stages."""
         return [str(Path(self.record).with_suffix(f".{i}.jsonl")) if self.record else "" for i in (1, 2, 3)]
 
 
 def costs(lanes: int) -> tuple[float, float, float]:
-    """How often each stage decodes each prompt, in full answers, for so many drafters to screen."""
+    """Returns how often each stage decodes each prompt, in full answers, if so many drafters are screened."""
     return (1 + lanes) / 4, (1 + min(KEPT, lanes) * len(LOOKAHEADS)) * REFINING, 2 * CONFIRMING
 
 
 def _shorter(question: Question) -> Question:
-    """A quarter of an answer to the first turn shows which drafters are slow."""
+    """Returns a question with a quarter of the answer to the first turn, which shows which drafters are slow."""
     request = question.request
     return Question(question.category, replace(request, max_new_tokens=max(8, request.max_new_tokens // 4)))
 
@@ -126,7 +126,7 @@ def _lookaheads(lane: Lane) -> list[Lane]:
 
 @dataclass
 class _Whole:
-    """The progress of all stages as one. `began`: a moment, and how much was done then."""
+    """The progress of all stages as one. `began`: a moment, and how much was done by then."""
 
     emit: Callable[[Event], object]
     costs: Sequence[float]
@@ -139,7 +139,10 @@ class _Whole:
             self.emit(Progress(f"{STAGES[number]}: {event.label}", done))
         elif isinstance(event, PromptDone):
             done = self._done(number, event.fraction)
-            since, before = self.began = self.began or (time.monotonic(), 0.0)  # a prompt may fail before it has begun
+            since, before = self.began = self.began or (
+                time.monotonic(),
+                0.0,
+            )  # a prompt may fail before its first progress
             left_s = (time.monotonic() - since) / (done - before) * (1 - done)
             self.emit(replace(event, stage=STAGES[number], fraction=done, left_s=left_s))
         else:

@@ -1,4 +1,4 @@
-"""Suite: many prompts through several drafters."""
+"""The Suite experiment: many prompts through several drafters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Sweep: one setting over several values: which gives the most speed-up, and which tie with it?
+"""The Sweep experiment: which value of one setting gives the most speed-up, and which values tie with it?
 
-Lookahead, tree size and confidence threshold are settings of a lane: all values run on each prompt, beside the standard
-lane. Temperature and prompt length are settings of the request: the prompts run at each value, with a standard lane of
-their own. Either way it is one suite, with its record, its order and its intervals.
+Lookahead, tree size and confidence threshold are settings of a lane: all values run on each prompt, next to the
+standard lane. Temperature and prompt length are settings of the request: the prompts run at each value, with a standard
+lane of their own. Either way it is one suite, with its record, its order and its intervals.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS, SWEPT
 
 DEFAULTS = {**SWEPT, "prompt_tokens": (128, 512, 1024, 2048)}
 OF_LANES = tuple(name for name in SWEPT if name in DRAFTING)
-CHARACTERS = 4  # of a token, roughly, where a backend does not report the prompt's tokens
+CHARACTERS = 4  # per token, roughly, where a backend does not report the prompt's tokens
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, Pr
 
 @dataclass(frozen=True)
 class Sweep(OfPrompts):
-    """As `suite.run`, for each value of the setting. `lane`: the drafter with its other settings."""
+    """The work of a Sweep experiment, a suite over the values of the setting. `lane`: the drafter with its other
+    settings."""
 
     pair: Pair | None
     lane: Lane
@@ -99,13 +100,13 @@ class Sweep(OfPrompts):
 
 
 def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
-    """The lanes of a sweep, without the standard lane that a lookahead of 0 is.
+    """Returns the lanes of a sweep. A lookahead of 0 is the standard lane, which is left out.
 
     Args:
         lane: the drafter with its other settings.
 
     Raises:
-        PlaygroundError: the drafter has no such setting, or a value is out of its bounds.
+        PlaygroundError: the drafter has no such setting, or a value is out of bounds.
     """
     check(len(values) == len(set(values)) > 0, "A sweep needs one value or more, each named once.")
     if axis == "nodes":
@@ -120,7 +121,7 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
 
 
 def sweep_result(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> SweepResult:
-    """The suite of a sweep by the values. `lanes`: those of `lanes_of`."""
+    """Groups the suite of a sweep by the values. `lanes`: those of `lanes_of`."""
     return SweepResult(axis, tuple(_points(axis, values, lanes, result)), result)
 
 
@@ -145,8 +146,8 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
 
 
 def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Predicted]:
-    """For each lookahead, from the rounds of the largest. Empty without traces, as in a result that comes from a file,
-    and where the drafts are trees."""
+    """Predicts each lookahead from the rounds of the largest. Returns nothing without traces, as in a result from a
+    file, and where the drafts are trees."""
     deepest = int(max(values))
     base = [trace for trace in result.traces if trace.lane.drafter == "none" and trace.rounds]
     ours = [trace for trace in result.traces if trace.lane.drafter != "none" and trace.lane.lookahead == deepest]
@@ -157,11 +158,13 @@ def _predicted(values: Sequence[float], result: SuiteResult) -> dict[float, Pred
     if found is None:
         return {}
     prefill_s = sum(it.rounds[0].end_s - it.rounds[0].start_s for it in base)
-    share = prefill_s / sum(it.rounds[-1].end_s - it.rounds[0].start_s for it in base)  # which drafting leaves as it is
+    share = prefill_s / sum(
+        it.rounds[-1].end_s - it.rounds[0].start_s for it in base
+    )  # the prefill's share, which drafting does not change
     predicted = {}
     for value in values:
         at = found.predictions[int(value)]
-        # A round that finds nothing to draft, as a lookup often does, is a plain one at any lookahead.
+        # A round that drafts nothing, which is common for a lookup, is a plain round at any lookahead.
         tokens = found.drafting * at.tokens_per_pass + 1 - found.drafting
         cost = found.drafting * at.tokens_per_pass / at.speedup + 1 - found.drafting
         predicted[value] = Predicted(tokens, 1 / (share + (1 - share) * cost / tokens))
@@ -173,17 +176,18 @@ def _at(question: Question, axis: str, value: float) -> Question:
 
 
 def _count(backend: Backend, lane: Lane, request: Request) -> int:
-    """The tokens of its prompt."""
+    """Returns the number of tokens of a request's prompt."""
     ids = backend.run(lane, request).prompt_ids
     return len(request.prompt) // CHARACTERS if ids is None else len(ids)
 
 
 def _padded(question: Question, tokens: int, count: Callable[[Request], int]) -> Question:
-    """The question after as much of the project's documents as makes the prompt that long, or a few tokens longer: text
-    that is here for everyone and does not repeat, which would flatter a lookup. A longer question stays as it is.
+    """Returns the question with enough of the project's documents before it to make the prompt that long, or a few
+    tokens longer. The documents are always available and do not repeat, which would flatter a lookup. A longer question
+    does not change.
 
     Raises:
-        PlaygroundError: there is not so much text.
+        PlaygroundError: the documents are too short.
     """
     request, text = question.request, documents()
 
@@ -207,7 +211,7 @@ def _padded(question: Question, tokens: int, count: Callable[[Request], int]) ->
 
 
 def documents() -> str:
-    """The project's own."""
+    """Returns the text of the project's own documents."""
     paths: list[Path] = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return "\n\n".join(path.read_text(encoding="utf-8") for path in paths)
 
@@ -217,9 +221,9 @@ def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
     drafter = (options.drafter,) if options.drafter else ((on.pair.drafter,) if on.pair else ())
     (lane,) = on.lanes(drafter, **{name: getattr(options, name) for name in PRESET})
     if options.axis == "lookahead" and not options.policy:
-        lane = replace(lane, policy="constant")  # under another it is a bound, not the length of the drafts
+        lane = replace(lane, policy="constant")  # other policies take it as a bound, not as the length of the drafts
     values = options.values or DEFAULTS[options.axis]
-    lanes_of(lane, options.axis, values)  # raises here and not in the middle
+    lanes_of(lane, options.axis, values)  # raises now instead of in the middle
     work = Sweep(on.pair, lane, options.axis, values, questions, options.runs, options.order_seed, baseline=on.baseline)
     axis, at = AXES[options.axis], ", ".join(f"{value:g}" for value in values)
     return work, f"{axis[:1].upper()}{axis[1:]} {at} of {together([lane])} on {on.title}: {name}"

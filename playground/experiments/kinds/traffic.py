@@ -1,4 +1,4 @@
-"""Traffic: does speculation pay on the conversations of a log?"""
+"""The Traffic experiment: does speculation pay on the conversations of a log?"""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, Draf
     runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)
 
     def read(self) -> traffic_log.Log:
-        """Raises:
-        PlaygroundError: the log cannot be read, holds no turn, or has a broken line that is not to be skipped.
+        """Reads the log.
+
+        Raises:
+            PlaygroundError: the log cannot be read, holds no turn, or has a broken line that is not to be skipped.
         """
         check(bool(self.log.strip()), f"Give a log of conversations. {traffic_log.FORMS}")
         settings: dict[str, Any] = {name: getattr(self, name) for name in ANSWER}
@@ -55,7 +57,7 @@ class TrafficOptions(OrderOptions, RunsOptions, AnswerOptions, TreeOptions, Draf
 
 @dataclass(frozen=True)
 class Traffic(OfPrompts):
-    """`turns`: of the log; `questions`: of those among them that are decoded."""
+    """The work of a Traffic experiment. `turns`: all turns of the log. `questions`: the turns that are decoded."""
 
     pair: Pair | None
     lanes: tuple[Lane, ...]
@@ -75,7 +77,7 @@ class Traffic(OfPrompts):
         return self.runs * (1 + len(self.lanes)) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> TrafficResult | None:
-        from playground.experiments import traffic  # it loads torch
+        from playground.experiments import traffic  # importing it loads torch
 
         return traffic.run(
             baseline, self.lanes, self.turns, self.questions, backends, watch, conversations=self.conversations,
