@@ -1,5 +1,4 @@
-"""Results that are computed from many traces: a suite's rows and summaries, and what the benchmark measured.
-Dataclasses, and the JSON files that keep them."""
+"""Results that are computed from many traces, such as a suite's, as dataclasses; and the JSON files that hold them."""
 
 from __future__ import annotations
 
@@ -92,13 +91,13 @@ KINDS: dict[str, type] = {
 
 
 def to_json(result: Result) -> dict[str, Any]:
-    """As JSON takes it, without the traces."""
+    """Return the result as data for JSON, without the traces."""
     kind = next(name for name, kind in KINDS.items() if isinstance(result, kind))
     return {"schema_version": SCHEMA_VERSION, "kind": kind, **_without_traces(asdict(result))}
 
 
 def load(text: str | bytes) -> Result:
-    """Reads a file of results, now or from an earlier release.
+    """Read a file of results, of this or an earlier release.
 
     Raises:
         PlaygroundError: it is not JSON, not such a file, or of a newer schema version.
@@ -111,7 +110,7 @@ def load(text: str | bytes) -> Result:
 
 
 def from_json(data: Any) -> Result:
-    """Reads what `to_json` made, now or in an earlier release.
+    """Read the data that `to_json` made, in this or an earlier release.
 
     Raises:
         PlaygroundError: the data is no result, or of a newer schema version.
@@ -138,7 +137,7 @@ def _without_traces(data: Any) -> Any:
 
 
 def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
-    """The first files of suites lack `runs`, and some settings of the lane that have defaults."""
+    """Add `runs`, and settings of the lane that have defaults, which the first files of suites lack."""
     migrated = {"runs": 1, **data, "schema_version": SCHEMA_VERSION}
     migrated["environment"] = environment_from_1(data["environment"])
     if isinstance(data.get("lanes"), list):

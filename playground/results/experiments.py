@@ -1,4 +1,4 @@
-"""What the experiments above a suite give, and those beside it."""
+"""The results of all experiments other than a suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from playground.trace import Environment, Trace
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the formulas say of a lookahead over all prompts, prefill included, from the drafts at the largest one."""
+    """The formulas' prediction for a lookahead over all prompts, prefill included, from the drafts at the largest
+    one."""
 
     tokens_per_pass: float
     speedup: float
@@ -25,7 +26,8 @@ class Predicted:
 class Point:
     """One value of a sweep. `summaries`: its lane's, by category and then over all; empty if no prompt could be run.
     `best`: no other value is faster over all prompts. `ties`: it is the best, or the interval of the best over it
-    includes 1. Both None on an axis whose values nobody chooses for speed. `predicted`: of chains, where it can be."""
+    includes 1. Both are None on an axis whose values are not chosen for speed. `predicted`: for chains, where
+    possible."""
 
     value: float
     lane: str
@@ -55,7 +57,7 @@ class SweepResult:
 
 @dataclass(frozen=True)
 class AcceptanceResult:
-    """Speed-up over acceptance: a suite of one lane as it is, and of the same with drawn verdicts at several rates."""
+    """Speed-up over acceptance: a suite of a lane as it is, and with verdicts drawn at several rates."""
 
     suite: SuiteResult
 
@@ -65,7 +67,7 @@ class AcceptanceResult:
 
     @property
     def measured(self) -> Summary | None:
-        """The lane as it is, over all prompts; None if no prompt could be run."""
+        """The summary of the lane as it is, over all prompts; None if no prompt could be run."""
         return self._of(self.suite.lanes[0])
 
     @property
@@ -109,10 +111,10 @@ class Differing:
 
 @dataclass(frozen=True)
 class LaneCheck:
-    """Whether a lane's output is the target's own. `lane`: its label. `outputs`: greedy ones that were compared, of
-    which `identical` were the same tokens. `sampled`: tokens. `law`: of those among them at positions where a draft
-    token was verified (of the standard lane, and of rules that judge drafts as a whole, of all). Tests are None where
-    there were too few tokens."""
+    """The check that a lane's output is the target's own. `lane`: its label. `outputs`: the greedy outputs compared, of
+    which `identical` were the same tokens. `sampled`: the number of sampled tokens. `law`: the test of those at
+    positions where a draft token was verified (of all for the standard lane, and for rules that judge drafts as a
+    whole). Tests are None where there were too few tokens."""
 
     lane: str
     outputs: int
@@ -133,7 +135,8 @@ class LaneCheck:
 
 @dataclass(frozen=True)
 class LosslessResult:
-    """`checks`: of the standard lane, as a control, and of each of `lanes`. `request`: of the last sampled answer."""
+    """The checks of several lanes. `checks`: of the standard lane, as a control, and of each of `lanes`. `request`: of
+    the last sampled answer."""
 
     environment: Environment
     request: Request
@@ -144,14 +147,14 @@ class LosslessResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a lane is not lossless."""
+        """True where a lane is not lossless."""
         return not all(check.passed for check in self.checks)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`lane`: what to use; None is standard decoding. `tested`: the lane that ran again, which is the recommended one
-    or, where that is none, the best that there was. `method`: whose weights it drafts with. `ties`: the labels of the
+    """The lane to use. `lane`: None is standard decoding. `tested`: the lane that ran again, which is the recommended
+    one or, where that is None, the best drafting lane. `method`: whose weights it uses. `ties`: the labels of the
     refined lanes within noise of the fastest, the fastest first. `confirmed` alone gives the speed-up to expect: its
     runs were not used to choose."""
 
@@ -167,7 +170,7 @@ class Recommendation:
 
     @property
     def summary(self) -> Summary:
-        """Of the tested lane, over all prompts, by the confirming runs."""
+        """The summary of the tested lane over all prompts, from the confirming runs."""
         return self.confirmed.of(label(self.tested))
 
 
@@ -181,7 +184,7 @@ class LaneDepths:
 
 @dataclass(frozen=True)
 class Estimated:
-    """What a lane was expected to accept, from its drafts over logged answers. `decoded`: the mean accepted length of
+    """The acceptance expected for a lane, from its drafts over logged answers. `decoded`: the mean accepted length of
     the turns that were decoded; None where none was."""
 
     lane: str
@@ -192,10 +195,10 @@ class Estimated:
 
 @dataclass(frozen=True)
 class TrafficResult:
-    """A log of conversations. `suite`: the turns that were generated again, each a question whose category is its
-    number. `turns`: of the whole log. `best`: the label of the fastest lane, with its speed-up and an interval that
-    holds for all lanes together (None where there is too little to say). `skipped`: a sentence for each entry that was
-    left out."""
+    """The result of a log of conversations. `suite`: the turns that were generated again, each a question whose
+    category is its number. `turns`: of the whole log. `best`: the label of the fastest lane, with its speed-up and an
+    interval that holds for all lanes together (None where there is too little data). `skipped`: a sentence for each
+    entry that was left out."""
 
     suite: SuiteResult
     conversations: int
@@ -209,19 +212,20 @@ class TrafficResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a turn could not be run, or an entry was left out."""
+        """True where a turn could not be run, or an entry was left out."""
         return self.suite.failed or bool(self.skipped)
 
     @property
     def pays(self) -> bool:
-        """Whether speculation was seen to pay, which takes an interval."""
+        """True where speculation was seen to pay, which takes an interval."""
         return self.speedup > 1 and differs(self.interval)
 
 
 @dataclass(frozen=True)
 class DepthResult:
-    """A conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the baseline and of the
-    lane. `stops`: the depth from which on the lane is nowhere faster; None if it is, to the end."""
+    """The result of a conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the
+    baseline and of the lane. `stops`: the depth from which on the lane is nowhere faster; None if it is faster to the
+    end."""
 
     suite: SuiteResult
     depths: tuple[LaneDepths, ...]
@@ -230,16 +234,16 @@ class DepthResult:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not get to its end."""
+        """True where the conversation did not reach its end."""
         return self.suite.failed
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings all prompts
-    share; its prompt is the first. `levels`: those asked for, of which a test that was stopped has not all, `requests`
-    of each; `seed`: of the arrival times in open loop. `rows`: every request of the levels that ended. `points` and
-    `gains` are computed from them."""
+    """The result of servers under load. `lanes`: the baseline first; `environments`: theirs. `request`: the settings
+    all prompts share; its prompt is the first. `levels`: the requested ones, not all of which a stopped test has, with
+    `requests` each; `seed`: of the arrival times in open loop. `rows`: every request of the levels that ended. `points`
+    and `gains` are computed from them."""
 
     environments: tuple[Environment, ...]
     request: Request
@@ -258,7 +262,7 @@ class LoadResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a request failed."""
+        """True where a request failed."""
         return bool(self.failures)
 
 

@@ -1,4 +1,4 @@
-"""What a suite of prompts gives: rows, their summaries, failures."""
+"""The result of a suite of prompts: rows, their summaries, failures."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Interval = tuple[float, float]
 
 
 def names_of(lanes: Iterable[Lane]) -> dict[str, str]:
-    """What people read of each lane of a result, by its label; of the baseline's rows too."""
+    """Return the displayed name of each lane of a result, by its label, the baseline included."""
     return {STANDARD: BASELINE, **names(lanes)}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt (a turn of a question) through one lane. Of several runs, `seconds` is the median, and all else is of
-    the run with the median time; `runs_s` and `runs_tokens` have all, in the order in which they ran.
+    """One prompt (a turn of a question) through one lane. Of several runs, `seconds` is the median, and all other
+    fields are of the run with the median time; `runs_s` and `runs_tokens` have all, in the order in which they ran.
 
-    `speedup`: of all its tokens over all its time, over the standard lane's, with its `interval` over the runs where
-    they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report it.
-    `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
-    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: what the
-    other exact rule would have kept. `conversation`: as in `Question`. `past_context`: as in `Round`, where the
-    text was too long for the drafter in any round. Files of earlier releases lack what is None or empty here.
+    `speedup`: the tokens per second of all runs over those of the standard lane, with its `interval` over the runs
+    where they are enough (see `metrics.pooled`). `passes`, `accepted`, `drafted`: None where a server does not report
+    it. `p50_s`, `p95_s`: of the inter-token latencies. `identical`: every run gave the same tokens as every run of the
+    standard lane. `reused`: tokens of the prompt that came from the cache of the turns before. `otherwise`: the drafts
+    under the other exact rule. `conversation`: see `Question`. `past_context`: see `Round`, where the text was too long
+    for the drafter in any round. Files of earlier releases lack what is None or empty here.
     """
 
     question: int
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Failure:
-    """A question that could not be run through a lane, and why, in words. The suite went on without it."""
+    """A question that could not be run through a lane, and why, in words. The suite continued without it."""
 
     question: int
     category: str
@@ -132,9 +132,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """`request`: the settings all prompts share; its prompt is the first. `runs`: how often each prompt went through
-    each lane; `counted`: which of the runs make the speed-ups. `seed`: of the order of the lanes. `prompts`: the first
-    turn of every question. `traces`: every run, in the order of the rows; files leave them out."""
+    """The result of a suite. `request`: the settings all prompts share; its prompt is the first. `runs`: how often each
+    prompt went through each lane; `counted`: which of the runs make the speed-ups. `seed`: of the order of the lanes.
+    `prompts`: the first turn of every question. `traces`: every run, in the order of the rows; files leave them out."""
 
     environment: Environment
     request: Request
@@ -150,9 +150,9 @@ class SuiteResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a prompt could not be run."""
+        """True where a prompt could not be run."""
         return bool(self.failures)
 
     def of(self, lane: str) -> Summary:
-        """A lane over all prompts, by its label."""
+        """Return the summary of a lane over all prompts, by its label."""
         return next(each for each in self.summaries if (each.lane, each.category) == (lane, ALL))

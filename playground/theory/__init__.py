@@ -1,4 +1,4 @@
-"""What the formulas predict, and why a measured speed-up is what it is.
+"""Predictions of the formulas, and explanations of a measured speed-up.
 
 `metrics` says what happened in a run. This package says what follows from it under a model: other lookaheads, other
 batch sizes, more load, the limit of the memory's bandwidth. Everything is computed from traces; nothing is measured.

@@ -1,7 +1,7 @@
-"""Why this speed-up: from the tokens per pass down to what was measured.
+"""Attribution of a speed-up: the steps from the tokens per pass to the measured value.
 
-Each step takes one cost into account and keeps the steps before, so the last one is the measured speed-up to the digit.
-Terms are those of `metrics.equation`, which the page shows beside the speed-up.
+Each step adds one cost to the steps before, so the last one is the measured speed-up to the digit. The terms are those
+of `metrics.equation`, which the page shows with the speed-up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from playground import metrics
 from playground.metrics import Equation
 from playground.trace import Round, Trace
 
-LEAST_PASSES = 5  # of each lane, whose times are compared
+LEAST_PASSES = 5  # passes of each lane needed to compare their times
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """A speed-up with what explains its terms.
+    """A speed-up with the causes of its terms.
 
     `idle`: the share of rounds without a draft. `drafting`: the tokens per pass of the others, over those of the
     baseline. `wider`: how much longer a verify pass takes than a plain one, in plain passes, as the 95 % interval of
@@ -33,7 +33,7 @@ class Attribution:
 
     @property
     def steps(self) -> list[tuple[str, float]]:
-        """What each step takes into account, and the speed-up after it."""
+        """The cost that each step takes into account, and the speed-up after it."""
         it = self.equation
         found = [("tokens per pass", it.tokens_per_pass)]
         if it.verify is not None and it.draft is not None:
@@ -44,7 +44,8 @@ class Attribution:
 
 
 def attribute(baseline: Trace, other: Trace) -> Attribution | None:
-    """None if a lane has fewer than two rounds, or nothing was drafted after the first."""
+    """Attribute the speed-up to its costs; None if a lane has fewer than two rounds, or nothing was drafted after the
+    first."""
     base, ours = metrics.compared_rounds(baseline, other)
     whole = metrics.equation(base, ours)
     if whole is None or not any(it.drafted for it in ours[1:]):
@@ -84,7 +85,7 @@ class Decoding:
 
 
 def decoding(baseline: Trace, other: Trace) -> Decoding | None:
-    """None where `attribute` is None."""
+    """Return the run without its prefill; None where `attribute` is None."""
     base, ours = metrics.compared_rounds(baseline, other)
     if min(len(base), len(ours)) < 2 or not any(round_.drafted for round_ in ours[1:]):
         return None
@@ -116,7 +117,8 @@ class Against:
 
 
 def published(found: Decoding, speedup: float, tokens_per_pass: float | None = None) -> Against:
-    """`speedup`, `tokens_per_pass`: as a paper or a model card names them, the prefill left out."""
+    """Compare a run with a published result. `speedup`, `tokens_per_pass`: the numbers of a paper or a model card,
+    without the prefill."""
     parts = [max(0.0, part) for part in (found.draft, found.verify, found.other)]
     total = math.fsum(parts) or 1.0
     acceptance = found.tokens_per_pass / tokens_per_pass if tokens_per_pass else None
@@ -125,7 +127,7 @@ def published(found: Decoding, speedup: float, tokens_per_pass: float | None = N
 
 
 def _wider(base: Sequence[Round], ours: Sequence[Round], plain_s: float) -> tuple[float, float] | None:
-    """The interval of `Attribution.wider`, the prefill left out."""
+    """Return the interval of `Attribution.wider`, without the prefill."""
     from scipy import stats  # takes seconds
 
     plain, wide = ([round_.verify_s or 0.0 for round_ in rounds[1:]] for rounds in (base, ours))
@@ -136,7 +138,7 @@ def _wider(base: Sequence[Round], ours: Sequence[Round], plain_s: float) -> tupl
 
 
 def _decoding_s(rounds: Sequence[Round]) -> float:
-    """Seconds after the first round, gaps between rounds included."""
+    """Return seconds after the first round, gaps between rounds included."""
     return rounds[-1].end_s - rounds[0].end_s
 
 
@@ -145,6 +147,6 @@ def _tokens(rounds: Sequence[Round]) -> int:
 
 
 def _mean(rounds: Sequence[Round], part: str) -> float | None:
-    """The mean of a duration over the decoding rounds; None if one of them does not report it."""
+    """Return the mean of a duration over the decoding rounds; None if one of them does not report it."""
     found = [getattr(round_, part) for round_ in rounds[1:]]
     return None if None in found else math.fsum(found) / len(found)

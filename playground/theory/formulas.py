@@ -1,6 +1,6 @@
-"""What the formulas predict: tokens per pass and speed-up, the price of a token, a batch, the memory's limit.
+"""Formulas of speculative decoding: tokens per pass and speed-up, the price of a token, a batch, the memory's limit.
 
-In the letters of Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding":
+The letters are those of Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding":
 
 α: the acceptance rate of a draft token whose predecessors were accepted. γ: the lookahead. c: the time of one draft
 token, in target passes over one token. E: tokens per target pass.
@@ -25,7 +25,7 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def expected_tokens_by_position(conditional: Sequence[float]) -> float:
-    """E where each position has an acceptance of its own: one token, and for each position the product of the
+    """Return E where each position has an acceptance of its own: one token, and for each position the product of the
     acceptances up to it. `conditional`: given that all positions before were accepted."""
     return 1 + float(np.cumprod(conditional).sum())
 
@@ -42,8 +42,8 @@ def speedup(tokens: float, gamma: int, c: float, verify: float = 1.0) -> float:
 
 
 def best_lookahead(alpha: float, c: float, most: int = 16) -> int:
-    """The γ from 0 to `most` with the highest speed-up where every verify pass costs one plain pass; 0 is standard
-    decoding."""
+    """Return the γ from 0 to `most` with the highest speed-up where every verify pass costs one plain pass; 0 is
+    standard decoding."""
     return max(range(most + 1), key=lambda gamma: speedup(expected_tokens(alpha, gamma), gamma, c))
 
 
@@ -51,26 +51,27 @@ def best_lookahead(alpha: float, c: float, most: int = 16) -> int:
 
 
 def price_per_million(hourly_rate: float, tokens_per_s: float) -> float:
-    """The price of a million tokens on a machine that costs `hourly_rate` and does nothing else, in its currency."""
+    """Return the price of a million tokens on a machine that costs `hourly_rate` and does nothing else, in its
+    currency."""
     return hourly_rate / 3600 / tokens_per_s * 1e6
 
 
 def price_of(trace: Trace, hourly_rate: float) -> float | None:
-    """The same at the speed of a lane, prefill included; None if it has no tokens."""
+    """Return the price of a million tokens at the speed of a lane, prefill included; None if it has no tokens."""
     speed = metrics.measure(trace).tokens_per_s
     return price_per_million(hourly_rate, speed) if speed else None
 
 
 def joules_per_token(trace: Trace) -> float | None:
-    """The device's energy during the run, per new token; other programs on it count, too. None if it was not measured,
-    or nothing was decoded."""
+    """Return the device's energy during the run per new token, other programs included. None if it was not measured, or
+    nothing was decoded."""
     tokens = metrics.measure(trace).tokens
     return trace.joules / tokens if trace.joules and tokens else None
 
 
-# Speculation in a batch, predicted from the cost of a pass by its width.
-# A verify pass of b sequences computes b(γ + 1) tokens where standard decoding computes b. It is nearly free only
-# while both read the weights for about the same time, that is while the width is small for the device.
+# Speculation in a batch, predicted from the cost of a pass by its width. A verify pass of b sequences computes
+# b(γ + 1) tokens where standard decoding computes b. It is nearly free only while both read the weights for about the
+# same time, that is while the width is small for the device.
 
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -88,7 +89,8 @@ class BatchPoint:
 
 
 def batches_of(baseline: Trace, other: Trace) -> list[BatchPoint]:
-    """Of a finished run, from its own acceptance, drafting and measured passes; empty where those are unknown."""
+    """Predict a finished run in a batch, from its own acceptance, drafting and measured passes; empty where those are
+    unknown."""
     found, times = decoding(baseline, other), other.environment.pass_times
     if found is None or not found.split or len(times) < 2:
         return []
@@ -97,8 +99,8 @@ def batches_of(baseline: Trace, other: Trace) -> list[BatchPoint]:
 
 
 def pass_seconds(times: Sequence[PassTime]) -> Callable[[float], float]:
-    """The seconds of a pass by its width in tokens: interpolated and, beyond the widest measured, on along the line
-    through the last two, as where the device is limited by its arithmetic. Fewer tokens never cost more than more.
+    """Return the seconds of a pass by its width in tokens: interpolated and, beyond the widest measured, extended along
+    the line through the last two, as where arithmetic is the limit. Fewer tokens never cost more.
 
     Args:
         times: of two widths or more, sorted.
@@ -112,8 +114,8 @@ def pass_seconds(times: Sequence[PassTime]) -> Callable[[float], float]:
 def by_batch(
     times: Sequence[PassTime], tokens_per_pass: float, lookahead: float, c: float, batches: Sequence[int] = BATCHES
 ) -> list[BatchPoint]:
-    """Each batch size, under three assumptions: acceptance does not depend on the batch, attention costs what it does
-    for a short sequence, and drafting grows with the batch as a pass of the target does.
+    """Predict the speed-up at each batch size, under three assumptions: acceptance does not depend on the batch,
+    attention costs the same as for a short sequence, and drafting grows with the batch as a pass of the target does.
 
     Args:
         times: the target's passes, as in an Environment.
@@ -130,21 +132,21 @@ def by_batch(
     return points
 
 
-# What the memory's bandwidth allows.
+# The limit of the memory's bandwidth.
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most tokens per second that a lane can decode where each pass reads what it needs of the memory once.
-    `experts`: how many of each layer a pass is expected to read, on average over the passes; None if the target is no
-    mixture of experts."""
+    """The most tokens per second that a lane can decode if each pass reads the memory it needs once. `experts`: how
+    many of each layer a pass is expected to read, on average over the passes; None if the target is no mixture of
+    experts."""
 
     tokens_per_s: float
     experts: float | None
 
 
 def bandwidth_limit(read: float, bytes_per_s: float, tokens_per_pass: float = 1.0) -> float:
-    """The most tokens per second.
+    """Return the most tokens per second.
 
     Args:
         read: bytes that a pass reads: weights and KV cache.
@@ -155,14 +157,15 @@ def bandwidth_limit(read: float, bytes_per_s: float, tokens_per_pass: float = 1.
 
 
 def experts_read(count: int, per_token: int, tokens: int) -> float:
-    """How many of a layer's experts a pass over so many tokens is expected to read, E (1 - (1 - k / E)^tokens), if each
-    token chooses k of E by itself and none is preferred. Tokens of one text choose more alike and read fewer."""
+    """Return the expected number of a layer's experts that a pass over so many tokens reads, E (1 - (1 - k /
+    E)^tokens), if each token chooses k of E independently and uniformly. Tokens of one text choose more alike and read
+    fewer."""
     return count * (1 - float(1 - per_token / count) ** tokens)
 
 
 def limit_of(trace: Trace) -> Limit | None:
-    """The limit of a lane at its own tokens per pass and widths of passes, with the weights and caches that it held at
-    its end; drafting reads more, so it cannot be reached by a drafter with weights. None where the bandwidth, the
+    """Return the limit of a lane at its own tokens per pass and widths of passes, with the weights and caches that it
+    held at its end. Drafting reads more, so a drafter with weights cannot reach it. None where the bandwidth, the
     memory or a token is missing."""
     tokens_per_pass, memory = metrics.measure(trace).mean_accepted_length, trace.memory
     if not trace.environment.bandwidth or not memory or not memory.target_weights or tokens_per_pass is None:
@@ -175,7 +178,7 @@ def limit_of(trace: Trace) -> Limit | None:
 
 
 def _experts(trace: Trace, memory: Memory) -> float | None:
-    """On average over the passes after the prefill."""
+    """Return the expected experts a layer, on average over the passes after the prefill."""
     if memory.experts is None:
         return None
     widths = [1 + len(round_.drafted) for round_ in trace.rounds[1:] or trace.rounds]

@@ -1,9 +1,9 @@
-"""What another lookahead would have given, from one finished run.
+"""Predictions of other lookaheads from one finished run.
 
 Acceptance at position i is estimated as accepted / reached: the rounds that got as far as position i - 1 and drafted
 on. Positions that few rounds reached are unobserved: the acceptance of the deepest observed one is carried on, and the
-prediction says so. It is the right estimator where drafting stops for reasons that do not depend on the next token,
-as with a constant lookahead. A drafter that stops when it is unsure reaches deep positions only when it is sure, and
+prediction says so. It is the right estimator where drafting stops for reasons that do not depend on the next token, as
+with a constant lookahead. A drafter that stops when it is unsure reaches deep positions only when it is sure, and
 longer drafts look better here than they are.
 """
 
@@ -27,8 +27,8 @@ TOLERANCE = 0.1  # of the measured speed-up, beyond which a prediction needs a r
 
 @dataclass(frozen=True)
 class Prediction:
-    """`speedup` at a lookahead, prefill left out, and the tokens per pass that it rests on. `seen`: every position was
-    reached often enough in the run."""
+    """A predicted `speedup` at a lookahead, without the prefill, and the tokens per pass that it is based on. `seen`:
+    every position was reached often enough in the run."""
 
     lookahead: int
     tokens_per_pass: float
@@ -38,10 +38,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """`acceptance`: conditional, by position. `c`: cost of a draft token, in plain passes. `predictions`: for
-    lookaheads from 0, if every round drafts. `drafting`: the share of the run's rounds that did, after the prefill.
-    `used`: the mean number of tokens that the run's drafts held. `measured`: its speed-up, prefill left out.
-    `predicted`: what the model says of the run's own mean lookahead."""
+    """The predictions of a run. `acceptance`: conditional, by position. `c`: cost of a draft token, in plain passes.
+    `predictions`: for lookaheads from 0, if every round drafts. `drafting`: the share of the run's rounds that did,
+    after the prefill. `used`: the mean number of tokens in the run's drafts. `measured`: its speed-up, without the
+    prefill. `predicted`: the model's for the run's own mean lookahead."""
 
     acceptance: tuple[float, ...]
     c: float
@@ -62,8 +62,8 @@ class WhatIf:
 
 
 def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
-    """Predictions for lookaheads up to `most`. None where the run drafted trees or too little, or its rounds do not
-    report their times."""
+    """Predict lookaheads up to `most`. None where the run drafted trees or too little, or its rounds do not report
+    their times."""
     base, ours = metrics.compared_rounds(baseline, other)
     return what_if_of_runs([base], [ours], other.environment.pass_times, most)
 
@@ -71,7 +71,7 @@ def what_if(baseline: Trace, other: Trace, most: int = 16) -> WhatIf | None:
 def what_if_of_runs(
     base: Sequence[Sequence[Round]], ours: Sequence[Sequence[Round]], passes: Sequence[PassTime], most: int
 ) -> WhatIf | None:
-    """The same from several runs of each lane, over the same prompts.
+    """Predict lookaheads up to `most` from several runs of each lane over the same prompts; None as for `what_if`.
 
     Args:
         base, ours: the rounds of each run, of the baseline and of the lane that drafts.
@@ -109,7 +109,7 @@ def what_if_of_runs(
 
 
 def _acceptance(drafting: Sequence[Round]) -> tuple[list[float], int]:
-    """By position, and how many positions were reached often enough."""
+    """Return the acceptance by position, and how many positions were reached often enough."""
     positions = metrics.acceptance_by_position(drafting)
     seen = 0
     while seen < len(positions) and positions[seen].reached >= ENOUGH:
@@ -137,12 +137,12 @@ def _verify_cost(
 
 
 def _later(runs: Sequence[Sequence[Round]]) -> list[Round]:
-    """The rounds after the prefill."""
+    """Return the rounds after the prefill."""
     return [round_ for rounds in runs for round_ in rounds[1:]]
 
 
 def _rest(runs: Sequence[Sequence[Round]]) -> list[float]:
-    """What each decoding round takes besides drafting and verifying."""
+    """Return the time of each decoding round without drafting and verifying."""
     return [
         now.end_s - before.end_s - (now.draft_s or 0.0) - (now.verify_s or 0.0)
         for rounds in runs

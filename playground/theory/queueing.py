@@ -1,8 +1,8 @@
 """A simulated service under load: Poisson arrivals, several replicas, each decoding all its requests in one batch.
 
-A prediction. It knows the cost of a pass by its width and how many tokens a round gives, and nothing of memory limits
-or the network. One request is prefilled between two rounds, as servers that interleave prefills do. Where closed forms
-exist (M/D/1, processor sharing, a server without end), the simulation gives what they do.
+It uses the cost of a pass by its width and the tokens that a round gives, and ignores memory limits and the network.
+One request is prefilled between two rounds, as servers that interleave prefills do. Where closed forms exist (M/D/1,
+processor sharing, infinitely many servers), the simulation agrees with them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from playground.theory.attribution import decoding
 from playground.theory.formulas import pass_seconds
 from playground.trace import Trace
 
-REQUESTS, WARM = 300, 100  # of a simulation; the first of them find an empty service and are not counted
+REQUESTS, WARM = 300, 100  # of a simulation; the first WARM find an empty service and are not counted
 SEEDS = 5  # simulations at each rate
 
 
 @dataclass(frozen=True)
 class Service:
-    """How one replica decodes.
+    """One replica.
 
-    `round_s`: seconds of a round by the number of requests in the batch. `tokens`: what a round gives a request; one of
-    them is chosen at random each time. `prefill_s`: seconds of a request's first round. `first`: the tokens that it
-    gives.
+    `round_s`: seconds of a round by the number of requests in the batch. `tokens`: the numbers of tokens that a round
+    gives a request; one of them is chosen at random each time. `prefill_s`: seconds of a request's first round.
+    `first`: the tokens that it gives.
     """
 
     round_s: Callable[[float], float]
@@ -52,8 +52,8 @@ class Band:
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """At a rate of requests per second over all replicas: the mean seconds from arrival to the last token, and the 95th
-    percentile, of each way of decoding. `ratio`: standard over assisted, of the same arrivals."""
+    """The simulated times at a rate of requests per second over all replicas: the mean seconds from arrival to the last
+    token, and the 95th percentile, of each way of decoding. `ratio`: standard over assisted, for the same arrivals."""
 
     rate: float
     standard: Band
@@ -64,13 +64,13 @@ class LoadPoint:
 
     @property
     def pays(self) -> bool:
-        """Whether speculation has the lower mean."""
+        """True where speculation has the lower mean."""
         return self.ratio.mean > 1
 
 
 def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
-    """Standard and assisted decoding as one replica each, from a finished run; None without measured pass times of two
-    widths, drafts, or the split of rounds."""
+    """Return standard and assisted decoding as one replica each, from a finished run; None without measured pass times
+    of two widths, drafts, or the split of rounds."""
     found, times = decoding(baseline, other), other.environment.pass_times
     if found is None or not found.split or len(times) < 2:
         return None
@@ -92,14 +92,15 @@ def services(baseline: Trace, other: Trace) -> tuple[Service, Service] | None:
 
 
 def loads_of(baseline: Trace, other: Trace) -> list[LoadPoint]:
-    """Of a finished run, at several rates; empty where `services` is None. Takes seconds."""
+    """Simulate a finished run at several rates; empty where `services` is None. Takes seconds."""
     both = services(baseline, other)
     length = len(other.tokens)
     return under_load(*both, rates(both[0], length), length) if both else []
 
 
 def rates(standard: Service, length: int) -> list[float]:
-    """Requests per second to simulate: from a tenth of what one request at a time would fill to eight times that."""
+    """Return requests per second to simulate: from a tenth of the rate that fills a service of one request at a time to
+    eight times that rate."""
     alone = 1 / (standard.prefill_s + length * standard.round_s(1))
     return [alone * share for share in (0.1, 0.3, 0.6, 1, 2, 4, 8)]
 
@@ -107,7 +108,7 @@ def rates(standard: Service, length: int) -> list[float]:
 def under_load(
     standard: Service, assisted: Service, rates: Sequence[float], length: int, replicas: int = 1, seeds: int = SEEDS
 ) -> list[LoadPoint]:
-    """The same arrivals through both, at each rate `seeds` times. `length`: tokens of an answer."""
+    """Simulate the same arrivals with both services, at each rate `seeds` times. `length`: tokens of an answer."""
     points = []
     for rate in rates:
         waits = [
@@ -122,8 +123,8 @@ def under_load(
 
 
 def crossing(points: Sequence[LoadPoint]) -> float | None:
-    """The rate at which speculation stops paying: where the ratio falls through 1, on a line between the two rates
-    around it, both logarithmic, as the chart draws them. None if it does not."""
+    """Return the rate at which speculation stops paying: where the ratio falls through 1, on a line between the two
+    rates around it, both logarithmic, as the chart draws them. None if it does not."""
     for a, b in itertools.pairwise(points):
         if a.pays and not b.pays:
             high, low = math.log(a.ratio.mean), math.log(b.ratio.mean)
@@ -132,8 +133,8 @@ def crossing(points: Sequence[LoadPoint]) -> float | None:
 
 
 def seconds(service: Service, rate: float, length: int, rng: random.Random) -> list[float]:
-    """Of one replica, at which arrivals that are spread evenly over all of them are Poisson, too: the seconds from
-    arrival to the last token of each request, in the order in which they came."""
+    """Simulate one replica and return the seconds from arrival to the last token of each request, in order of arrival.
+    Poisson arrivals that are spread at random over the replicas are Poisson at each of them, too."""
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(REQUESTS)]).tolist()
     waiting = deque(range(REQUESTS))
     left: dict[int, int] = {}  # tokens that each request in the batch still needs
@@ -163,7 +164,7 @@ def seconds(service: Service, rate: float, length: int, rng: random.Random) -> l
 
 
 def _band(values: np.ndarray) -> Band:
-    """Over seeds."""
+    """Return mean and interval over seeds."""
     from scipy import stats  # takes seconds
 
     mean = float(values.mean())
