@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 __version__ = "0.2.0"
 
-# The folder of presets/, assets/, docs/ and README.md: of the checkout, or in the package that a wheel installed.
+# The folder of presets/, assets/, docs/ and README.md: the checkout, or one in the package that a wheel installed.
 PACKAGE = Path(__file__).resolve().parent
 ROOT = next(folder for folder in (PACKAGE / "files", PACKAGE.parent) if (folder / "presets").is_dir())
 
 # On a CPU torch's threads wait for each other many hundred times a pass, and by default spin long before they sleep.
 # Where anything else wants a core (a browser, the page's own server), all then wait for a thread that is not running,
-# and a pass takes many times as long. So many turns cost nothing where the cores are free. torch reads this when it
-# is loaded: so it is set here.
+# and a pass takes many times as long. This shorter spin costs nothing where the cores are free. torch reads the
+# variable when it is loaded, so it is set here.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 

@@ -1,4 +1,4 @@
-"""`app`: builds the page and serves it."""
+"""The command `app`, which builds the page and serves it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    """Serves until Ctrl-C or SIGTERM.
+    """Serve the page until Ctrl-C or SIGTERM.
 
     Raises:
         PlaygroundError: an unknown pair, no pairs, or no MCP package for --mcp.
@@ -79,7 +79,7 @@ def _serve(options: argparse.Namespace) -> None:
     share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
     public = strangers_can_reach(addresses, share) if options.public is None else options.public
     hosts = [*options.allow_hosts]
-    if not public:  # else any name is taken, unless some are given
+    if not public:  # a public page accepts any name, unless some are given
         hosts += [options.host or "", socket.gethostname(), f"{socket.gethostname()}.local"]
         hosts.append(urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).netloc)
     access = access_for(public, options.allow_models, hosts)
@@ -90,13 +90,13 @@ def _serve(options: argparse.Namespace) -> None:
         raise PlaygroundError(
             f"No folder can be made for uploads and saved files ({error}). Make room, or set TMPDIR to another folder."
         ) from None
-    os.environ["GRADIO_TEMP_DIR"] = str(files.path)  # it goes with this process, and old files of it may go before
+    os.environ["GRADIO_TEMP_DIR"] = str(files.path)  # deleted with this process, old files in it earlier
     store: Any = ModelStore()
     elsewhere = None
     if zerogpu.active():
         store = zerogpu.Held(pairs)
         pairs, problems = store.pairs, problems + store.problems
-        # A forked process would have to capture all graphs anew.
+        # Each forked process would have to capture all graphs again.
         elsewhere = zerogpu.ZeroGpu(pairs, lambda pair: LocalBackend(store, pair, compiled="off"))
     blocks = page.build(
         store,
@@ -114,7 +114,7 @@ def _serve(options: argparse.Namespace) -> None:
             server_port=options.port,
             share=options.share,
             mcp_server=options.mcp,
-            ssr_mode=False,  # which Spaces switch on: the page is made and tested without it
+            ssr_mode=False,  # on by default in Spaces; the page is tested without it
             **page.look(access),
             **page.bounds(access),
         )
@@ -128,8 +128,8 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _leave(status: int, server: int = os.getpid()) -> None:
-    """Ends the process: deletes what visitors left on the disk, and ends the servers that were started. A plain exit
-    would abort with a message of its own while another thread loads a model."""
+    """End the process: delete the visitors' files, and end the servers that were started. A plain exit would abort with
+    a message of its own while another thread loads a model."""
     if os.getpid() == server:  # not a process that was forked for a run
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         atexit._run_exitfuncs()

@@ -1,5 +1,5 @@
-"""A script of ours in a process of its own, which is killed when it takes too long: for programs that others wrote,
-such as chat templates and grammars."""
+"""Our scripts in processes of their own, which are killed when they take too long: for untrusted programs such as chat
+templates and grammars."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 
 from playground.errors import check
 
-ENVIRONMENT = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")  # what the process is given of ours
+ENVIRONMENT = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")  # variables that the process inherits
 STARTS_WITHIN_S = 180.0
 
 
 def child_of(script: Path) -> Child:
-    """The process of a script; safe to use from several threads, which take turns."""
+    """Return the process of a script; several threads can use it, one at a time."""
     return _child_of(script, os.getpid())
 
 
 @cache
 def _child_of(script: Path, pid: int) -> Child:
-    """One for each process of ours: a fork must not write into the pipes of its parent's."""
+    """Return one child for each of our processes: a fork must not write into its parent's pipes."""
     return Child(script)
 
 
 class Child:
-    """Runs a script that writes "ready", then a line for each line that it reads. Started when it is first asked;
-    killed, and started again for the next question, when an answer is late or too long."""
+    """A process of a script that writes "ready", then a line for each line that it reads. It starts with the first
+    question; if an answer is late or too long, it is killed and starts again with the next question."""
 
     def __init__(self, script: Path) -> None:
         self._script = script
@@ -37,8 +37,8 @@ class Child:
         self._lock = threading.Lock()
 
     def ask(self, question: str, *, seconds: float, characters: int) -> str:
-        """The line that answers a question, or what there is of it, without the end of the line, where it took longer
-        than `seconds`, has more than `characters`, or the process ended.
+        """Send a question and return the line that answers it. The line is incomplete, without its line end, where it
+        took longer than `seconds`, has more than `characters`, or the process ended.
 
         Raises:
             PlaygroundError: the process does not start.
@@ -66,6 +66,7 @@ class Child:
 
 
 def started(script: Path) -> subprocess.Popen[str]:
+    """Start the script and wait until it is ready."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(script)],
         stdin=subprocess.PIPE,

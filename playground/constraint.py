@@ -1,8 +1,7 @@
-"""What an answer is held to, as llguidance reads it: whether it is a grammar at all, and whether a text keeps to it.
-Knows no model.
+"""The grammar of an answer, as llguidance reads it: is it valid, and does a text follow it? No model is involved.
 
 A short grammar can take llguidance hours and all memory to read. So each is tried in another process first, within
-limits. What following one takes later, llguidance limits itself.
+limits. llguidance itself limits the cost of following one later.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from playground.lane import Request
 from playground.settings import SETTINGS
 
 SCRIPT = Path(__file__).with_name("constraint_process.py")
-NO_TEXT = "NoExtension"  # how llguidance begins to say that nothing can follow
+NO_TEXT = "NoExtension"  # the beginning of llguidance's message that nothing can follow
 ANSWER = 100_000  # characters
 REMEMBERED = 1000  # grammars, each no longer than a request
 
 
 class Effort(NamedTuple):
-    """What reading a grammar may take. `bytes`: of the process that does so, in all."""
+    """The limits for reading a grammar. `bytes`: memory of the process that reads it."""
 
     seconds: float
     bytes: int
@@ -38,8 +37,8 @@ ANY = Effort(30, 2**32)
 
 
 class Tried(NamedTuple):
-    """How trying a grammar ended. `limits`: those that ended it; None where it was read to its end. `refusal`: why it
-    cannot be used, and what to do; "" for a grammar that can."""
+    """The outcome of trying a grammar. `limits`: those that were exceeded; None where it was read to its end.
+    `refusal`: why it cannot be used, and what to do; "" for a grammar that can."""
 
     limits: Effort | None
     refusal: str
@@ -50,7 +49,7 @@ _trying = threading.Lock()
 
 
 def try_out(request: Request, limits: Effort = ANY) -> None:
-    """Reads the request's grammar in another process, unless that was done before.
+    """Read the request's grammar in another process, unless that was done before.
 
     Raises:
         PlaygroundError: the grammar is broken, no text satisfies it, or reading it takes more than `limits`.
@@ -83,7 +82,7 @@ def _try(kind: str, text: str, limits: Effort) -> Tried:
 
 
 def compiled(request: Request) -> str:
-    """The grammar as llguidance takes it. Whether it is one shows when it is read."""
+    """Return the grammar in llguidance's form. Its errors show only when it is read."""
     if request.json_schema:
         return LLMatcher.grammar_from_json_schema(request.json_schema)
     if request.regex:
@@ -92,7 +91,7 @@ def compiled(request: Request) -> str:
 
 
 def matcher_of(request: Request, tokenizer: LLTokenizer) -> LLMatcher:
-    """What follows the request's grammar, at the start of its answer.
+    """Return a matcher for the request's grammar, at the start of the answer.
 
     Raises:
         PlaygroundError: the grammar is broken, no text satisfies it, or it takes too long to read.
@@ -106,10 +105,11 @@ def matcher_of(request: Request, tokenizer: LLTokenizer) -> LLMatcher:
 
 
 def keeps(request: Request, text: str, *, whole: bool) -> bool:
-    """Whether the text is an answer that the request's grammar allows, or with `whole` unset the beginning of one.
+    """Return True if the request's grammar allows the text as a whole answer or, with `whole` unset, as the beginning
+    of one.
 
     Raises:
-        PlaygroundError: as `matcher_of`.
+        PlaygroundError: see `matcher_of`.
     """
     matcher, read = matcher_of(request, _bytes()), list(text.strip().encode())
     if matcher.validate_tokens(read) < len(read):
@@ -120,7 +120,7 @@ def keeps(request: Request, text: str, *, whole: bool) -> bool:
 
 @cache
 def _bytes() -> LLTokenizer:
-    """A token a byte."""
+    """Return a tokenizer with one token for each byte."""
     return LLTokenizer("byte")
 
 
@@ -129,7 +129,7 @@ def _refused(request: Request, refusal: str) -> PlaygroundError:
 
 
 def _refusal(error: str) -> str:
-    """What llguidance's error says, and what to do; "" for none."""
+    """Explain llguidance's error, and what to do; "" for none."""
     if not error:
         return ""
     reason = "No text satisfies it." if error.startswith(NO_TEXT) else brief(error)
@@ -137,6 +137,6 @@ def _refusal(error: str) -> str:
 
 
 def brief(error: str) -> str:
-    """The first lines of llguidance's message, without the state of its parser, as a sentence."""
+    """Return the first lines of llguidance's message, without the state of its parser, as a sentence."""
     lines = " ".join(error.partition("<state>")[0].split())
     return f"{lines[:300].rstrip('.')}."

@@ -1,8 +1,7 @@
-"""Reads grammars in a process of its own, which `constraint.py` starts and may kill.
+"""The script that reads grammars in a process of its own, which `constraint.py` starts and may kill.
 
-Reads a JSON object a line, with the `kind` of a grammar, its `text`, and the `bytes` that this process may take in all.
-Writes one for each: `error`, which is "" for a grammar that can be followed. Run as a script; imports nothing of this
-package.
+It reads a JSON object a line, with the `kind` of a grammar, its `text`, and the `bytes` that this process may use. It
+writes one for each: `error`, which is "" for a grammar that can be followed. It imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-NAMED = re.compile(r"<[^<>\s]+>")  # how a Lark grammar names special tokens, and ranges of ids as <[1-5]>
+NAMED = re.compile(r"<[^<>\s]+>")  # special tokens in a Lark grammar, and ranges of ids as <[1-5]>
 LARGEST = 400_000  # ids of models are smaller
-NICE = 5  # runs of others are decoded on the same cores
+NICE = 5  # other users' runs are decoded on the same cores
 
 
 def main() -> None:
@@ -39,7 +38,7 @@ def main() -> None:
             named = sorted(set(NAMED.findall(text))) if kind == "grammar" else []
             tokenizer = LLTokenizer(with_tokens(named), n_vocab=size(named)) if named else bytes_alone
             matcher = LLMatcher(tokenizer, compilers[kind](text), log_level=0)
-            matcher.compute_bitmask()  # only then is it known that nothing can be written
+            matcher.compute_bitmask()  # only this finds that nothing can be written
             error = matcher.get_error()
         except Exception as problem:
             error = str(problem) or type(problem).__name__
@@ -47,13 +46,13 @@ def main() -> None:
 
 
 def size(named: list[str]) -> int:
-    """Of a vocabulary with these tokens, each byte, and an end of text."""
+    """Return the size of a vocabulary with these tokens, each byte, and an end of text."""
     ids = [int(id_[:9]) for name in named if name.startswith("<[") for id_ in re.findall(r"\d+", name)]
     return max(257 + len(named), *(min(id_, LARGEST) + 1 for id_ in ids), 0)
 
 
 def with_tokens(named: list[str]) -> str:
-    """A tokenizer.json with a token for each byte and these special tokens, so that a grammar is read to its end
+    """Return a tokenizer.json with a token for each byte and these special tokens, so that a grammar is read to its end
     whichever model's tokens it names."""
     from tokenizers import pre_tokenizers
 

@@ -1,5 +1,4 @@
-"""Conversations as data: messages, tools and template arguments, read from the forms that people have them in. Knows
-neither models nor pages."""
+"""Conversations as data: messages, tools and template arguments, read from their usual forms. It needs no model."""
 
 from __future__ import annotations
 
@@ -13,12 +12,13 @@ from playground.errors import PlaygroundError, check
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
-ANSWERED = ("user", "tool")  # the roles that a model answers
+ANSWERED = ("user", "tool")  # roles that a model answers
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the assistant made. `arguments`: a JSON object, as text. `id`: what the tool's answer refers to."""
+    """A call that the assistant made. `arguments`: a JSON object, as text. `id`: refers to the call in the tool's
+    answer."""
 
     name: str
     arguments: str = "{}"
@@ -38,16 +38,17 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All that it says, calls included."""
+        """The whole text of the message, calls included."""
         calls = [f"{call.name}({call.arguments})" for call in self.tool_calls]
         return "\n\n".join(filter(None, [self.reasoning_content, self.content, *calls]))
 
 
 def read_messages(text: str) -> tuple[tuple[Message, ...], str]:
-    """A conversation as JSON: a list of messages in OpenAI's form, or an object with `messages` and perhaps `tools`.
+    """Read a conversation in JSON: a list of messages in OpenAI's form, or an object with `messages` and optional
+    `tools`.
 
     Returns:
-        The messages, and the tools as `read_tools` takes them; "" if the text names none.
+        The messages, and the tools as text for `read_tools`; "" if there are none.
 
     Raises:
         PlaygroundError: it is no such conversation.
@@ -59,24 +60,27 @@ def read_messages(text: str) -> tuple[tuple[Message, ...], str]:
 
 
 def unwrapped(entry: Any) -> Any:
-    """What a chat endpoint was sent: OpenAI's Batch API has it under `body`, logs of requests under `request`."""
+    """Return the request inside a log entry: OpenAI's Batch API has it under `body`, logs of requests under
+    `request`."""
     inner = (entry.get(name) for name in ("body", "request")) if isinstance(entry, dict) else ()
     return next((sent for sent in inner if isinstance(sent, dict)), entry)
 
 
 def messages_of(data: Any) -> tuple[Message, ...]:
-    """The messages of OpenAI's chat completions.
+    """Return the messages of OpenAI's chat completions.
 
     Raises:
-        PlaygroundError: something else; the sentence says which message it is.
+        PlaygroundError: the data is something else; the sentence says which message it is.
     """
     check(isinstance(data, list) and bool(data), "A conversation should be a list of messages, and not empty.")
     return tuple(_message(each, f"Message {number}") for number, each in enumerate(data, start=1))
 
 
 def check_turns(messages: Sequence[Message]) -> None:
-    """Raises:
-    PlaygroundError: there is nothing to answer, or a tool answers a call that nobody made.
+    """Check that a conversation can be answered.
+
+    Raises:
+        PlaygroundError: there is nothing to answer, or a tool answers a call that nobody made.
     """
     check(bool(messages), "The conversation is empty. Give at least one message of the user.")
     last = messages[-1].role
@@ -92,8 +96,8 @@ def check_turns(messages: Sequence[Message]) -> None:
 
 
 def as_dict(message: Message, *, text_arguments: bool = False) -> dict[str, Any]:
-    """The message as chat templates and servers take it. `text_arguments`: a call's arguments as JSON text, which is
-    OpenAI's form and that of some templates, rather than as an object."""
+    """Return the message in the form of chat templates and servers. `text_arguments`: a call's arguments as JSON text,
+    which is OpenAI's form and that of some templates, rather than as an object."""
     found: dict[str, Any] = {"role": message.role, "content": message.content}
     for name in ("reasoning_content", "tool_call_id", "name"):
         if value := getattr(message, name):
@@ -104,10 +108,10 @@ def as_dict(message: Message, *, text_arguments: bool = False) -> dict[str, Any]
 
 
 def read_tools(text: str) -> list[dict[str, Any]]:
-    """Tools as JSON: a list of OpenAI's tools, or of functions alone. "" is none.
+    """Read tools in JSON: a list of OpenAI's tools, or of functions without a wrapper. "" is none.
 
     Raises:
-        PlaygroundError: a tool is none.
+        PlaygroundError: an entry is no tool.
     """
     if not text.strip():
         return []
@@ -118,8 +122,8 @@ def read_tools(text: str) -> list[dict[str, Any]]:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Template arguments: KEY=VALUE, separated by spaces or line ends, a value with spaces in quotes; or a JSON object.
-    A value is read as JSON where it is, such as true or 3, else as text. "" is none.
+    """Read template arguments: KEY=VALUE, separated by spaces or line ends, a value with spaces in quotes; or a JSON
+    object. A value that is JSON, such as true or 3, is read as such, else as text. "" is none.
 
     Raises:
         PlaygroundError: a part has no name or no "=".
@@ -182,7 +186,7 @@ def _message(data: Any, where: str) -> Message:
 
 
 def _content(content: Any, where: str) -> str:
-    """Text, or OpenAI's list of parts."""
+    """Return the content's text, which is a string or OpenAI's list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, dict) else None for part in content]
         check(

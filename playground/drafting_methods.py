@@ -21,14 +21,14 @@ CHAIN = f"{DRAFTERS}.branches:build_chain"
 
 @dataclass(frozen=True)
 class DraftingMethod:
-    """A way of drafting. All of them leave the target's distribution unchanged.
+    """A drafting method. All of them leave the target's distribution unchanged.
 
     References have the form "package.module:name", as `pkgutil.resolve_name` reads them.
 
     Attributes:
         name: in presets, commands and traces; its help page is assets/help/<name>.md.
-        label: what people call it: in lists of choices, tables and as the name of its lane.
-        needs: what it needs, for people.
+        label: its name in lists of choices and tables, and of its lane.
+        needs: its requirements, for people.
         paper: its source.
         builder: a reference to `build(setup: Setup) -> Drafter`; `Setup` is in decoding/drafters/build.py.
         weights: what a preset's `weights` names for it: a "model" of its own, a "network" that reads the target's
@@ -38,7 +38,7 @@ class DraftingMethod:
         check: of a model, a reference to `check(target, model)`, which raises where the two do not fit together.
         branches: of a network, a reference to `branches(network, target) -> Branches`, which grows both chains and
             trees with it; of a model that can do so, one to `branches(setup) -> Branches`.
-        tree: whether it drafts a tree with what any method with `branches` drafts with.
+        tree: whether it drafts a tree, with the weights of any method that has `branches`.
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
@@ -59,13 +59,13 @@ class DraftingMethod:
 
     @property
     def drafts_with(self) -> tuple[str, ...]:
-        """The methods whose weights it can draft with, the best first; none where it needs no weights."""
+        """The methods whose weights it can use, the best first; none where it needs no weights."""
         if self.tree:
             return tuple(method.name for method in METHODS.values() if method.branches)
         return (self.name,) if self.weights else ()
 
     def recognises(self, config: Mapping[str, Any], tensors: Collection[str]) -> bool:
-        """Whether a folder with this config.json and tensors of these names can hold weights for this method."""
+        """Return True if a folder with this config.json and tensors of these names can hold weights for this method."""
         named = any(key in config and re.search(mark, str(config[key])) for key, mark in self.published.items())
         return named and (not self.part or any(re.search(self.part, name) for name in tensors))
 
@@ -270,7 +270,7 @@ METHODS = {method.name: method for method in ALL}
 
 
 def recognised(config: Mapping[str, Any], tensors: Collection[str] = ()) -> str | None:
-    """The method that a folder holds weights for; None for none. A part of its own decides between those that share a
+    """Return the method that a folder holds weights for; None for none. `part` decides between methods that share a
     config."""
     found = [method for method in ALL if method.recognises(config, tensors)]
     return next((method.name for method in sorted(found, key=lambda method: not method.part)), None)
@@ -280,5 +280,5 @@ TARGETS = "targets"  # the help page on which targets work with which methods
 
 
 def help_for(name: str) -> str:
-    """The help page of a method, or TARGETS, as Markdown."""
+    """Return the help page of a method, or TARGETS, as Markdown."""
     return (HELP / f"{name}.md").read_text(encoding="utf-8")

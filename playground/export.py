@@ -1,6 +1,6 @@
-"""The file that a comparison is saved to: JSON out and in, older schemas included.
+"""The file that a comparison is saved to: JSON written and read, older schemas included.
 
-A lane's figures are written beside its rounds for other programs; here they are computed again from the rounds.
+A lane's figures are written with its rounds for other programs; here they are computed again from the rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from playground.errors import PlaygroundError, check
 from playground.trace import Comparison, Trace
 
 SCHEMA_VERSION = 3
-MOST_LANES, MOST_TOKENS = 100, 1_000_000  # drafted tokens count
+MOST_LANES, MOST_TOKENS = 100, 1_000_000  # including drafted tokens
 MOST_SECONDS = 1e15
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Each lane with its request, environment, rounds and metrics, then how the others differ from the baseline."""
+    """Return each lane with its request, environment, rounds and metrics, then how the others differ from the
+    baseline."""
     return {
         "schema_version": SCHEMA_VERSION,
         "baseline": comparison.baseline,
@@ -34,7 +35,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def trace_to_json(trace: Trace) -> dict[str, Any]:
-    """One lane, with what other programs would otherwise have to work out."""
+    """Return one lane, with figures that other programs would otherwise have to compute."""
     return {
         **asdict(trace),
         "token_ids": list(trace.token_ids),
@@ -47,13 +48,13 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
 
 
 def load(text: str | bytes, most: int = MOST_TOKENS) -> Comparison:
-    """Reads an exported file of at most `most` tokens.
+    """Read an exported file of at most `most` tokens.
 
     Raises:
         PlaygroundError: it is not JSON, not a trace, or of a newer schema version.
     """
     try:
-        text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # a mark that some editors write
+        text = text.removeprefix("\ufeff") if isinstance(text, str) else text  # the byte order mark of some editors
         data = json.loads(text, parse_constant=str)  # NaN becomes text, so that the error names its field
     except (ValueError, RecursionError):
         raise PlaygroundError("This file is not JSON. Choose a file that Save trace wrote.") from None
@@ -61,7 +62,7 @@ def load(text: str | bytes, most: int = MOST_TOKENS) -> Comparison:
 
 
 def from_json(data: Any, most: int = MOST_TOKENS) -> Comparison:
-    """Reads what `to_json` made, now or in an earlier release.
+    """Read the data that `to_json` made, in this or an earlier release.
 
     Raises:
         PlaygroundError: the data is not a trace, or of a newer schema version.
@@ -153,10 +154,11 @@ SOFTWARE = ("playground", "python", "torch", "transformers")
 
 
 def _from_version_1(data: dict[str, Any]) -> dict[str, Any]:
-    """The same comparison in schema 2. The first lane is the baseline. Commit and annotation were not timed apart."""
+    """Convert a comparison of schema 1 to schema 2. The first lane is the baseline. Commit and annotation were not
+    timed."""
     lanes = [_lane_from_1(lane, f"lanes[{i}]") for i, lane in enumerate(data["lanes"])]
     seen: Counter[str] = Counter()
-    for lane in lanes:  # names were free; now they tell lanes apart
+    for lane in lanes:  # names were arbitrary; now they identify lanes
         name = str(lane["lane"].get("name"))
         seen[name] += 1
         if seen[name] > 1:
@@ -196,11 +198,11 @@ def _round_from_1(round_: Any) -> Any:
     return {**round_, "drafted": drafted}
 
 
-# --- schema 2: start_s and end_s were read on the wall, annotation included ---
+# --- schema 2: start_s and end_s were wall-clock times, annotation included ---
 
 
 def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
-    """The same comparison in schema 3. What is not as it should be is left for the reader to name."""
+    """Convert a comparison of schema 2 to schema 3. Invalid data is left for `validation` to report."""
     repeats = data.get("repeats", [])
     return {
         **data,
@@ -212,7 +214,7 @@ def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decoding_times(lane: Any) -> Any:
-    """A lane whose clock stops while a round is annotated."""
+    """Convert a lane's times to those of a clock that stops while a round is annotated."""
     if not isinstance(lane, dict) or not isinstance(lane.get("rounds"), list):
         return lane
     rounds, annotated_s, now = [], 0.0, 0.0

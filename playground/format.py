@@ -1,58 +1,58 @@
-"""Numbers in words, for whoever shows one. What is unknown is a dash."""
+"""Numbers as text. An unknown number is a dash."""
 
 from __future__ import annotations
 
 UNKNOWN = "–"
-NO_DIFFERENCE = "no difference seen"  # of a speed-up whose interval includes 1
+NO_DIFFERENCE = "no difference seen"  # where the interval of a speed-up includes 1
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Such as "1,234.50"."""
+    """Format a number, such as "1,234.50"."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share of 1, such as "67%"."""
+    """Format a share of 1, such as "67%"."""
     return UNKNOWN if share is None else f"{share:.{digits}%}"
 
 
 def seconds(value: float | None) -> str:
-    """Such as "1.25 s"."""
+    """Format seconds, such as "1.25 s"."""
     return UNKNOWN if value is None else f"{value:,.2f} s"
 
 
 def milliseconds(value_s: float | None) -> str:
-    """Seconds, such as "250 ms"."""
+    """Format seconds in milliseconds, such as "250 ms"."""
     return UNKNOWN if value_s is None else f"{1000 * value_s:,.0f} ms"
 
 
 def duration(value_s: float) -> str:
-    """An estimate in seconds, such as "40 s" or "4 min"."""
+    """Format an estimate in seconds, such as "40 s" or "4 min"."""
     return f"{value_s:.0f} s" if value_s < 90 else f"{value_s / 60:.0f} min"
 
 
 def ratio(value: float | None, interval: tuple[float, float] | None = None) -> str:
-    """A speed-up, with its interval where there is one, such as "1.85× (1.72 to 1.98)"."""
+    """Format a speed-up, with its interval where there is one, such as "1.85× (1.72 to 1.98)"."""
     return f"{value:.2f}×{bracketed(interval)}" if value else UNKNOWN
 
 
 def bracketed(interval: tuple[float, float] | None) -> str:
-    """An interval behind its figure, such as " (1.72 to 1.98)"; "" without one."""
+    """Format an interval to follow its figure, such as " (1.72 to 1.98)"; "" without one."""
     return f" ({span(*interval)})" if interval else ""
 
 
 def span(low: float, high: float) -> str:
-    """Such as "1.72 to 1.98"."""
+    """Format an interval, such as "1.72 to 1.98"."""
     return f"{low:.2f} to {high:.2f}"
 
 
 def count(n: int, noun: str, plural: str = "") -> str:
-    """Such as "1 token" or "1,200 tokens"."""
+    """Format a number of things, such as "1 token" or "1,200 tokens"."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
 def beginning(text: str, most: int) -> str:
-    """The text on one line, or as many of its first words as `most` characters hold; a longer word is cut."""
+    """Return the text on one line, or as many of its first words as `most` characters hold; a longer word is cut."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line
@@ -61,10 +61,10 @@ def beginning(text: str, most: int) -> str:
 
 
 def gigabytes(size: float) -> str:
-    """Such as "2.4 GB" or "82 GB"."""
+    """Format bytes in GB of 1e9, such as "2.4 GB" or "82 GB"."""
     return f"{size / 1e9:.{1 if size < 9.95e9 else 0}f} GB"
 
 
 def megabytes(size: float | None, digits: int = 0) -> str:
-    """Bytes in MB of 1e6, such as "310 MB"; nothing is a dash, too."""
+    """Format bytes in MB of 1e6, such as "310 MB"; 0 is a dash, too."""
     return f"{number(size / 1e6, digits)} MB" if size else UNKNOWN
