@@ -1,4 +1,5 @@
-"""What is asked: a request, and the lanes that it goes through. Knows neither models nor pages."""
+"""A request, and the lanes that answer it: their settings, checks, labels and displayed names. It imports no model
+code."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from playground.settings import (
 
 STANDARD = "Standard"  # the name of the lane that decodes without a drafter
 LOCAL = "local"  # the backend in this process
-MANY = 3  # drafters: so many are counted, not named
+MANY = 3  # from this number on, drafters are counted, not named
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 SYNTHETIC = "synthetic"  # in the name of a lane whose verdicts are drawn
 
@@ -38,7 +39,7 @@ Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "pro
 AXES: dict[str, str] = {
     **{name: SETTINGS[name].label.lower() for name in SWEPT},
     "prompt_tokens": "prompt tokens",
-}  # what a sweep can vary
+}  # the settings that a sweep can vary
 Rule = Literal["exact", "wrong-q", "top-2", "typical", "block-residual", "traversal-alpha"]
 LOSSY_RULES: dict[Rule, str] = {
     "wrong-q": "takes the drafter's probability for half of what it is",
@@ -47,16 +48,18 @@ LOSSY_RULES: dict[Rule, str] = {
     "block-residual": "block verification with the tests and the remainder of the token-wise rule",
     "traversal-alpha": "traversal of a sampled tree that divides by what is left of q",
 }
-OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification made wrong
-SAMPLED_TREES = ("recursive", "traversal")  # verification for which the tokens of a tree are sampled
+OF_RULES: dict[Rule, str] = {"block-residual": "block", "traversal-alpha": "traversal"}  # the verification it breaks
+SAMPLED_TREES = ("recursive", "traversal")  # verification for trees whose tokens are sampled
 JOINT = ("block", "traversal")  # verification that judges a draft as a whole
 MOST_STOPS, STOP_CHARACTERS = 16, 200  # stop strings of a request, and the length of each
 ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\\": "\\"}  # in a stop string
 
 
 def check_text(name: str, text: str) -> None:
-    """Raises:
-    PlaygroundError: the text of this name cannot be written as Unicode.
+    """Check that a text can be written as Unicode.
+
+    Raises:
+        PlaygroundError: it cannot; the sentence has its name.
     """
     at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
     check(
@@ -68,9 +71,9 @@ def check_text(name: str, text: str) -> None:
 
 @dataclass(frozen=True)
 class Request(AnswerSettings):
-    """What every lane of a comparison is asked. `prompt`: what the user says last; "" where the conversation goes on
-    from a tool's answer. `history`: the conversation before it, without the system prompt. A text in it is the user's
-    or, in turn, the assistant's, as older traces have it."""
+    """A request, which every lane of a comparison answers. `prompt`: the user's last message; "" where the conversation
+    continues from a tool's answer. `history`: the conversation before it, without the system prompt. Texts in it are
+    the user's and the assistant's in turn, as in older traces."""
 
     prompt: str
     history: tuple[Message | str, ...] = ()
@@ -92,21 +95,21 @@ class Request(AnswerSettings):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The texts of which the first one ends the answer."""
+        """The stop strings. The first one that appears ends the answer."""
         return _read_stops(self.stop_strings)
 
     @property
     def constraint(self) -> str:
-        """The name of the setting that the answer keeps to; "" for none."""
+        """The name of the setting with the answer's grammar; "" for none."""
         return next((name for name in CONSTRAINTS if getattr(self, name)), "")
 
     @classmethod
     def of(cls, messages: Iterable[Message], prompt: str = "", **answer: Any) -> Request:
-        """What asks for the next message of a conversation. `prompt`: what the user says after it, or "". `answer`: of
-        `AnswerSettings`.
+        """Make the request for the next message of a conversation. `prompt`: a further message of the user, or "".
+        `answer`: fields of `AnswerSettings`.
 
         Raises:
-            PlaygroundError: it ends with a message that nobody answers, or has a second system prompt.
+            PlaygroundError: it ends with a message that cannot be answered, or has a second system prompt.
         """
         turns = list(messages)
         if turns and turns[0].role == "system":
@@ -131,11 +134,11 @@ class Request(AnswerSettings):
 
     @property
     def penalised(self) -> bool:
-        """Whether tokens that came before have other logits than the model's, in greedy decoding too."""
+        """True where earlier tokens change the logits, in greedy decoding too."""
         return any(getattr(self, name) != SETTINGS[name].neutral for name in SAMPLING if SETTINGS[name].greedy)
 
     def next_turn(self, answer: Message, prompt: str) -> Request:
-        """The same conversation after this answer, with what the user says then."""
+        """Return the request with this answer added to its conversation, and then the user's next message."""
         return replace(self, prompt=prompt, history=(*self.turns, answer))
 
     @property
@@ -150,7 +153,7 @@ class Request(AnswerSettings):
 
     @property
     def earlier(self) -> tuple[Message, ...]:
-        """The turns up to the last answer: what was in the cache when it ended."""
+        """The turns up to the last answer, which were in the cache when it ended."""
         turns = self.turns
         while turns and turns[-1].role != "assistant":
             turns = turns[:-1]
@@ -158,22 +161,22 @@ class Request(AnswerSettings):
 
     @property
     def asked(self) -> str:
-        """What is to be answered, to be shown: the prompt, or the tool's answer."""
+        """The displayed text of the message to answer: the prompt, or the tool's answer."""
         return self.turns[-1].content
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What a server is given, in OpenAI's form."""
+        """The messages for a server, in OpenAI's form."""
         return self.as_messages(self.turns, text_arguments=True)
 
     def as_messages(self, turns: Iterable[Message], *, text_arguments: bool = False) -> list[dict[str, Any]]:
-        """Some of its turns after the system prompt, in the form of `conversation.as_dict`."""
+        """Return some of its turns after the system prompt, in the form of `conversation.as_dict`."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return system + [conversation.as_dict(turn, text_arguments=text_arguments) for turn in turns]
 
     @property
     def text(self) -> str:
-        """What is continued without a chat template."""
+        """The text to continue without a chat template."""
         return self.as_text(self.turns)
 
     def as_text(self, turns: Iterable[Message]) -> str:
@@ -181,14 +184,14 @@ class Request(AnswerSettings):
 
     @property
     def history_json(self) -> str:
-        """What comes before the prompt as JSON that `conversation.read_messages` reads; "" if there is nothing."""
+        """The messages before the prompt as JSON for `conversation.read_messages`; "" if there are none."""
         turns = self.turns[:-1] if self.prompt else self.turns
         return json.dumps([conversation.as_dict(turn) for turn in turns], ensure_ascii=False) if turns else ""
 
 
 def asked(prompt: str, messages: str, answer: Mapping[str, Any]) -> Request:
-    """A request from the settings' values. `messages`: a conversation as `conversation.read_messages` takes it, or "";
-    tools that it names count where `answer` names none.
+    """Make a request from the settings' values. `messages`: a conversation for `conversation.read_messages`, or ""; its
+    tools count where `answer` has none.
 
     Raises:
         PlaygroundError: there is neither a prompt nor a conversation, or one of them is not accepted.
@@ -200,8 +203,10 @@ def asked(prompt: str, messages: str, answer: Mapping[str, Any]) -> Request:
 
 
 def _check_constraint(request: Request) -> None:
-    """Raises:
-    PlaygroundError: more than one, or a schema that is not JSON. Whether a text can satisfy it shows when it is used.
+    """Check the grammar's form; whether a text can satisfy it shows when it is used.
+
+    Raises:
+        PlaygroundError: there is more than one, or a schema that is not JSON.
     """
     given = [SETTINGS[name].label for name in CONSTRAINTS if getattr(request, name)]
     check(len(given) < 2, f"An answer keeps to one of {' and '.join(given)}. Leave the others out.")
@@ -216,10 +221,10 @@ def _check_constraint(request: Request) -> None:
 
 
 def _read_stops(text: str) -> tuple[str, ...]:
-    """The stop strings of a text that has one a line. Empty lines are none.
+    """Return the stop strings of a text with one a line. Empty lines are ignored.
 
     Raises:
-        PlaygroundError: there are too many, one is too long, or one holds a backslash that begins no escape.
+        PlaygroundError: there are too many, one is too long, or one has a backslash that begins no escape.
     """
     most = MOST_STOPS * (2 * STOP_CHARACTERS + 1)
     check(
@@ -258,9 +263,9 @@ class Lane(DraftSettings):
     of METHODS or, in a server, the server's name for its method; "none" is standard decoding. `assistant` names the
     draft model or trained drafter, if the method needs weights. `rule`: which draft tokens are accepted; all but
     "exact" change the output. `adapter`: the folder of a LoRA adapter that is merged into the target. `forced_rates`:
-    the chance with which the draft token at each position is accepted if those before it were, whatever the target says
-    of it; the last one holds for all further positions. The output is that of standard decoding all the same
-    (decoding/lossy.py), and all else is synthetic. Empty for real verdicts.
+    the chance with which the draft token at each position is accepted if those before it were, regardless of the
+    target; the last one holds for all further positions. The output is still that of standard decoding
+    (decoding/lossy.py), and everything else is synthetic. Empty for real verdicts.
     """
 
     name: str
@@ -284,7 +289,7 @@ class Lane(DraftSettings):
 
     @property
     def program(self) -> str:
-        """What runs the lane, without its address."""
+        """The program that runs the lane, without its address."""
         return self.backend.partition(" at ")[0]
 
     @property
@@ -298,11 +303,11 @@ def standard_lane(pair: Pair) -> Lane:
 
 
 def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None = None, **settings: Any) -> Lane:
-    """A lane to compare with standard decoding. The drafter "none" is standard decoding once more, which shows how much
-    two equal measurements differ.
+    """Return a lane to compare with standard decoding. The drafter "none" is standard decoding once more, which shows
+    how much two equal measurements differ.
 
     Args:
-        settings: others of `DraftSettings`. What is None or left out is as the pair has it.
+        settings: others of `DraftSettings`. The pair's values replace those that are None or left out.
 
     Raises:
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
@@ -316,37 +321,37 @@ def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None 
 
 
 def at_lookahead(lane: Lane, lookahead: int) -> Lane:
-    """The lane with another lookahead. A server's lane has it in its name, by which such lanes differ."""
+    """Return the lane with another lookahead. A server's lane has it in its name, to distinguish such lanes."""
     name = lane.name if lane.backend == LOCAL else f"{lane.name} {lookahead}"
     return replace(lane, name=name, lookahead=lookahead)
 
 
 def adapted(lane: Lane, adapter: str) -> Lane:
-    """The lane on the target with an adapter, which its name tells."""
+    """Return the lane on the target with an adapter, which its name mentions."""
     return replace(lane, name=f"{lane.name}, adapter {Path(adapter).name}", adapter=adapter)
 
 
 def lossy(lane: Lane, rule: Rule) -> Lane:
-    """The lane with another rule, which its name tells."""
+    """Return the lane with another rule, which its name mentions."""
     verification = OF_RULES.get(rule, lane.verification)
     return replace(lane, name=f"{lane.name} ({LOSSY}: {rule})", rule=rule, verification=verification)
 
 
 def fits(lane: Lane, rule: Rule) -> bool:
-    """Whether the rule changes how the lane's drafts are judged."""
+    """Return True if the rule changes how the lane's drafts are judged."""
     verification = OF_RULES.get(rule)
     return verification is None or (METHODS[lane.drafter].tree if verification == "traversal" else samples_drafts(lane))
 
 
 def synthetic(lane: Lane, rates: Sequence[float]) -> Lane:
-    """The lane with drawn verdicts, which its name tells. `rates`: as `Lane.forced_rates`."""
+    """Return the lane with drawn verdicts, which its name mentions. `rates`: see `Lane.forced_rates`."""
     check(lane.backend == LOCAL and lane.drafter != "none", "Only a lane of this process that drafts can be forced.")
     return replace(lane, name=f"{lane.name} ({SYNTHETIC}: {_rates(rates)} accepted)", forced_rates=tuple(rates))
 
 
 def rates_for(length: float, lookahead: int) -> tuple[float]:
-    """The one rate at which drafts of `lookahead` tokens give `length` tokens a pass on average, the target's own
-    included.
+    """Return the one rate at which drafts of `lookahead` tokens give `length` tokens a pass on average, the target's
+    own included.
 
     Raises:
         PlaygroundError: no rate does.
@@ -364,12 +369,12 @@ def _rates(rates: Sequence[float]) -> str:
 
 
 def all_drafters(pair: Pair, **settings: Any) -> list[Lane]:
-    """The standard lane, and one lane for each of the pair's drafters. `settings`: as `assisted_lane` takes them."""
+    """Return the standard lane, and one lane for each of the pair's drafters. `settings`: see `assisted_lane`."""
     return [standard_lane(pair), *(assisted_lane(pair, drafter, **settings) for drafter in pair.drafters)]
 
 
 def preset_of(lane: Lane, pairs: Iterable[Pair]) -> Pair | None:
-    """The preset with the target of a drafting lane, its drafter and the same weights for it; None if there is none."""
+    """Return the preset with a drafting lane's target, drafter and weights; None if there is none."""
     return next((pair for pair in pairs if _runs(pair, lane)), None)
 
 
@@ -379,8 +384,8 @@ def _runs(pair: Pair, lane: Lane) -> bool:
 
 
 def samples_drafts(lane: Lane) -> bool:
-    """Whether a drafter of this process samples its tokens, at a temperature, rather than choose them: a chain of a
-    model or network does, but for one of another tokenizer; a tree does for the rules that need it."""
+    """Return True if a drafter of this process samples its tokens at a temperature rather than choosing them: the chain
+    of a model or network, except one with another tokenizer; or a tree, for the rules that need it."""
     method = METHODS[lane.drafter]
     if method.tree:
         return lane.verification in SAMPLED_TREES
@@ -388,7 +393,8 @@ def samples_drafts(lane: Lane) -> bool:
 
 
 def verified_by(lane: Lane) -> str:
-    """The rule that judges the lane's drafts where they are sampled; "token" where the setting does not apply."""
+    """Return the rule that judges the lane's drafts where they are sampled; "token" where the setting does not
+    apply."""
     if lane.backend != LOCAL:
         return "token"
     meant = SAMPLED_TREES if METHODS[lane.drafter].tree else ("block",)
@@ -396,21 +402,21 @@ def verified_by(lane: Lane) -> str:
 
 
 def together(lanes: Sequence[Lane]) -> str:
-    """Their names, such as "Prompt lookup and MTP layer", or how many drafters they are."""
+    """Return the lanes' names, such as "Prompt lookup and MTP layer", or their number of drafters."""
     found = list(dict.fromkeys(METHODS[lane.drafter].label if lane.backend == LOCAL else lane.name for lane in lanes))
     return " and ".join(found) if len(found) < MANY else f"{len(found)} drafters"
 
 
 def label(lane: Lane) -> str:
-    """A short key for the lane that tells its settings apart, such as "composite 10, 64 nodes, confidence 0.4"."""
+    """Return a short, unambiguous key for the lane, such as "composite 10, 64 nodes, confidence 0.4"."""
     if lane.backend != LOCAL:
         return lane.name
     return ", ".join([f"{lane.drafter} {lane.lookahead}", *_drafts(lane), *_verdicts(lane)])
 
 
 def names(lanes: Iterable[Lane]) -> dict[str, str]:
-    """What people read of each lane, by its label: such as "Prompt lookup + tree (10 ahead)", with its other settings
-    where two would read the same."""
+    """Return the displayed name of each lane, by its label, such as "Prompt lookup + tree (10 ahead)". It has the
+    lane's other settings where two names would be equal."""
     of = {label(lane): lane for lane in lanes}
     short = {key: _name(lane, ()) for key, lane in of.items()}
     shared = Counter(short.values())
@@ -424,7 +430,7 @@ def _name(lane: Lane, more: Sequence[str]) -> str:
 
 
 def _drafts(lane: Lane) -> list[str]:
-    """How it drafts, beside the lookahead."""
+    """Return the settings of its drafts other than the lookahead."""
     tree = [f"{lane.nodes} nodes"] if METHODS[lane.drafter].tree else []
     threshold = f" {lane.confidence_threshold:g}" if lane.policy == "confidence" else ""
     policy = [] if lane.policy == "constant" else [f"{lane.policy}{threshold}"]
@@ -432,6 +438,6 @@ def _drafts(lane: Lane) -> list[str]:
 
 
 def _verdicts(lane: Lane) -> list[str]:
-    """Where they are not the target's own."""
+    """Return the settings by which verdicts are not the target's own."""
     rule = [] if lane.rule == "exact" else [f"{LOSSY}: {lane.rule}"]
     return [*rule, *([f"{SYNTHETIC}: {_rates(lane.forced_rates)} accepted"] if lane.forced_rates else [])]

@@ -1,4 +1,4 @@
-"""Presets: model pairs and prompt suites, read from YAML into dataclasses. Knows neither models nor pages."""
+"""Presets: model pairs and prompt suites, read from YAML into dataclasses. No model is loaded here."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from playground.validation import read
 
 PRESETS = ROOT / "presets"
 SHIPPED = ROOT / "assets" / "drafters"
-HUB = "hub:"  # before the id of a model on the hub, where no folder of that name may be read
+HUB = "hub:"  # prefix of an id on the hub, where no folder of that name may be read
 NATIVE = "native"  # the MTP layers of the target's own checkpoint
 DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "int4")
-BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not mean
+BESIDE = ("grammar", "none")  # methods of every pair that "all of its drafters" does not include
 T = TypeVar("T")
 
 
 def drafters() -> list[str]:
-    """The drafting methods that a pair can name, in the order of their registration."""
+    """Return the drafting methods that a pair can name, in the order of their registration."""
     return [name for name in METHODS if name not in BESIDE]
 
 
@@ -45,7 +45,7 @@ class Pair(PairSettings):
         without: methods that fit, but are not offered.
         drafters: the methods that are offered: by default all that fit, in the order of their registration, after the
             default `drafter`.
-        size_gb: what the weights of target and largest drafter take in bf16, in 1e9 bytes; 0 where that is unknown.
+        size_gb: the size of the weights of target and largest drafter in bf16, in 1e9 bytes; 0 where it is unknown.
         note: one line for the user, or "".
         adapter: a folder with a LoRA adapter for the target, which is merged into it; "" for none.
     """
@@ -89,15 +89,15 @@ class Pair(PairSettings):
         _expect(self.dtype in DTYPES, "dtype", f"one of {', '.join(DTYPES)}")
 
     def drafts_by(self, drafter: str) -> str | None:
-        """The key of `weights` that a method drafts with here; None where it needs none, or has none."""
+        """Return the key of `weights` that a method uses here; None where it needs none, or has none."""
         return next((name for name in METHODS[drafter].drafts_with if name in self.weights), None)
 
     def fits(self, drafter: str) -> bool:
-        """Whether the pair has what a method drafts with."""
+        """Return True if the pair has the weights that a method needs."""
         return not METHODS[drafter].drafts_with or self.drafts_by(drafter) is not None
 
     def weights_of(self, drafter: str) -> str | None:
-        """What a method drafts with, in words; None where it needs no weights.
+        """Return the weights of a method in words; None where it needs none.
 
         Raises:
             PlaygroundError: it needs some, and the pair names none.
@@ -124,11 +124,10 @@ DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs"
 
 @dataclass(frozen=True)
 class Prompt:
-    """One example. `kind` says what it exercises; `system` is the system prompt, or "". `hint`: a few words on how much
-    drafting helps here, shown beside the title, or "". `json_schema`: what the answer satisfies, or nothing. `before`:
-    the conversation before the text, which is "" where a tool's answer ends it; `more`: what the user says in later
-    turns; `tools`: as `conversation.read_tools` takes them. `document`: one of the project's own documents, which the
-    text follows."""
+    """One example. `kind`: its category; `system`: the system prompt, or "". `hint`: a few words on how much drafting
+    helps here, shown with the title, or "". `json_schema`: the answer's schema, or empty. `before`: the conversation
+    before the text, which is "" where a tool's answer ends it; `more`: the user's messages in later turns; `tools`: as
+    text for `conversation.read_tools`. `document`: one of the project's own documents, which comes before the text."""
 
     name: str
     title: str
@@ -167,24 +166,25 @@ class Suite:
 
 
 def load_pairs(folder: Path = PRESETS / "pairs") -> tuple[dict[str, Pair], list[str]]:
-    """Every pair in the folder by its file's stem, smallest first, and a sentence for each file that is no pair."""
+    """Load every pair in the folder by its file's stem, smallest first, and a sentence for each file that is no
+    pair."""
     pairs, problems = _load(folder, Pair)
     return dict(sorted(pairs.items(), key=lambda item: item[1].size_gb)), problems
 
 
 def load_suites(folder: Path = PRESETS / "prompts") -> tuple[dict[str, Suite], list[str]]:
-    """Every prompt suite in the folder by its file's stem, and a sentence for each file that is no suite."""
+    """Load every prompt suite in the folder by its file's stem, and a sentence for each file that is no suite."""
     return _load(folder, Suite)
 
 
 @cache
 def suites() -> Mapping[str, Suite]:
-    """The repository's prompt suites that can be read, by name. They are read once."""
+    """Return the repository's prompt suites that can be read, by name. They are read once."""
     return MappingProxyType(load_suites()[0])
 
 
 def load_suite(path: Path) -> Suite:
-    """One prompt suite from a file.
+    """Load one prompt suite from a file.
 
     Raises:
         PlaygroundError: the file is no suite, or cannot be read.
@@ -205,12 +205,12 @@ def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
 
 
 def custom_pair(target: str, assistant: str | None, drafter: str | None = None, early_exit: int = 0) -> Pair:
-    """A pair that the user typed.
+    """Make a pair that the user typed.
 
     Args:
         target: a hub id or a folder.
         assistant: the drafter's weights: a hub id or a folder; for early-exit the number of layers.
-        drafter: the method, which says what the assistant is where its folder does not.
+        drafter: the method, where the assistant's folder does not determine it.
         early_exit: the number of layers, where it is not given as the assistant.
 
     Raises:
@@ -250,13 +250,13 @@ def custom_pair(target: str, assistant: str | None, drafter: str | None = None, 
 
 
 def folder_of(name: str) -> Path:
-    """Where a trained drafter is: a folder of assets/drafters, or one of the user's."""
+    """Return the folder of a trained drafter: one of assets/drafters, or one of the user's."""
     shipped = SHIPPED / name
     return shipped if (shipped / "config.json").is_file() else Path(name).expanduser()
 
 
 def kind_of(name: str) -> str | None:
-    """The method that a folder on this machine holds weights for; None where it holds none, or is not here."""
+    """Return the method that a folder on this machine holds weights for; None where it holds none, or is not here."""
     try:
         folder = folder_of(name)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Word of something that takes more than a second, from any room to whoever watches."""
+"""Progress of an operation that takes more than a second, reported to whoever displays it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 
 def of_bytes(done: float, total: float) -> str:
-    """How much of a download has arrived, such as "1.2 of 2.4 GB"."""
+    """Return the progress of a download, such as "1.2 of 2.4 GB"."""
     unit, size, digits = ("GB", 1e9, 1) if total >= 1e9 else ("MB", 1e6, 0)
     return f"{done / size:.{digits}f} of {total / size:.{digits}f} {unit}"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`fraction` runs from 0 to 1; None where the end is not known."""
+    """The progress of an operation. `fraction` runs from 0 to 1; None where the end is not known."""
 
     label: str
     fraction: float | None = None

@@ -1,5 +1,7 @@
-"""Which lanes of a suite are faster than standard decoding, and which are the fastest: decided here, from the rows, for
-verdict, sentence, colour and command alike."""
+"""The ranking of a suite's lanes: which are faster than standard decoding, and which are the fastest.
+
+It is computed here, from the rows, for verdict, sentence, colour and command alike.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ N = TypeVar("N", int, float)
 class Ranked:
     """A lane over all prompts of a suite. `speedup`: over the standard lane, with the interval that decides and what it
     is over; None where there are too few prompts and runs, and for the standard lane. `ties`: it is the fastest, or
-    cannot be told from it."""
+    cannot be distinguished from it."""
 
     lane: str
     speedup: float
@@ -29,24 +31,24 @@ class Ranked:
 
     @property
     def gains(self) -> bool:
-        """Whether it was seen to be faster than standard decoding."""
+        """True where the lane was seen to be faster than standard decoding."""
         return self.interval is not None and self.interval[0] > 1
 
     @property
     def loses(self) -> bool:
-        """Whether it was seen to be slower."""
+        """True where the lane was seen to be slower."""
         return self.interval is not None and self.interval[1] < 1
 
 
 def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
-    """The lanes, the fastest first.
+    """Return the lanes, the fastest first.
 
     The intervals over the standard lane hold for all drafting lanes of the suite together (Bonferroni). Which lanes tie
     is decided by the ratio of the fastest to each of the others on the same prompts and runs; any of them might have
     been the fastest, so these intervals hold for all pairs of lanes together.
 
     Args:
-        lanes: those among which the fastest is sought; none is all.
+        lanes: those among which the fastest is sought; empty for all.
     """
     drafting = list(dict.fromkeys(row.lane for row in rows if row.lane != STANDARD))
     found = {name: ratio(rows, name, comparisons=len(drafting)) for name in drafting}
@@ -68,15 +70,15 @@ def rank(rows: Sequence[Row], lanes: Iterable[str] = ()) -> list[Ranked]:
 
 
 def ratio(rows: Iterable[Row], lane: str, over: str = STANDARD, comparisons: int = 1) -> metrics.Pooled:
-    """How much faster one lane is than another on the same prompts, with the interval of that ratio. `comparisons`: as
+    """Return the speed-up of one lane over another on the same prompts, with its interval. `comparisons`: see
     `metrics.pooled`."""
     by_lane = {name: [row for row in rows if row.lane == name] for name in (over, lane)}
     return metrics.pooled(_questions(by_lane[over]), _questions(by_lane[lane]), comparisons)
 
 
 def _questions(rows: Iterable[Row]) -> list[Timed]:
-    """The turns of a question or of a logged conversation taken together: they depend on each other, so that an
-    interval draws them together."""
+    """Return times of whole questions or logged conversations: their turns depend on each other, so that an interval
+    draws them together."""
     by_question: dict[tuple[str, int], list[Timed]] = {}
     for row in rows:
         key = ("question", row.question) if row.conversation is None else ("conversation", row.conversation)
@@ -88,5 +90,5 @@ def _questions(rows: Iterable[Row]) -> list[Timed]:
 
 
 def _by_run(turns: Iterable[tuple[N, ...]]) -> tuple[N, ...]:
-    """Each run's sum over the turns."""
+    """Return each run's sum over the turns."""
     return tuple(map(sum, zip(*turns, strict=True)))

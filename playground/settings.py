@@ -1,7 +1,7 @@
-"""The settings of a comparison, once: bounds, default and the words that explain each are metadata of its field.
+"""The settings of a comparison, once: bounds, default and help text of each are metadata of its field.
 
 `Request`, `Lane` and `Pair` inherit the fields. Page, terminal, endpoint, servers' requests and views are made from
-them. Knows neither models nor pages.
+them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ class Setting:
 
     `help` is one line without a full stop. `low` and `high` bound a number and are both accepted; with `zero`, 0 is
     accepted as well. `choices` maps each accepted name to its label. `advanced`: whether its control is under Advanced.
-    `sweep`: the values that a sweep takes unless it is given others; () if it is not swept. `file`: whether it is a
-    longer text, for which the page has an area and the terminal reads a file. `line`: what a line of it is, such as
-    "KEY=VALUE", of a text that is a list of lines, for which the terminal's option may come several times; "" for
-    others.
+    `sweep`: the default values of a sweep; () if it is not swept. `file`: whether it is a longer text, for which the
+    page has an area and the terminal reads a file. `line`: the form of a line, such as "KEY=VALUE", in a text that is a
+    list of lines, for which the terminal's option may come several times; "" for others.
 
     Of a sampling setting, for which a checkpoint may have a default, `neutral` is the value that changes nothing, `off`
-    what a run's details say then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
+    its text in a run's details then ("" for nothing; None for the value), and `greedy` whether it applies to greedy
     decoding too.
     """
 
@@ -59,7 +58,7 @@ class Setting:
 
     @property
     def text(self) -> bool:
-        """Whether it is text that people write."""
+        """True where the setting is free text."""
         return isinstance(self.default, str) and not self.choices
 
     @property
@@ -82,7 +81,7 @@ class Setting:
         return f"{kind}: {self.range}" if self.zero else f"{kind} from {self.range}" if self.range else kind
 
     def read(self, value: object) -> Any:
-        """The value in the setting's type: numbers may come as text, whole ones with a decimal point.
+        """Return the value in the setting's type: numbers may come as text, whole ones with a decimal point.
 
         Raises:
             PlaygroundError: it is not accepted; `refusal` is the sentence.
@@ -96,7 +95,7 @@ class Setting:
         return value
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value of the right type is within the bounds, or among the choices."""
+        """Return True if a value of the right type is within the bounds, or among the choices."""
         if self.choices:
             return value in self.choices
         if isinstance(self.default, (str, bool)):
@@ -104,35 +103,35 @@ class Setting:
         return (self.zero and value == 0) or self.low <= value <= self.high
 
     def clip(self, value: float) -> float:
-        """The nearest number that is accepted and on the slider."""
+        """Return the nearest number that is accepted and on the slider."""
         assert self.slider, "a setting with a slider"
         if self.zero and value == 0:
             return value
         return min(max(value, self.low, self.slider.low), self.high, self.slider.high)
 
     def refusal(self, value: object) -> str:
-        """The sentence for a value that is not accepted, wherever it came from."""
+        """Return the sentence for a value that is not accepted."""
         given = "empty" if value is None else reprlib.repr(value)
         return f"{self.label} must be {self.allowed}; it is {given}."
 
     def detail(self, value: Any) -> str:
-        """A sampling setting in a run's details, such as "top-k 40"; "" if there is nothing to say."""
+        """Return a sampling setting in a run's details, such as "top-k 40"; "" if it is left out."""
         return self.off if value == self.neutral and self.off is not None else f"{self.label.lower()} {value:g}"
 
 
 def setting(label: str, help: str, default: Any, low: float = 0, high: float = 0, **more: Any) -> Any:
-    """A field that is a setting; the arguments are those of `Setting`."""
+    """Make a field that is a setting; the arguments are those of `Setting`."""
     return dataclasses.field(default=default, metadata={"setting": Setting(label, help, default, low, high, **more)})
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:
-    """Those fields of a dataclass that are settings."""
+    """Return the fields of a dataclass that are settings."""
     return {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PresetSettings:
-    """How to draft. The page's controls for these follow the pair."""
+    """The settings of a drafter that a preset can set. The page's controls for these follow the pair."""
 
     lookahead: int = setting(
         "Lookahead", "tokens drafted per round", 5, 1, 64,
@@ -173,7 +172,7 @@ class PresetSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings(PresetSettings):
-    """How a pair's lanes draft and are run unless they are given others."""
+    """The default settings of a pair's lanes."""
 
     compiled: str = setting(
         "Compiled",
@@ -185,7 +184,7 @@ class PairSettings(PresetSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DraftSettings(PresetSettings):
-    """How a lane drafts."""
+    """The settings of a lane's drafts."""
 
     keep_free_gb: float = setting(
         "Reserve memory (GB)",
@@ -198,7 +197,7 @@ class DraftSettings(PresetSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    """How a request is answered."""
+    """The settings of an answer."""
 
     max_new_tokens: int = setting(
         "Max new tokens", "maximum answer length", 128, 1, 2**31 - 1, slider=Slider(8, 2048, 8)
@@ -262,7 +261,7 @@ class AnswerSettings:
     )  # fmt: skip
 
 
-# All that can be chosen, in the order of the endpoint's arguments: what is asked of which models, then how.
+# All settings, in the order of the endpoint's arguments.
 SETTINGS: dict[str, Setting] = {
     "prompt": Setting("Prompt", "sent to both lanes", ""),
     "pair": Setting("Models", "the model, and what can draft for it", "starter"),
@@ -277,24 +276,24 @@ SETTINGS: dict[str, Setting] = {
     "messages": Setting("Messages", "JSON list of the messages before the prompt, with roles", "", file=True),
 }
 PRESET, DRAFTING, ANSWER = (tuple(settings_of(kind)) for kind in (PresetSettings, DraftSettings, AnswerSettings))
-CONSTRAINTS = ("json_schema", "regex", "grammar")  # of which a request has one at most
+CONSTRAINTS = ("json_schema", "regex", "grammar")  # a request has at most one of these
 SAMPLING = tuple(name for name in ANSWER if SETTINGS[name].neutral is not None)
 SWEPT = {name: it.sweep for name, it in SETTINGS.items() if it.sweep}
 POLICIES = tuple(SETTINGS["policy"].choices)
 
 
 def default(name: str) -> Any:
-    """The default of a setting."""
+    """Return the default of a setting."""
     return SETTINGS[name].default
 
 
 def flag(name: str) -> str:
-    """The option of a setting in the terminal."""
+    """Return the option of a setting in the terminal."""
     return f"--{name.removesuffix('_gb').replace('_', '-')}"
 
 
 def check_fields(values: Any, *, keys: bool = False) -> None:
-    """Checks those fields of a dataclass that are settings.
+    """Check the fields of a dataclass that are settings.
 
     Args:
         keys: whether to name the field, for those who write it in a file.

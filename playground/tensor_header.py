@@ -1,4 +1,4 @@
-"""What a safetensors file holds, read without torch and without its tensors."""
+"""The headers of safetensors files, read without torch and without the tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HEADER_BYTES = 100_000_000  # safetensors' own limit
 
 
 def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors of a safetensors file, which may be compressed (.gz): dtype, shape and data_offsets.
+    """Return the tensors of a safetensors file, which may be compressed (.gz): dtype, shape and data_offsets.
 
     Raises:
-        ValueError: the file is not whole, or is none.
+        ValueError: the file is incomplete, or no safetensors file.
     """
     compressed = path.suffix == ".gz"
     with gzip.open(path) if compressed else path.open("rb") as file:
@@ -33,7 +33,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def headers(folder: Path) -> dict[str, dict[str, Any]]:
-    """The tensors of all safetensors files in the folder, as `header` has them; broken files are left out."""
+    """Return the tensors of all safetensors files in the folder, in the form of `header`; broken files are left out."""
     tensors: dict[str, dict[str, Any]] = {}
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.safetensors.gz")]):
         with suppress(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):

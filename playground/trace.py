@@ -1,7 +1,7 @@
 """The trace: what one lane did on one request, round by round.
 
-Everything a person sees is drawn from these dataclasses. This module knows neither models nor pages; `export` writes
-them to files and reads them. A field that a server does not report is None, which means unknown, never zero.
+Everything that is displayed is drawn from these dataclasses; `export` writes them to files and reads them. A field that
+a server does not report is None, which means unknown, never zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DraftToken:
     gap between the target's two highest logits at this position; None where a grammar allows only one.
 
     `text`: what the token adds to the visible text, in whole characters. A token that ends inside a character has the
-    text ""; the token that completes the character carries it. Of a stop string nothing is visible: the text of the
+    text ""; the token that completes the character carries it. Nothing of a stop string is visible: the text of the
     token in which it begins ends there, and the output's tokens after that one have the text "". `id` is None, and
     `text` "", where a server does not report rejected tokens.
 
@@ -43,9 +43,8 @@ class DraftToken:
     `draw`: the uniform number in [0, 1) that decided a sampled token; it is accepted where draw < bound. None where no
     number did. `bound`: the chance that the lane's verification accepted it with; None for p / q. Block verification
     and traversal judge a draft from its end: the tokens before the last accepted one have no draw, those after it may.
-    `confidence`: what a head trained for that said of the chance that the token is accepted, before it was chosen. None
-    where the drafter has no such head.
-    `forced`: it was drafted because the request's grammar forces it.
+    `confidence`: the predicted chance that the token is accepted, from a head trained for that, before the token was
+    chosen. None where the drafter has no such head. `forced`: it was drafted because the request's grammar forces it.
     """
 
     id: int | None
@@ -67,7 +66,7 @@ class TargetToken:
     """The token that the target adds at the end of a round.
 
     `reason`: "plain" if nothing was drafted, "correction" if the token replaces the first rejected draft token, "bonus"
-    if the draft was accepted to the end of a branch. `id`, `p`, `margin`, `text`: as in DraftToken.
+    if the draft was accepted to the end of a branch. `id`, `p`, `margin`, `text`: see DraftToken.
 
     `rank`: for a correction, its rank among the drafter's candidates for that position, 1 being the best. 0 if the
     drafter cannot propose it. None if the drafter scores no candidates (lookup) or does not report them.
@@ -150,16 +149,16 @@ class PassTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a lane ran: enough to know what its times compare with.
+    """The machine and software that a lane ran on: enough to know which other times its times compare with.
 
     `versions`: of the software that decoded, such as {"playground": …, "torch": …} or {"vllm": …}. `device`: "cpu",
-    "cuda", … ; `device_name` as its maker calls it. `weights`: where the weights came from, the target's first.
+    "cuda", … ; `device_name`: its maker's name for it. `weights`: where the weights came from, the target's first.
     `created`: ISO 8601, UTC. `pass_times`: the measured cost of a target pass by its width, which limits draft trees;
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
     second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
-    nothing was compiled. `obeyed`, `not_obeyed`: what the target's generation_config.json asks for beyond the sampling
-    settings, with its values; None where a server decodes, which has rules of its own, and in older traces.
+    nothing was compiled. `obeyed`, `not_obeyed`: the entries of the target's generation_config.json, other than sampling
+    settings, that the lane follows or not; None where a server decodes, which has its own, and in older traces.
     """
 
     versions: dict[str, str]
@@ -182,7 +181,7 @@ class Environment:
 @dataclass(frozen=True)
 class Experts:
     """The routed experts of a mixture: each of its layers has `count`, of which a token passes through `per_token`.
-    `weights`: bytes of all of them, in all layers; shared experts are not among them."""
+    `weights`: bytes of all of them, in all layers, without shared experts."""
 
     count: int
     per_token: int
@@ -207,8 +206,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class Reused:
-    """What a later turn took from the cache of the earlier ones: tokens of its prompt that were not computed again, and
-    the bytes of the caches that held them, the drafter's included (None where a server does not say)."""
+    """The part of a later turn's prompt that came from the cache of earlier turns: `tokens` that were not computed
+    again, and the `bytes` of the caches that held them, the drafter's included (None where a server does not report
+    it)."""
 
     tokens: int
     bytes: int | None = None
@@ -216,7 +216,8 @@ class Reused:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a server counts of a whole answer, where it does not report the verify steps. None: it does not say.
+    """A server's counts for a whole answer, where it does not report the verify steps. None where it does not report
+    one.
 
     `tokens`: of the answer. `passes`: verify passes. `drafted`, `accepted`: draft tokens.
     """
@@ -271,9 +272,9 @@ class Trace:
 class Comparison:
     """Two or more lanes on one request.
 
-    `baseline` is the name of the lane that the others are compared with. `repeats`: further passes
-    through the lanes, which show how far the speed-up varies. Each holds the baseline and as many of the others as ran
-    again, in the order of `lanes`.
+    `baseline` is the name of the lane that the others are compared with. `repeats`: further passes through the lanes,
+    which show how far the speed-up varies. Each holds the baseline and as many of the others as ran again, in the order
+    of `lanes`.
     """
 
     lanes: tuple[Trace, ...]
@@ -300,8 +301,10 @@ class Comparison:
 
 
 def check_lanes(lanes: Sequence[Lane], baseline: str) -> None:
-    """Raises:
-    PlaygroundError: these lanes do not make a comparison.
+    """Check that these lanes make a comparison.
+
+    Raises:
+        PlaygroundError: they do not.
     """
     check(len(lanes) >= 2, "A comparison needs two lanes or more.")
     names = Counter(lane.name for lane in lanes)

@@ -1,7 +1,7 @@
-"""Reads plain data (YAML, JSON, the arguments of an endpoint) into dataclasses, and says in a sentence what is wrong.
+"""Plain data (YAML, JSON, the arguments of an endpoint) read into dataclasses; errors are sentences that name the key.
 
 pydantic does the checking, in its strict JSON mode: text is not read as a number, nor a number as true or false. Lists
-become tuples, whole numbers become floats where a float is asked for.
+become tuples, whole numbers become floats where a float is expected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Step = str | int  # a key, or an index of a list
 OBJECT = "keys with values"
 WHOLE = "the file"
 
-# What was expected, by pydantic's name for the error; of the others, its own words are shown.
+# The expected value, by pydantic's name for the error; for other errors pydantic's own message is shown.
 EXPECTED = {
     "string_type": "text",
     "bool_type": "true or false",
@@ -40,7 +40,7 @@ EXPECTED = {
 
 
 def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ignore"] = "forbid") -> T:
-    """Builds `kind` from data as `json.loads` or `yaml.safe_load` returns it.
+    """Build `kind` from data that `json.loads` or `yaml.safe_load` returned.
 
     Args:
         kind: a dataclass, or any other type that pydantic knows, such as `tuple[Round, ...]`.
@@ -48,7 +48,7 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         extra: whether keys that a dataclass lacks are errors or are ignored.
 
     Raises:
-        PlaygroundError: "key should be …; it is …." for the first value that does not fit, or what its setting says.
+        PlaygroundError: "key should be …; it is …." for the first value that does not fit, or its setting's sentence.
             An error that a dataclass raises itself, in `__post_init__`, is passed on as it is.
     """
     try:
@@ -64,7 +64,7 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
 
 
 def mended(data: Any) -> Any:
-    """The same data with "\ufffd" for each unpaired surrogate, which JSON can hold and text cannot."""
+    """Replace each unpaired surrogate, which JSON can hold and text cannot, by U+FFFD."""
     match data:
         case str():
             return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -85,24 +85,25 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def sentence(error: ValidationError, kind: Any, data: Any, where: str = "") -> str:
-    """What is wrong with the first value in `data` that is not what `kind` asks for, as "key should be …; it is …."."""
+    """Describe the first value in `data` that does not fit `kind`, as "key should be …; it is …."."""
     problems = error.errors(include_url=False)
     first, path = problems[0], _path(problems[0]["loc"], data)
     if first["type"] == "missing":
         return f"{_name([*path, str(first['loc'][-1])], where)} should be there, and is missing."
     if first["type"] == "unexpected_keyword_argument":
         return f"{_name(path, where)} should be one of the known keys: {', '.join(_known(kind, path))}."
-    if first["type"] == "json_invalid":  # json.dumps wrote it, so all that it can be is half of a surrogate pair
+    if first["type"] == "json_invalid":  # json.dumps wrote it, so it can only be half of a surrogate pair
         return f"{where or WHOLE} should be valid Unicode, without unpaired surrogates."
     if setting := _setting(kind, path):
         return f"{_name(path, where)}: {setting.refusal(first['input'])}"
-    # The branches of a union each have an error; a reader wants to know all that would do.
+    # The branches of a union each have an error; the sentence names everything that is accepted.
     expected = [_expected(problem) for problem in problems if _path(problem["loc"], data) == path]
     return f"{_name(path, where)} should be {' or '.join(dict.fromkeys(expected))}; it is {_shown(first['input'])}."
 
 
 def _path(loc: Sequence[Step], data: Any) -> list[Step]:
-    """The steps that lead into the data. pydantic's own path also names the branch of a union and a missing key."""
+    """Return the steps that lead into the data. pydantic's own path also names the branch of a union and a missing
+    key."""
     path: list[Step] = []
     for step in loc:
         if not (isinstance(data, list) if isinstance(step, int) else isinstance(data, dict) and step in data):
@@ -132,18 +133,18 @@ def _shown(value: Any) -> str:
 
 
 def _known(kind: Any, path: Sequence[Step]) -> list[str]:
-    """The keys of the dataclass that holds the last key of the path."""
+    """Return the keys of the dataclass that holds the last key of the path."""
     return [field.name for field in fields(_holder(kind, path))]
 
 
 def _setting(kind: Any, path: Sequence[Step]) -> Setting | None:
-    """The setting that the path leads to; None where it leads to something else."""
+    """Return the setting that the path leads to; None where it leads to something else."""
     holder = _holder(kind, path)
     return settings_of(holder).get(str(path[-1])) if path and holder else None
 
 
 def _holder(kind: Any, path: Sequence[Step]) -> Any:
-    """The dataclass that holds the last key of the path."""
+    """Return the dataclass that holds the last key of the path."""
     kind = _dataclass_in(kind)
     for step in path[:-1]:
         hints = get_type_hints(kind)
@@ -152,5 +153,5 @@ def _holder(kind: Any, path: Sequence[Step]) -> Any:
 
 
 def _dataclass_in(hint: Any) -> Any:
-    """The first dataclass of a type hint such as `tuple[Round, ...] | None`."""
+    """Return the first dataclass of a type hint such as `tuple[Round, ...] | None`."""
     return hint if is_dataclass(hint) else next(filter(None, map(_dataclass_in, get_args(hint))), None)
