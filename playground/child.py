@@ -1,5 +1,5 @@
-"""Our scripts in processes of their own, which are killed when they take too long: for untrusted programs such as chat
-templates and grammars."""
+"""Processes for our scripts that run untrusted programs, such as chat templates and grammars. They are killed when they
+take too long."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ NICE = 5  # other users' runs are decoded on the same cores
 
 
 def main() -> None:
+    """Answer each line of standard input until it ends."""
     from llguidance import LLMatcher, LLTokenizer
 
     compilers: dict[str, Callable[[str], str]] = {
@@ -80,6 +81,7 @@ def with_tokens(named: list[str]) -> str:
 
 
 def limit_memory(size: int) -> None:
+    """Limit the memory of this process to `size` bytes, where the system can."""
     try:
         import resource
     except ImportError:

@@ -80,7 +80,7 @@ def check_turns(messages: Sequence[Message]) -> None:
     """Check that a conversation can be answered.
 
     Raises:
-        PlaygroundError: there is nothing to answer, or a tool answers a call that nobody made.
+        PlaygroundError: there is nothing to answer, or a tool's answer has no call.
     """
     check(bool(messages), "The conversation is empty. Give at least one message of the user.")
     last = messages[-1].role

@@ -8,7 +8,7 @@ class PlaygroundError(Exception):
 
 
 class Stopped(Exception):
-    """Raised by `progress` to end a long operation that nobody waits for any more."""
+    """Raised by `progress` to end a long operation whose result is no longer wanted."""
 
 
 def check(condition: bool, message: str) -> None:

@@ -185,6 +185,7 @@ def _lane_from_1(lane: Any, where: str) -> dict[str, Any]:
 
 
 def environment_from_1(environment: dict[str, Any]) -> dict[str, Any]:
+    """Convert an environment of schema 1, which has its versions as fields."""
     return {**environment, "versions": {key: environment[key] for key in SOFTWARE if key in environment}}
 
 

@@ -1,4 +1,4 @@
-"""Progress of an operation that takes more than a second, reported to whoever displays it."""
+"""Progress reports of operations that take more than a second."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Round:
     lookahead. `passes`: forward passes of the target: one, unless a recurrent target had to be fed again after a
     rejection.
 
-    `kept_otherwise`: how many tokens of the same draft the other exact rule would have kept with the same random
+    `kept_otherwise`: how many tokens of the same draft the other exact rule would have accepted with the same random
     numbers: block verification where the lane verifies token by token, and the reverse; for a sampled tree, traversal
     and recursive rejection. None where no draft was sampled.
 
@@ -157,7 +157,7 @@ class Environment:
     empty before the first tree. `notes`: what limits the figures of this run, as sentences. `bandwidth`: bytes per
     second that a copy in the device's memory reads and writes. `runner`: how the target's passes are run, such as
     "eager" or "compiled (CUDA graphs)". `compile_s`: the seconds that compiling took, before the lanes ran; None if
-    nothing was compiled. `obeyed`, `not_obeyed`: the entries of the target's generation_config.json, other than sampling
+    nothing was compiled. `obeyed`, `not_obeyed`: entries of the target's generation_config.json, other than sampling
     settings, that the lane follows or not; None where a server decodes, which has its own, and in older traces.
     """
 

@@ -43,6 +43,7 @@ class NearTie:
 
     @property
     def in_roundings(self) -> float:
+        """The margin in standard deviations of rounding."""
         return self.margin / self.rounding
 
     @property

@@ -150,6 +150,7 @@ class _State:
     opening: bool = False  # whether the line opens the code
 
     def read(self, id_: int | None, text: str) -> None:
+        """Read the next token."""
         marker = self.names.get(id_, "") if id_ is not None else ""
         if marker in TURNS:
             self.kind, self.header = "answer", None

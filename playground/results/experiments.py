@@ -38,6 +38,7 @@ class Point:
 
     @property
     def overall(self) -> Summary | None:
+        """The summary over all prompts; None if no prompt could be run."""
         return self.summaries[-1] if self.summaries else None
 
 
@@ -106,6 +107,7 @@ class Differing:
 
     @property
     def fault(self) -> bool:
+        """True where rounding does not explain the difference."""
         return self.near_tie is None or not self.near_tie.tie
 
 

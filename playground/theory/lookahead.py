@@ -58,6 +58,7 @@ class WhatIf:
 
     @property
     def agrees(self) -> bool:
+        """True where the model reproduces the run's own speed-up."""
         return isclose(self.predicted, self.measured, rel_tol=TOLERANCE)
 
 

@@ -21,7 +21,7 @@ from playground.views.table import Table
 
 Speedups = Mapping[tuple[str, str], tuple[float, Interval | None]]
 HEAD = ("first", "second", "second ÷ first")
-MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # fields of an environment nobody chooses
+MEASURED = ("created", "pass_times", "notes", "bandwidth", "compile_s")  # fields that are not settings
 
 
 def side_by_side(a: Result | Comparison, b: Result | Comparison) -> tuple[list[str], Table]:

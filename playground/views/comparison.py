@@ -40,7 +40,7 @@ def _(result: Comparison) -> dict[str, Any]:
 
 @compared.figures.register
 def _(a: Comparison, b: Comparison) -> Table:
-    """Compare each lane that both have; where each comparison has one lane beside the baseline, compare those, too."""
+    """Compare each lane that both have, and the drafting lanes if each comparison has only one."""
     first, second = ({trace.lane.name: trace for trace in metrics.shown(result).others} for result in (a, b))
     pairs = [(x, y) for _, x, y in compared.both(first, second)]
     if len(a.others) == len(b.others) == 1:
@@ -81,7 +81,7 @@ def _(result: Comparison) -> list[dict[str, Any]]:
 
 
 def _race(result: Comparison) -> list[go.Figure]:
-    """Draw the race if every lane has its own colour: more lines could not be told apart, and the table has them."""
+    """Draw the race if every lane has its own colour. More lines would look alike, and the table has their figures."""
     return [charts.race(result)] if len(result.others) <= len(charts.OTHERS) else []
 
 

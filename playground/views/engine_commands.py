@@ -55,6 +55,7 @@ class Asked:
 
     @property
     def tree(self) -> bool:
+        """True where the lane drafts a tree."""
         return METHODS[self.lane.drafter].tree
 
 

@@ -86,6 +86,7 @@ def by_level(points: Sequence[Point]) -> Table:
 
 
 def definitions(limits: Limits) -> Table:
+    """Return a table that defines the columns of `by_level`."""
     good = f"TTFT ≤ {1000 * limits.ttft_s:g} ms and TPOT ≤ {1000 * limits.tpot_s:g} ms"
     rows = (
         ("tok/s in all", "output tokens of whole answers ÷ (last token − first request)"),

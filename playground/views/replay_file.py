@@ -28,7 +28,7 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
     """Return the page's text. Names, prompts and tokens stay text, whatever they contain.
 
     Args:
-        chosen: the name of the lane that is shown beside the baseline; "" for the fastest.
+        chosen: the name of the lane that is compared with the baseline; "" for the fastest.
         home: the public address of a page to which the file links; "" for none.
     """
     shown = stage.replaying(comparison, chosen)
@@ -109,7 +109,7 @@ def build_gif(comparison: Comparison, chosen: str, address: str = "") -> bytes:
     """Return a GIF that loops.
 
     Args:
-        chosen: the name of the lane that is shown beside the baseline.
+        chosen: the name of the lane that is compared with the baseline.
         address: of the page, which the picture shows; "" for none.
     """
     found = metrics.measured(comparison, chosen)

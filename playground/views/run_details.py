@@ -25,7 +25,7 @@ def of_comparison(comparison: Comparison, names: Sequence[str] = ()) -> Table | 
     """Return a row for each lane and segment; None where the outputs consist of answers only.
 
     Args:
-        names: the lanes to show beside the baseline; empty for all.
+        names: the lanes to show with the baseline; empty for all.
     """
     names = names or [trace.lane.name for trace in comparison.others]
     speedups: dict[tuple[str, Segment], str] = {}
@@ -196,8 +196,7 @@ def verify_passes(environment: Environment) -> str:
 
 
 def rejections(trace: Trace) -> str:
-    """Return where the target's choice ranked among the drafter's candidates, which tells whether a wider draft would
-    help."""
+    """Return where the target's choice ranked among the drafter's candidates: would a wider draft have helped?"""
     ranks = metrics.ranks(trace.rounds)
     if not ranks.rejections:
         return "none at a position where the drafter scored candidates"

@@ -119,9 +119,11 @@ class LaneView:
         self.name = self.title
 
     def start(self, lane: Lane) -> None:
+        """Show that the lane is running."""
         self.name, self.drafting, self.state = lane.name, lane.drafter != "none", "running"
 
     def finish(self, trace: Trace) -> None:
+        """Show the lane as it ended."""
         if trace.rounds != tuple(self.rounds):  # a server reported more at the end
             self.rounds, self.log = list(trace.rounds), log(trace.rounds)
         self._measured, self._measured_rounds = metrics.measure(trace), len(self.rounds)
@@ -140,6 +142,7 @@ class LaneView:
         return self._measured
 
     def value(self) -> dict[str, Any]:
+        """Return the lane as JSON for `assets/stage`."""
         figures = facts.figures(self.measure(), drafting=self.drafting) if self.rounds else []
         figures[1:1] = [self.cached] if self.cached else []  # after the TTFT
         figures = [figure for figure in figures if figure.label not in SAID]
