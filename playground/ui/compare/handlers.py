@@ -1,4 +1,8 @@
-"""A download that is so large that somebody has to agree to it."""
+"""Event handlers of the Compare page: they drain a run's events and never touch a tensor.
+
+A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by a
+limit, or when nobody reads its events any more. A large download starts only after the user has agreed to it.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +66,6 @@ def check_fit(pair: Pair, fit: Fit, agreed: float) -> None:
         raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
     if fit.download > agreed:
         raise LargeDownload(pair, fit.download)
-
-
-# What happens when someone presses something. Handlers drain a run and never touch a tensor.
-# A run waits in the queue and decodes in a thread of its own. It is stopped by its session's Stop, by an error, by a
-# limit, or when nobody reads it any more.
 
 
 BackendFor = Callable[[Pair], Backend]

@@ -1,4 +1,4 @@
-"""Compare: its layout, and which button calls which handler."""
+"""The layout of the Compare page, and the wiring of its events to their handlers."""
 
 from __future__ import annotations
 
