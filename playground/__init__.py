@@ -22,7 +22,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def __getattr__(name: str) -> Any:
-    """`compare` is imported when it is used: every command and every process that reads a grammar imports this file."""
+    """Import `compare` only when it is used: every command and every process that reads a grammar imports this file."""
     if name == "compare":
         from playground.api import compare
 

@@ -78,7 +78,7 @@ def compare(
 
 
 def _read(name: str, value: Any) -> Any:
-    """The value of a setting, checked; an object of one that is JSON as text."""
+    """Return the checked value of a setting; an object becomes JSON where the setting is JSON as text."""
     return SETTINGS[name].read(json.dumps(value) if SETTINGS[name].file and not isinstance(value, str) else value)
 
 
@@ -92,8 +92,9 @@ def _store() -> ModelStore:
 def pair_of(
     pair: str | None, target: str | None, assistant: str | None, drafter: str | None, early_exit: int = 0
 ) -> Pair:
-    """The preset of this name, or the pair of a person's own models; without either, the one that this machine opens
-    with. The arguments are those of `compare`; `early_exit`: with `target`, draft with its first layers, so many.
+    """Return the preset of this name, or the pair of the user's own models; without either, the default pair of this
+    machine. The arguments are those of `compare`; `early_exit`: with `target`, draft with this number of its first
+    layers.
 
     Raises:
         PlaygroundError: both were given, there is no such pair, or the models make no pair.

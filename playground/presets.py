@@ -196,8 +196,10 @@ def load_suite(path: Path) -> Suite:
 
 
 def preset(pairs: Mapping[str, Pair], name: str) -> Pair:
-    """Raises:
-    PlaygroundError: there is no pair of this name.
+    """Return a preset by its name.
+
+    Raises:
+        PlaygroundError: there is none of this name.
     """
     if name not in pairs:
         raise PlaygroundError(f"There is no pair {name!r}. There are: {', '.join(pairs)}.")

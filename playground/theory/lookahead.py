@@ -53,7 +53,7 @@ class WhatIf:
 
     @property
     def best(self) -> Prediction:
-        """The fastest of those that the run has seen; the shallowest of equals."""
+        """The fastest prediction that the run has seen; the smallest lookahead of equals."""
         return max((it for it in self.predictions if it.seen), key=lambda it: (it.speedup, -it.lookahead))
 
     @property
@@ -121,9 +121,8 @@ def _acceptance(drafting: Sequence[Round]) -> tuple[list[float], int]:
 def _verify_cost(
     base: Sequence[Round], ours: Sequence[Round], passes: Sequence[PassTime], plain_s: float
 ) -> Callable[[int], float]:
-    """Width of a pass, in tokens -> its cost in plain passes. The runs' own passes, prefill left out, say how much a
-    pass costs; how the cost grows with the width is read from the measured pass times or, without any, from a straight
-    line."""
+    """Return the cost in plain passes by the width of a pass in tokens. The runs' own passes, without the prefill, fix
+    its level; its growth with the width is that of the measured pass times or, without any, a straight line."""
     by_width: dict[int, list[float]] = {1: [round_.verify_s or 0.0 for round_ in base]}
     for round_ in ours:
         by_width.setdefault(len(round_.drafted) + 1, []).append(round_.verify_s or 0.0)

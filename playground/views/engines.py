@@ -32,9 +32,9 @@ from playground.views.engine_commands import (
 
 @dataclass(frozen=True)
 class Settings:
-    """`text`: to paste, in `language`; "" where the engine cannot decode this way. `note`: why not, or what differs
-    from the measured lane. `instead`: the name of the lane that it decodes in place of the requested one, or "".
-    `drafter`: that lane's method, where it did not run here; else ""."""
+    """A lane's settings for one engine. `text`: to paste, in `language`; "" where the engine cannot decode this way.
+    `note`: why not, or what differs from the measured lane. `instead`: the name of the lane that it decodes in place of
+    the requested one, or "". `drafter`: that lane's method, where it did not run here; else ""."""
 
     engine: str
     written_for: str

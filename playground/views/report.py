@@ -20,9 +20,9 @@ from playground.views.table import Table, escaped
 
 @dataclass(frozen=True)
 class Report:
-    """`title`: what was run. `setting`: where and how it was measured. `findings`: sentences, the most important first.
-    `tables`: the most important first. `folded`: tables that a page folds and a terminal leaves out. `deploy`: the
-    settings found, for other engines."""
+    """The report of a result. `title`: what was run. `setting`: where and how it was measured. `findings`: sentences,
+    the most important first. `tables`: the most important first. `folded`: tables that a page folds and a terminal
+    leaves out. `deploy`: the settings found, for other engines."""
 
     title: str
     setting: str

@@ -92,7 +92,7 @@ Replay = Literal["", "once", "loop"]  # whether the page starts the replay by it
 
 @dataclass
 class Status:
-    """`kind` is "", "busy" (with a bar; its end is unknown if `fraction` is None) or "error"."""
+    """The status line. `kind` is "", "busy" (with a bar; its end is unknown if `fraction` is None) or "error"."""
 
     text: str = ""
     kind: str = ""
@@ -161,7 +161,7 @@ class Stage:
     """The stage shows the baseline and one other lane: after the run the fastest, or the chosen one."""
 
     def __init__(self, state: str = "", lanes: int = 2) -> None:
-        """`lanes`: the number of lanes that will run."""
+        """Make an empty stage. `lanes`: the number of lanes that will run."""
         self.lanes = [LaneView(NAMES[min(i, 1)], state) for i in range(lanes)]
         self.comparison: Comparison | None = None
         self._shown: Measured | None = None  # the chosen lane against the baseline, once they have ended
