@@ -119,6 +119,7 @@ def describe(result: Measurement) -> str:
 
 
 def measured(what: str, values: Sequence[float], **more: Any) -> Measurement:
+    """Returns a measurement of these values, with their median."""
     return Measurement(what, tuple(values), metrics.spread(values).median, **more)
 
 

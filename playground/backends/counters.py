@@ -67,6 +67,8 @@ LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Sample(NamedTuple):
+    """A value of a metric, with the metric's labels."""
+
     name: str
     labels: dict[str, str]
     value: float

@@ -78,6 +78,7 @@ class Http:
         return self._parsed(self._send("POST", path, body))
 
     def text(self, path: str) -> str:
+        """Returns the text at a path."""
         return self._send("GET", path)
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[Event, None, None]:
@@ -213,6 +214,7 @@ def server_url(text: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
+    """Returns whether an address is on this machine's loopback."""
     host = httpx.URL(url).host
     with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -15,7 +15,7 @@ from playground.backends.vllm import VllmServer
 from playground.errors import PlaygroundError
 from playground.metrics.load import Counts
 
-# OpenAiServer is not listed: it stands for any other server.
+# OpenAiServer is not listed: it is the default for any other server.
 KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]
 
 

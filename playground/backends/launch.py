@@ -132,6 +132,7 @@ class Running:
 
 
 def free_port() -> int:
+    """Returns a port that no program uses now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

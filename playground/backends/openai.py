@@ -71,9 +71,11 @@ class OpenAiServer(ServerBackend):
         return {}, None
 
     def path(self, request: Request) -> str:
+        """Returns the path to which a request is sent."""
         return self.chat if request.chat_template else self.completion
 
     def body(self, run: ServerRun) -> dict[str, Any]:
+        """Returns the body of a run's request."""
         request = run.request
         prompt = chat_of(request) if request.chat_template else {"prompt": request.text}
         return {
@@ -92,6 +94,7 @@ class OpenAiServer(ServerBackend):
         }
 
     def goes_beyond(self, request: Request) -> bool:
+        """Returns whether a request has settings outside OpenAI's API."""
         return bool(self.beyond(request))
 
     def beyond(self, request: Request) -> dict[str, Any]:
@@ -114,6 +117,7 @@ class OpenAiServer(ServerBackend):
         return Totals(end.get("usage", {}).get("completion_tokens"))
 
     def cached(self, end: dict[str, Any]) -> int | None:
+        """Returns how many prompt tokens came from the server's cache; None if it does not report that."""
         return (end.get("usage", {}).get("prompt_tokens_details") or {}).get("cached_tokens")
 
 

@@ -43,6 +43,8 @@ UNCOUNTED = "SGLang did not count the drafts of this request: rejected tokens ar
 
 
 class SglangServer(VllmServer):
+    """An SGLang server."""
+
     kind = "SGLang"
     owner = "sglang"
     counter_names = CounterNames("sglang:", "generation_tokens_total", "num_running_reqs", "num_queue_reqs")

@@ -96,6 +96,7 @@ class Watch:
         self._stop.set()
 
     def stopped(self) -> bool:
+        """Returns whether the work was asked to end."""
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:

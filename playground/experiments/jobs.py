@@ -81,7 +81,7 @@ class Jobs:
         return replace(entry, status=status, note=note)
 
     def stop(self, name: str, owner: str = "") -> None:
-        """Ends an experiment within one round, and returns at once. Finished rows are kept.
+        """Ends an experiment within one round, and returns at once. Finished rows remain.
 
         Raises:
             PlaygroundError: the owner has no such experiment.

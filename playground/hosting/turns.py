@@ -76,6 +76,8 @@ REMEMBERED = 1000  # sessions that pressed Run, and whose run has not arrived ye
 
 
 class Turn(NamedTuple):
+    """A run that waits or decodes, its session, and the visitor for whom it counts."""
+
     session: str
     visitor: str
     run: Run

@@ -38,6 +38,9 @@ class AcceptanceOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOption
 
 @dataclass(frozen=True)
 class Acceptance(OfPrompts):
+    """The work of an Acceptance experiment. `lane`: the drafter. `rates`: a lane with forced acceptance runs for
+    each."""
+
     pair: Pair
     lane: Lane
     rates: tuple[float, ...]

@@ -71,6 +71,7 @@ class Plan:
     seed: int = 0
 
     def count(self, level: Level) -> int:
+        """Returns how many requests a level sends to each lane."""
         return max(self.requests, level.concurrency or 0)
 
 

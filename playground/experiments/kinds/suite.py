@@ -40,6 +40,8 @@ class SuiteOptions(
 
 @dataclass(frozen=True)
 class Suite(OfPrompts):
+    """The work of a Suite experiment. `lanes`: those compared with the baseline."""
+
     pair: Pair | None
     lanes: tuple[Lane, ...]
     questions: tuple[Question, ...]

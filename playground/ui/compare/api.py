@@ -95,7 +95,7 @@ def _compare(events: Handlers, past: VisibleHistory) -> Callable[[gr.Request, Co
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and returns the
         whole comparison as JSON: each lane with its settings, environment, rounds (every draft token with its
         probabilities and the decision) and metrics such as tokens per second and acceptance rate. It can take minutes.
-        `replay`, on one's own machine, is the address of a page that shows the run, to give to the reader.
+        `replay`, on the user's own machine, is the address of a page that shows the run, to give to the reader.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
         shown = await events.compare(str(request.session_hash), options, address=address_of(request))
@@ -135,8 +135,8 @@ def _watch(
         """Runs a prompt through a language model twice, with standard and with speculative decoding, and shows the
         reader the replay in clients that show views of tools. Returns JSON: `summary`, the figures of both lanes as
         Markdown, and `replay`, the address of a page that shows the run, to give to the reader ("" if it was stopped,
-        or cannot be kept). On a public link that address is kept for a while, for whoever has it. It can take minutes;
-        `compare` returns every round.
+        or cannot be stored). On a public link the address works for a while, for everybody who has it. It can take
+        minutes; `compare` returns every round.
         `pair` is a preset's name, or "own" to use `target` and `assistant`.
         """
         session, address = str(request.session_hash), address_of(request)
@@ -168,7 +168,7 @@ def _watched(past: VisibleHistory) -> Callable[[str], str]:
 
 def _view() -> Callable[[], str]:
     def replay_view() -> str:
-        """The replay of a run that `watch` made, as HTML for clients of MCP Apps."""
+        """Returns the replay of a run that `watch` made, as HTML for clients of MCP Apps."""
         return replay_file.in_chat()
 
     return replay_view

@@ -50,6 +50,7 @@ class Screen(Stage):
         return stage.packed(self.value())
 
     def take(self, event: Event) -> None:
+        """Folds an event into the stage."""
         match event:
             case Progress():
                 self.status = Status(event.label, "busy", event.fraction)
@@ -209,6 +210,7 @@ class Shown:
         return self.held.comparison if isinstance(self.held, Held) else self.held
 
     def screen(self) -> Screen:
+        """Returns the stage of the comparison as it is shown."""
         screen = Screen()
         screen.load(self.comparison)
         screen.choose(self.chosen)
@@ -217,6 +219,7 @@ class Shown:
 
     @property
     def repeatable(self) -> bool:
+        """Whether this page can run the comparison again: it ran here, and no lane was stopped."""
         return self.pair is not None and all(trace.finish != "stopped" for trace in self.comparison.lanes)
 
 
@@ -244,7 +247,7 @@ def strip() -> gr.Radio:
 
 def added(runs: Sequence[Shown], shown: Shown | None) -> list[Shown]:
     """Returns the runs with one more, the newest first; the oldest is dropped when there are too many. A run without a
-    result is not added, and a repeated run keeps its place."""
+    result is not added, and a repeated run does not move."""
     if shown is None:
         return [*runs]
     if (at := index_of(runs, shown)) is not None:

@@ -124,7 +124,7 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
         return
     said = [PREDICTED, why.batch_end(points)]
     batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
-    # A chart keeps the width at which it was drawn, so the second one has its place from the start.
+    # A chart does not change the width at which it was drawn, so the second one has its place from the start.
     yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
     loads = theory.loads_of(comparison.standard, other)
     load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)

@@ -75,8 +75,8 @@ def _asking(experiments: Experiments) -> list[Callable]:
     """Returns the endpoints for experiments that were started."""
 
     async def experiment(id: str, wait_s: float = 0, whole: bool = True) -> dict:
-        """One experiment: its status, how far it is and, once it has ended, what it found, in sentences and as the
-        whole result. Of a recommendation, also settings of other engines."""
+        """Returns one experiment: its status, its progress and, once it has ended, its findings, in sentences and as
+        the whole result. A recommendation also has settings for other engines."""
         with _in_words():
             deadline = time.monotonic() + validation.read(Wait, wait_s, "wait_s")
             view = await to_thread.run_sync(_view, experiments, id)
@@ -93,7 +93,7 @@ def _asking(experiments: Experiments) -> list[Callable]:
             return _answer(view, whole=False)
 
     def all_experiments(search: str = "") -> list[dict]:
-        """All experiments of this machine, the newest first."""
+        """Returns all experiments of this machine, the newest first."""
         with _in_words():
             return [_listed(entry) for entry in experiments.entries(search) if entry.kind in KINDS]
 
