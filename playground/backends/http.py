@@ -20,11 +20,9 @@ from playground.errors import PlaygroundError, check
 KEY = "PLAYGROUND_SERVER_KEY"  # the environment variable that holds the key
 CONNECT_S = 5.0
 IDLE_S = 120.0  # seconds without a byte after which a server counts as hung; the prefill of a long prompt takes a while
-MOST_BYTES = (
-    16_000_000  # of an answer, or of one event of a stream; 32,000 tokens with their alternatives have some 10 MB
-)
-MOST_S = 300.0  # for an answer, however slowly it comes
-STREAM_BYTES, STREAM_S = 1_000_000_000, 3 * 3600.0  # for all events of one
+MOST_BYTES = 16_000_000  # bytes of an answer or a stream's event; 32,000 tokens with their alternatives take some 10 MB
+MOST_S = 300.0  # seconds for a whole answer
+STREAM_BYTES, STREAM_S = 1_000_000_000, 3 * 3600.0  # for all events of a stream
 QUOTED = 300  # characters of a server's own message
 
 
@@ -112,7 +110,7 @@ class Http:
         return b"".join(self._bounded(response, MOST_BYTES, MOST_S)).decode(errors="replace")
 
     def _lines(self, response: httpx.Response) -> Iterator[str]:
-        begun: list[bytes] = []  # of an unfinished line
+        begun: list[bytes] = []  # parts of an unfinished line
         size = 0
         for chunk in self._bounded(response, STREAM_BYTES, STREAM_S):
             *ended, rest = chunk.split(b"\n")

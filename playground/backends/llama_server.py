@@ -54,7 +54,7 @@ NAMES = {  # the server's names by the settings'
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-SEEDS = 2**32 - 1  # which itself means a random seed
+SEEDS = 2**32 - 1  # this value itself means a random seed
 CONTEXT = 2**20  # tokens that the penalties look back: the whole context
 
 

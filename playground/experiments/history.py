@@ -124,7 +124,7 @@ CREATE TABLE IF NOT EXISTS experiments (
     note TEXT, process TEXT, gone REAL, shared TEXT UNIQUE, bytes INTEGER NOT NULL DEFAULT 0, work TEXT, result TEXT
 )
 """
-VERSION = 1  # of the table; 0 had no `gone`, `shared` and `bytes`, and a second table of what was deleted
+VERSION = 1  # the table's; 0 had no `gone`, `shared` and `bytes`, and a second table of deleted experiments
 UPGRADE = f"""
 INSERT OR IGNORE INTO experiments ({LISTED}, gone, bytes, work, result)
 SELECT {LISTED}, {{gone}}, length(coalesce(result, '')), work, result FROM {{old}}
