@@ -23,7 +23,7 @@ from playground.decoding.transfer import to_device
 
 
 class Kept(NamedTuple):
-    """What a rule makes of a sampled draft of k tokens.
+    """The outcome of a rule for a sampled draft of k tokens.
 
     Attributes:
         path: indices of the accepted draft tokens.

@@ -1,4 +1,17 @@
-"""A model's decoder: the module that runs its layers and ends with the final norm, and how long a text it takes."""
+"""A model's decoder and its context, and attention functions for verify passes.
+
+The decoder is the module that runs the layers and ends with the final norm.
+
+`grouped_sdpa` is grouped-query attention that reads each key and value once, in plain and verify passes alike.
+transformers' `sdpa` repeats the key heads wherever there is a mask, because torch's kernels for masks take no groups.
+This copies the KV cache in every layer: 5.4 GB a pass of Qwen3 8B over 4,096 entries. Here the query heads of a group
+become positions of one head instead, with the mask repeated for them once a pass.
+
+`in_order` is attention in float32 whose result for a token does not depend on the other tokens of the pass, to the bit.
+Torch's own kernel orders its sums by the shape of the whole; rounded to bfloat16 before the next product, a difference
+of the last bit becomes one of the eighth. Without a mask, in a pass over a single token, that kernel also reads the
+keys of a group once for each of its query heads, row by row, and takes longer for one token than for several.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +27,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 
 def decoder_of(model: PreTrainedModel) -> nn.Module:
-    """The decoder that `get_decoder` is meant to return.
+    """Returns the decoder that `get_decoder` is meant to return.
 
     `get_decoder` of Llama 4 returns the causal model itself, whose output is logits. The decoder is a child of it.
     """
@@ -25,17 +38,18 @@ def decoder_of(model: PreTrainedModel) -> nn.Module:
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
-    """The decoder's layers; None where the architecture does not call them `layers` (GPT-2 and others of its age)."""
+    """Returns the decoder's layers; None where the architecture does not name them `layers` (GPT-2 and others of its
+    age)."""
     return _layers(decoder_of(model))
 
 
 def context_of(config: PretrainedConfig) -> int:
-    """The longest text, in tokens, that a model or a drafter's network with this config has positions for.
+    """Returns the longest text, in tokens, that a model or a drafter's network with this config has positions for.
 
     YaRN's rotary positions reach as far as their scaling, also where `max_position_embeddings` is the length before
-    it; of other scalings it is the length after it, as vLLM reads them. Unlimited (`sys.maxsize`) are a config that
-    names no length (ALiBi, Mamba) and layers that all have a sliding window: no token attends to another one far from
-    it.
+    scaling; with other scalings it is the length after, as vLLM reads them. The context is unlimited (`sys.maxsize`)
+    where a config names no length (ALiBi, Mamba) and where all layers have a sliding window: no token attends to one
+    far away.
     """
     text = config.get_text_config(decoder=True)
     if set(getattr(text, "layer_types", None) or ()) == {"sliding_attention"}:
@@ -53,18 +67,13 @@ def _layers(module: nn.Module) -> nn.ModuleList | None:
     return layers if isinstance(layers, nn.ModuleList) else None
 
 
-# Attention in float32 whose result for a token does not depend on the tokens beside it, to the bit.
-# Torch's own kernel orders its sums by the shape of the whole; rounded to bfloat16 before the next product, a
-# difference of the last bit becomes one of the eighth. Without a mask, in a pass over a single token, it also reads
-# the keys of a group once for each of its query heads, row by row, and takes longer for one token than for several.
-
-
 BLOCK, ENTRIES = 4, 128
 
 
 def in_order(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, scale: float | None) -> Tensor:
-    """As `scaled_dot_product_attention`. Independent as far as matrix products of whole BLOCKs of rows, over at most
-    ENTRIES summands, are."""
+    """Computes `scaled_dot_product_attention` of (B, G, n, D) queries over (B, G, m, D) keys and values. A token's
+    result is independent of the others if matrix products of whole BLOCKs of rows, over at most ENTRIES summands,
+    are."""
     positions, heads = query.shape[2], query.shape[:2]
     query = F.pad(query, (0, 0, 0, -positions % BLOCK)).flatten(0, 1)
     key, value = key.flatten(0, 1), value.flatten(0, 1)
@@ -79,12 +88,6 @@ def in_order(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
     return out.unflatten(0, heads)[:, :, :positions]
 
 
-# Grouped-query attention that reads each key and value once, in plain and verify passes alike.
-# transformers' `sdpa` repeats the key heads wherever there is a mask, because torch's kernels for masks take no
-# groups. This copies the KV cache in every layer: 5.4 GB a pass of Qwen3 8B over 4,096 entries. Here the query heads
-# of a group become positions of one head instead, with the mask repeated for them once a pass.
-
-
 GROUPED = "grouped_sdpa"
 DEVICES = ("cpu", "cuda")
 ALIGNED = 8  # elements; a mask whose rows start elsewhere is copied by torch in every layer
@@ -94,8 +97,8 @@ OTHER_KINDS = ("softcap", "position_bias", "cache")  # of attention, which trans
 def grouped_sdpa(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """The same result as transformers' `sdpa_attention_forward`: [B, H, n, D] queries over [B, G, m, D] keys give
-    [B, n, H, D]."""
+    """Replaces transformers' `sdpa_attention_forward`, with equal results: [B, H, n, D] queries over [B, G, m, D] keys
+    give [B, n, H, D]."""
     rows, heads, positions, width = query.shape
     on_cpu = query.device.type == "cpu"
     # Causal over a prompt, or on a GPU a single token: torch's kernels without a mask do not repeat keys.
@@ -112,11 +115,11 @@ def grouped_sdpa(
 
 
 def _grouped_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask of the queries, to be added to the scores, repeated for the query heads of a group. Its rows are
-    contiguous and aligned, as CUDA's kernels want them.
+    """Returns the mask of the queries, to be added to the scores, repeated for the query heads of a group. Its rows are
+    contiguous and aligned, as CUDA's kernels require.
 
-    All layers of a pass share one mask, so the result is kept on it and dies with it. Layers may differ in their number
-    of key heads.
+    All layers of a pass share one mask, so the result is cached as an attribute of it. Layers may differ in their
+    number of key heads.
     """
     positions, heads, entries = query.shape[2], query.shape[1] // key.shape[1], key.shape[2]
     name = f"grouped_{positions}_{heads}_{entries}"
@@ -135,6 +138,6 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(GROUPED, ALL_MASK_ATTENTION_FUNCTIONS["sdp
 
 
 def attend_by_groups(model: PreTrainedModel, device: torch.device) -> None:
-    """Makes a model that would use transformers' `sdpa` use the attention above, on the devices it is made for."""
+    """Makes a model that would use transformers' `sdpa` use `grouped_sdpa`, on DEVICES."""
     if device.type in DEVICES and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(GROUPED)

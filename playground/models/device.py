@@ -18,7 +18,7 @@ BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of x86 and Arm, b
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """`name` is "auto" (a GPU where there is one) or what torch calls a device: "cpu", "cuda", "cuda:1", "mps".
+    """Returns the device of a name: "auto" (a GPU where there is one) or torch's name: "cpu", "cuda", "cuda:1", "mps".
 
     Raises:
         PlaygroundError: torch does not know the device, or this machine does not have it.
@@ -39,15 +39,16 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """What a model computes in, unless its layers are packed (`weight_bits`, `keeps_blocks`): then in float32.
+    """Returns the dtype that a model computes in; models with packed layers (`weight_bits`, `keeps_blocks`) compute in
+    float32.
 
     `name` is "auto", "float32", "bfloat16", "float16", "int8" or "int4". "auto" and quantised weights compute in
-    bfloat16 where the device has instructions for it. An older NVIDIA GPU, such as a T4, then computes in float16, and
-    whatever else in float32: a CPU without the instructions emulates bfloat16, slowly. An x86 CPU never computes in
-    float16, whose range is too small for the activations of some models.
+    bfloat16 where the device has instructions for it; otherwise an older NVIDIA GPU, such as a T4, computes in float16
+    and any other device in float32: a CPU without the instructions emulates bfloat16, slowly. An x86 CPU never computes
+    in float16, whose range is too small for the activations of some models.
 
     Raises:
-        PlaygroundError: an unknown name.
+        PlaygroundError: the name is unknown.
     """
     if name == "auto" or name in BITS:
         if has_bfloat16(device):
@@ -59,10 +60,10 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def weight_bits(name: str, device: torch.device) -> int | None:
-    """The bits of weights that are stored in another format than the model computes in, by the same names; None where
-    both are the same.
+    """Returns the bits of weights that are stored in another format than the model computes in; None where both formats
+    are equal. `name` is one of `resolve_dtype`.
 
-    On an x86 CPU "float16" packs the weights, and "auto" does where it does not keep blocks; also where the CPU has
+    On an x86 CPU "float16" packs the weights, and "auto" does too unless `keeps_blocks` applies; even where the CPU has
     bfloat16: on two cores of a Zen 5 with avx512_bf16, packed layers multiply 1 to 8 tokens up to twice as fast (see
     docs/benchmarks.md).
     """
@@ -72,33 +73,34 @@ def weight_bits(name: str, device: torch.device) -> int | None:
 
 
 def keeps_blocks(name: str, device: torch.device) -> bool:
-    """Whether a checkpoint whose weights have four bits already, such as GGUF of the type Q4_1, is computed with as it
-    is, by the same names."""
+    """True where the model computes with a checkpoint's own weights of four bits, such as GGUF of the type Q4_1. `name`
+    is one of `resolve_dtype`."""
     return name in ("auto", "int4") and multiplies_blocks(device)
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether it computes in bfloat16 in hardware, and does not emulate it."""
+    """True where the device computes in bfloat16 in hardware, and does not emulate it."""
     if device.type == "cuda":
-        with torch.cuda.device(device):  # it is asked of the current one
+        with torch.cuda.device(device):  # the function reports on the current device
             return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        has: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
+        has: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch lack it
         return any(has.get(name) for name in BFLOAT16)
     return torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def choose_kernels(device: torch.device) -> None:
-    """To be called before a model is loaded there. Of the whole process."""
+    """Selects torch's attention kernels, for the whole process. Must be called before a model is loaded on the
+    device."""
     if device.type == "cuda":
-        # torch 2.11 and later prefer cuDNN's attention on SM90 and SM100. It builds a plan for each new length of the
-        # keys, in tens of milliseconds, and keeps it; on SM100 wrong greedy tokens are reported (pytorch 193893).
+        # torch 2.11 and later prefer cuDNN's attention on SM90 and SM100. It builds and stores a plan for each new
+        # length of the keys, in tens of milliseconds; on SM100 wrong greedy tokens are reported (pytorch 193893).
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether this is how torch says so: in a class of its own for its allocator, in words for CUDA itself, cuBLAS and
-    the CPU's allocator."""
+    """True where an error means that memory ran out: torch's allocator raises its own class, CUDA itself, cuBLAS and
+    the CPU's allocator a RuntimeError with certain words."""
     words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "allocate memory")
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
@@ -106,7 +108,8 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a new model may take on the device. What torch has reserved and does not use counts as free."""
+    """Returns the bytes that a new model may take on the device. Memory that torch has reserved and does not use counts
+    as free."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
@@ -118,7 +121,7 @@ def _mps() -> bool:
 
 
 def device_name(device: torch.device) -> str:
-    """The maker's name of the processor."""
+    """Returns the manufacturer's name of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

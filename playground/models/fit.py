@@ -1,4 +1,4 @@
-"""Which pairs this machine can run now, and which one it starts with. Decided before loading; nothing is loaded."""
+"""Decides which pairs this machine can run now, and which one it starts with, without loading anything."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from playground.models.load import STARTER
 from playground.models.quantised import STORED
 from playground.presets import NATIVE, Pair, folder_of
 
-LARGE = 1e9  # bytes to download from which it is asked first
-FIRST_GB = 20  # the most to download before the first run
+LARGE = 1e9  # a download of at least so many bytes needs the user's consent
+FIRST_GB = 20  # the largest download before the first run
 ROOM = 1.3  # times the weights' size: KV caches and activations
 WHOLE = 0.15  # share of the weights that is not quantised (embedding and head) in a model of some billion parameters
 MODELS = ("assistant", "universal", "pard")  # methods that run a whole model, most of them for each drafted token
@@ -26,12 +26,12 @@ MODELS = ("assistant", "universal", "pard")  # methods that run a whole model, m
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a pair can run here now.
+    """The answer to whether a pair can run here now.
 
     Attributes:
-        needed, free: bytes of memory on the device; what the pair needs is an estimate.
+        needed, free: bytes of memory on the device; `needed` is an estimate.
         download: bytes to fetch first, at most; 0 if everything is here, or the size is unknown.
-        sentence: why it can run, or cannot and what to do.
+        sentence: the reason for people, and what to do if the pair cannot run.
     """
 
     state: Literal["ready", "download", "too large", "gated", "unreachable"]
@@ -58,8 +58,8 @@ class Fit:
 
 
 def fits(pair: Pair, device: torch.device, held: float = 0) -> Fit:
-    """Whether the pair can run on the device now. Asks the hub only if files are missing, for at most three seconds.
-    `held`: bytes of other models, which are freed first."""
+    """Decides whether the pair can run on the device now. Contacts the hub only if files are missing, for at most three
+    seconds. `held`: bytes of other models, which are freed first."""
     missing = [name for name in pair.models if not _here(name)]
     size = 1e9 * pair.size_gb  # unknown where the user typed the models
     if not size and missing and hub.reachable():
@@ -88,10 +88,10 @@ def fits(pair: Pair, device: torch.device, held: float = 0) -> Fit:
 
 
 def check_before_fetching(pair: Pair, device: torch.device) -> None:
-    """Once the files are here, their exact size is checked instead.
+    """Refuses to fetch a pair that is too large. Once the files are here, their exact size is checked instead.
 
     Raises:
-        PlaygroundError: something has to be fetched, and the pair is too large for the device.
+        PlaygroundError: files have to be fetched, and the pair is too large for the device.
     """
     fit = fits(pair, device)
     if fit.state == "too large" and not is_here(pair):
@@ -99,9 +99,9 @@ def check_before_fetching(pair: Pair, device: torch.device) -> None:
 
 
 def default_pair(pairs: Mapping[str, Pair]) -> Pair:
-    """The pair to start with: the starter, or on a CUDA device a larger one.
+    """Returns the pair to start with: the starter, or on a CUDA device a larger one.
 
-    On CUDA, the largest ungated pair that fits, is no larger than FIRST_GB, and whose default drafter is a small
+    On CUDA it is the largest ungated pair that fits, is no larger than FIRST_GB, and whose default drafter is a small
     network, because an eager GPU pass costs by its kernel launches: counted on tiny models, a standard round of 36
     layers launches about 2,050 kernels, one with a 28-layer assistant at a lookahead of 5 about 9,400, one with a
     one-layer drafter about 2,500. Only where no such pair fits does an assistant draft. Targets with MTP layers of
@@ -122,17 +122,17 @@ def default_pair(pairs: Mapping[str, Pair]) -> Pair:
 
 
 def is_here(pair: Pair) -> bool:
-    """Whether nothing has to be fetched."""
+    """True where nothing has to be fetched."""
     return all(map(_here, pair.models))
 
 
 def _launches_little(pair: Pair) -> bool:
-    """Whether the pair's default drafter runs a few layers for a draft token, or none, instead of a whole model."""
+    """True where the pair's default drafter runs a few layers for a draft token, or none, instead of a whole model."""
     return pair.drafts_by(pair.drafter) not in MODELS
 
 
 def _needed(pair: Pair, size: float, device: torch.device) -> float:
-    """Bytes for weights that take `size` in bfloat16, in the pair's dtype, with ROOM."""
+    """Returns the bytes that weights of `size` bytes in bfloat16 need in the pair's dtype, times ROOM."""
     share = resolve_dtype(pair.dtype, device).itemsize / 2
     if pair.dtype in BITS:
         share = WHOLE * share + (1 - WHOLE) * STORED[BITS[pair.dtype]] / 16

@@ -1,8 +1,13 @@
-"""Llama layers, and those of its kin, in fewer operations.
+"""Layers in fewer operations: fused layers of Llama and similar models, and experts that CUDA graphs can capture.
 
 A pass over one token consists of hundreds of short operations: starting them takes the device as long as the matrix
 products themselves. Here queries, keys and values are one product, gate and up projection another; the rotary embedding
-turns queries and keys together, and a norm is one kernel.
+rotates queries and keys together, and a norm is one kernel.
+
+`captured_mm` computes mixtures of experts without waiting for the device. transformers' grouped product waits except on
+SM90 and SM100 in bfloat16, since elsewhere torch reads the number of tokens of each expert on the host. Its loop over
+experts waits everywhere. Its batched product does not, but copies an expert's weights for each token that is sent to
+it, which for more than a few tokens takes far longer than reading all experts once.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ MODELS = (LlamaModel, MistralModel, Qwen2Model, Qwen3Model)
 
 
 class Norm(nn.Module):
-    """Root mean square norm, x w / √(mean x² + ε), which CUDA has a kernel for.
+    """Root mean square norm, x w / √(mean x² + ε), for which CUDA has a kernel.
 
     Args:
         weight: w, (width,); or (heads, width), a norm for each head.
@@ -52,11 +57,11 @@ class Norm(nn.Module):
 
 
 class FusedLayer(nn.Module):
-    """One of LAYERS: the same hidden states from the same ones, rounding aside.
+    """A fused form of one of LAYERS, equal to it up to rounding.
 
     Args:
-        layer: is taken apart.
-        norm: what computes its norms.
+        layer: the layer, whose parts are moved here.
+        norm: the class of its norms.
     """
 
     def __init__(self, layer: Any, norm: type[Norm]) -> None:
@@ -73,10 +78,10 @@ class FusedLayer(nn.Module):
         self.down = mlp.down_proj
         self.activation = mlp.act_fn
         del attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
-        self.self_attn = attention  # which attention functions read
+        self.self_attn = attention  # attention functions read it
 
     def _head_norm(self, attention: Any, norm: type[Norm]) -> Norm:
-        """Of queries and keys side by side."""
+        """Returns the norm of queries and keys, concatenated."""
         query, key = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
         each = torch.stack([*[query] * self._heads, *[key] * (self._turned - self._heads)])
         epsilon = attention.q_norm.variance_epsilon
@@ -92,7 +97,8 @@ class FusedLayer(nn.Module):
         past_key_values: Cache | None = None,
         **options: Any,
     ) -> Tensor:
-        """(rows, n, width) to (rows, n, width). Arguments: those that transformers' models pass to their layers."""
+        """Maps (rows, n, width) to (rows, n, width). The arguments are those that transformers' models pass to their
+        layers."""
         attention, heads, turned = self.self_attn, self._heads, self._turned
         rows, n, _ = hidden_states.shape
         states = self.query_key_value(self.before_attention(hidden_states)).view(rows, n, -1, attention.head_dim)
@@ -111,8 +117,9 @@ class FusedLayer(nn.Module):
 
 
 def signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (rows, n, 1, head width) from those of a model's rotary embedding, (rows, n, head width), with
-    the sign that `rotate` needs in the sines. All layers of a pass share them, so they are kept on the cosines."""
+    """Returns cosines and sines (rows, n, 1, head width) from those of a model's rotary embedding, (rows, n, head
+    width), with the signs of `rotate` in the sines. All layers of a pass share them, so they are cached as an attribute
+    of the cosines."""
     kept: dict[str, tuple[Tensor, Tensor]] = cos.__dict__
     if "signed" not in kept:
         lower, upper = sin.chunk(2, dim=-1)
@@ -121,13 +128,13 @@ def signed(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The rotary embedding of heads (rows, n, heads, head width)."""
+    """Applies the rotary embedding to heads (rows, n, heads, head width)."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
 class Beside(nn.Module):
-    """Layers that read the same, their outputs one after the other. `layers` are no submodules: until they are joined
-    they only refer to what was loaded."""
+    """Linear layers with one input, whose outputs are concatenated. `layers` are no submodules: until they are joined
+    they only refer to the loaded layers."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()
@@ -137,7 +144,7 @@ class Beside(nn.Module):
         return torch.cat([layer(x) for layer in self.layers], dim=-1)
 
     def joined(self) -> nn.Module | None:
-        """One layer in place of all; None if they are stored in different ways."""
+        """Returns one layer in place of all; None if they are stored in different ways."""
         first = self.layers[0]
         bias = None if first.bias is None else torch.cat([layer.bias.detach() for layer in self.layers])
         if all(type(layer) is nn.Linear for layer in self.layers):
@@ -158,7 +165,7 @@ def fused_norm(module: Any, norm: type[Norm]) -> Norm:
 
 def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
     """Fuses the layers and the final norms of the MODELS in a network, in place and for inference alone. Their linear
-    layers stay as they are, side by side."""
+    layers are grouped, but not joined."""
     for model in network.modules():
         if isinstance(model, MODELS):
             for i, layer in enumerate(model.layers):
@@ -169,8 +176,8 @@ def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
 
 
 def fuse_and_join(network: nn.Module, device: torch.device) -> None:
-    """The same, and linear layers that read the same become one; on DEVICES. Layer by layer, so that no two copies of
-    all weights are held at once. A network whose layers hold quantised weights stays as it is."""
+    """Fuses like `fuse`, and joins linear layers that have one input; on DEVICES only. It joins layer by layer, so that
+    no two copies of all weights exist at once. A network whose layers hold quantised weights is not changed."""
     if device.type not in DEVICES:
         return
     parts = [part for layer in network.modules() if isinstance(layer, LAYERS) for part in layer.modules()]
@@ -183,20 +190,13 @@ def fuse_and_join(network: nn.Module, device: torch.device) -> None:
                 setattr(layer, name, getattr(layer, name).joined())
 
 
-# Mixtures of experts in a form that can be captured: nothing in it waits for the device.
-# transformers' grouped product waits except on SM90 and SM100 in bfloat16, since elsewhere torch reads the number of
-# tokens of each expert on the host. Its loop over experts waits everywhere. Its batched product does not, but copies
-# an expert's weights for each token that is sent to it, which for more than a few tokens takes far longer than to read
-# all experts once.
-
-
 CAPTURED = "captured_mm"
 MOST = 264  # tokens of the widest captured pass
 COPIES = 3  # a copied weight is read, written and read again
 
 
 def captured_mm(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """The same result as transformers' other forms.
+    """Computes the experts of transformers without waiting for the device; returns (n, width).
 
     Args:
         experts: an experts module of transformers.
@@ -212,7 +212,7 @@ def captured_mm(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) ->
 
 
 def _all_experts(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Every expert over every token; those that a token was not sent to have no share in its result."""
+    """Runs every expert over every token; experts that a token was not sent to have no share in its result."""
 
     def product(x: Tensor, name: str) -> Tensor:
         weight, bias = getattr(experts, name), getattr(experts, f"{name}_bias", None)
@@ -235,7 +235,7 @@ ALL_EXPERTS_FUNCTIONS.register(CAPTURED, captured_mm)
 
 
 def prepare_experts(modules: Iterable[nn.Module]) -> None:
-    """Gives the experts of a model, if it has any, the form above. `modules`: all of the model or layer."""
+    """Makes the experts of a model, if it has any, use `captured_mm`. `modules`: all modules of the model or layer."""
     for module in modules:
         if isinstance(module, PreTrainedModel) and module._can_set_experts_implementation():
             module.set_experts_implementation(CAPTURED)

@@ -1,4 +1,9 @@
-"""The sampling settings that a checkpoint comes with, in its generation_config.json."""
+"""Loads one model: from a name to weights in memory, ready to decode.
+
+It reads safetensors and GGUF only, and never runs code that came with a model. An adapter, in peft's format, is merged
+into the weights by peft: a pass then costs as much as before, so that two lanes differ only in their output. A
+checkpoint's own sampling settings are read from its generation_config.json (`sampling_defaults`).
+"""
 
 from __future__ import annotations
 
@@ -43,10 +48,10 @@ from playground.trace import PassTime
 
 
 def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
-    """The fields of a Request that a checkpoint has defaults for, each clipped to its slider.
+    """Returns the fields of a Request for which a checkpoint has defaults, each clipped to its slider.
 
-    Without `do_sample` it has none for sampling, as in transformers' `generate()`. With it, what it leaves out is
-    neutral: temperature 1, every token.
+    Without `do_sample` a checkpoint has none for sampling, as in transformers' `generate()`. With it, missing settings
+    are neutral: temperature 1, every token.
     """
     sampled: dict[str, Any] = {
         name: SETTINGS[name].neutral for name in SAMPLING if config.do_sample and not SETTINGS[name].greedy
@@ -57,12 +62,8 @@ def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
 
 
 def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
-    """The checkpoint's settings that are not those of the request."""
+    """Returns the checkpoint's settings that differ from the request's."""
     return {name: value for name, value in own.items() if asked[name] != value}
-
-
-# An adapter, as peft saves it, merged into a model's weights by peft.
-# Merged, a pass costs what it cost before, so that two lanes differ by what they say alone.
 
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -72,7 +73,8 @@ def merge(model: PreTrainedModel, folder: str) -> None:
     """Adds the adapter in `folder` to the model's weights, in place.
 
     Raises:
-        PlaygroundError: peft is not installed; it is no adapter that can be merged, or made for another model.
+        PlaygroundError: peft is not installed, the folder holds no adapter that can be merged, or the adapter was made
+            for another model.
     """
     check(find_spec("peft") is not None, f"An adapter needs the package peft. {install_hint('adapters')}")
     from peft import PeftConfig, PeftModel  # takes seconds
@@ -105,26 +107,28 @@ def merge(model: PreTrainedModel, folder: str) -> None:
     adapted.merge_and_unload()
 
 
-# Loads one model: from a name to weights in memory, ready to decode.
-# Safetensors and GGUF only, and never code that came with a model.
-
-
 STARTER = "starter"
 
 
 class Damaged(PlaygroundError):
-    """The files of a model cannot be read as one."""
+    """The files of a model are damaged: they cannot be read as a model."""
 
 
-NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # of formats of weights, by their bits
+NAMES = {8: "int8", 4: "int4", HALF: "float16"}  # the formats of weights, by their bits
 
 
 @dataclass
 class LoadedModel:
-    """A model in eval mode on its device, with its tokenizer. `name` is short; `weights` says in one line where the
-    bytes came from; `pass_times` are the times of its passes by the runner that was timed, `proofs` what a trial
-    of it found by the runner that was tried; `static` holds the buffers and graphs of its static runners by their use;
-    `grammars` what `decoding.grammar` compiled for its tokenizer, `kept` the caches of conversations (`decoding.kept`).
+    """A model in eval mode on its device, with its tokenizer.
+
+    Attributes:
+        name: a short name for people.
+        weights: the source of the bytes, in one line.
+        pass_times: the measured times of its passes, by `Runners.describe`.
+        proofs: the results of `decoding.parity_check`, by the runner that was checked.
+        static: the buffers and graphs of its static runners, by their use.
+        grammars: the grammars that `decoding.grammar` compiled for its tokenizer.
+        kept: the caches of conversations (`decoding.prefix_cache`).
     """
 
     model: PreTrainedModel
@@ -139,12 +143,12 @@ class LoadedModel:
 
     @property
     def module(self) -> nn.Module:
-        """What holds the weights, of a LoadedDrafter too."""
+        """The module that holds the weights; a LoadedDrafter has one, too."""
         return self.model
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The tokens that end a text, by the generation config and the tokenizer."""
+        """The tokens that end a text, from the generation config and the tokenizer."""
         configured = self.model.generation_config.eos_token_id
         ids = configured if isinstance(configured, list) else [configured]
         return frozenset([*ids, self.tokenizer.eos_token_id]) - {None}
@@ -152,8 +156,8 @@ class LoadedModel:
 
 @dataclass
 class LoadedDrafter:
-    """A network that drafts from its target's hidden states, on the target's device and in its dtype. `name`,
-    `weights`, `static`: as for a model."""
+    """A network that drafts from its target's hidden states, on the target's device and in its dtype. LoadedModel
+    explains the other fields."""
 
     network: nn.Module
     name: str
@@ -166,21 +170,21 @@ class LoadedDrafter:
 
 
 def locate(name: str, progress: Callable[[Progress], None]) -> ModelFiles:
-    """Brings the files of a model to this machine. `name`: "starter", a folder, also one of assets/drafters, or an id
+    """Fetches the files of a model to this machine. `name`: "starter", a folder, also one of assets/drafters, or an id
     on the hub.
 
     Raises:
-        PlaygroundError: there is no such model, or it cannot be had.
+        PlaygroundError: there is no such model, or it cannot be fetched.
     """
     if name == STARTER:
         return starter.fetch(progress)
     try:
         folder = folder_of(name)
         here = folder.is_dir()
-    except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, not ours to read, ~ of nobody
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, no permission, an unknown ~user
         raise PlaygroundError(f"{name[:80]!r} can be no model's name ({error}). Check what you typed.") from None
     if here:
-        short = folder.resolve().name  # traces are shared, and a path tells about the machine
+        short = folder.resolve().name  # traces are shared, and a path reveals details of the machine
         return inspect(shipped.written_out(folder, progress), short, f"folder {short}")
     if folder.exists():
         raise PlaygroundError(f"{name} is a file. Type the path of the folder that holds the model.")
@@ -198,18 +202,18 @@ def load(
     own: bool = False,
     adapter: str = "",
 ) -> LoadedModel:
-    """Fetches the model if need be and loads it. A starter whose files are damaged is fetched once more.
+    """Fetches the model if necessary and loads it. A starter whose files are damaged is fetched once more.
 
     Args:
-        dtype: what it computes in, unless it is packed.
+        dtype: the dtype that it computes in, unless it is packed.
         bits: 8 or 4 to quantise its linear layers; HALF to pack them, which computes in float32. A checkpoint that is
             quantised already, or that packing would not shrink, is not packed.
         own: compute with the checkpoint's own blocks of four bits instead, if it has any.
         adapter: a folder with a LoRA adapter to merge into the weights; "" for none.
 
     Raises:
-        PlaygroundError: it cannot be had, does not fit into the device's memory, needs code of its own or a library
-        that is not here, cannot be quantised, or is broken.
+        PlaygroundError: the model cannot be fetched, does not fit into the device's memory, needs code of its own or a
+            library that is not installed, cannot be quantised, or is broken.
     """
     weights = locate(name, progress)
     try:
@@ -254,11 +258,11 @@ def read(
     own: bool = False,
     adapter: str = "",
 ) -> PreTrainedModel:
-    """The network alone, in eval mode. To be called where errors are `explained`. Arguments as for `load`.
+    """Loads the network alone, in eval mode. Must be called inside `explained`. The arguments are those of `load`.
 
     Raises:
-        PlaygroundError: it does not fit into the device's memory, cannot be quantised, is quantised in a way that
-            transformers cannot read, or weights are missing.
+        PlaygroundError: the network does not fit into the device's memory, cannot be quantised, is quantised in a way
+            that transformers cannot read, or lacks weights.
     """
     check_readable(weights)
     own = own and has_blocks(weights)
@@ -273,7 +277,7 @@ def read(
     choose_kernels(device)
     disable_progress_bar()
     model: PreTrainedModel
-    # Of a file that has blocks, most of the other weights are never read.
+    # A file with blocks needs no separate tensors: most of its other weights are never read.
     with tensors_apart() if packs and not own else nullcontext():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             weights.folder,
@@ -307,7 +311,7 @@ def read(
                 "are. Choose the dtype auto."
             )
         for config in (model.config, model.config.get_text_config(decoder=True)):
-            config.dtype = model.dtype  # which transformers' MTP layers are loaded in
+            config.dtype = model.dtype  # transformers loads MTP layers in this dtype
     settle(model)
     attend_by_groups(model, device)
     fuse_and_join(model, device)
@@ -316,9 +320,10 @@ def read(
 
 @contextmanager
 def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
-    """Raises:
-    PlaygroundError: in place of whatever transformers raised while it read these weights; the block builds more than
-        they can fill.
+    """Turns the errors that transformers raises in this context, where it reads these weights, into sentences.
+
+    Raises:
+        PlaygroundError: reading failed, or the config describes a larger network than the weights can fill.
     """
     try:
         check_config(weights)
@@ -338,13 +343,15 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
                 f"The memory of {device} ran out while {weights.name} was loading. "
                 "Choose a smaller pair, or free some memory."
             ) from None
-        # A folder can be broken in any way, and transformers answers with any exception.
+        # A folder can be broken in any way, and transformers raises any exception.
         raise Damaged(_reason(weights, error)) from error
 
 
 def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
-    """Raises:
-    PlaygroundError: the device has less memory free than the weights will take.
+    """Checks that the weights fit into the device's memory.
+
+    Raises:
+        PlaygroundError: the device has less free memory than the weights will take.
     """
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
@@ -359,7 +366,8 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
 
 
 def _bytes_in(path: Path, dtype: torch.dtype, bits: int | None) -> int:
-    """What a safetensors file takes once loaded: floating point tensors in `dtype` or `bits`, others as they are."""
+    """Returns the bytes of a safetensors file once loaded: floating point tensors in `dtype` or `bits`, others
+    unchanged."""
     total = 0
     for key, tensor in header(path).items():
         start, end = tensor["data_offsets"]

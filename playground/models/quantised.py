@@ -27,8 +27,10 @@ WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # parts of the names of
 
 
 def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:
-    """Raises:
-    PlaygroundError: these weights cannot be quantised here, or bitsandbytes is not installed.
+    """Returns the config with which transformers quantises these weights to 8 or 4 `bits`.
+
+    Raises:
+        PlaygroundError: these weights cannot be quantised here, or bitsandbytes is not installed.
     """
     config = _config(weights)
     if weights.gguf:
@@ -56,12 +58,13 @@ def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndB
 
 
 def is_quantised(weights: ModelFiles) -> bool:
-    """Whether the checkpoint holds quantised weights, other than in GGUF."""
+    """True where the checkpoint holds quantised weights, other than in GGUF."""
     return quantised_by(weights) is not None
 
 
 def quantised_by(weights: ModelFiles) -> str | None:
-    """The name of the method by which the checkpoint's weights are quantised; None where they are not, or GGUF."""
+    """Returns the name of the method by which the checkpoint's weights are quantised; None where they are not, or
+    GGUF."""
     config = _config(weights)
     text = config.get("text_config")
     nested = text.get("quantization_config") if isinstance(text, dict) else None
@@ -78,7 +81,7 @@ def quantised_by(weights: ModelFiles) -> str | None:
 
 
 def check_readable(weights: ModelFiles) -> None:
-    """transformers loads weights of a method that it does not know as they are, without their scales.
+    """Refuses weights whose quantisation transformers does not know: it would load them without their scales.
 
     Raises:
         PlaygroundError: the checkpoint's weights are quantised by such a method.
@@ -92,8 +95,8 @@ def check_readable(weights: ModelFiles) -> None:
 
 
 def settle(model: PreTrainedModel) -> None:
-    """Makes a token's output independent of the tokens verified with it, in the requested dtype. For checkpoints that
-    were published quantised, too."""
+    """Makes a token's output independent of the tokens verified with it, in the requested dtype. It also applies to
+    checkpoints that were published quantised."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it would warn in every layer of every pass
     module: Any  # of a class of bitsandbytes, which is optional
     for module in model.modules():
@@ -106,7 +109,7 @@ def settle(model: PreTrainedModel) -> None:
 
 
 def precision(model: PreTrainedModel) -> str:
-    """The formats of weights and computation, such as "bfloat16" or "int8 weights, bfloat16"."""
+    """Returns the formats of weights and computation, such as "bfloat16" or "int8 weights, bfloat16"."""
     dtype = str(model.dtype).removeprefix("torch.")
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, GgufConfig):  # GGUF is dequantised while loading
@@ -119,12 +122,12 @@ def precision(model: PreTrainedModel) -> str:
 
 
 def stored_bits(name: str, shape: Sequence[int], bits: int) -> float | None:
-    """Bits per value of a checkpoint's weight once quantised; None if it keeps its dtype."""
+    """Returns the bits per value of a checkpoint's weight once quantised; None if its dtype does not change."""
     return STORED[bits] if len(shape) == 2 and not any(part in name for part in WHOLE) else None
 
 
 def _config(weights: ModelFiles) -> dict[str, Any]:
-    """{} where there is none, or a damaged one, which the loader reports."""
+    """Returns the config.json; {} where there is none, or a damaged one, which the loader reports."""
     try:
         config = json.loads((weights.folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,10 @@
-"""The memory that models and caches hold, in bytes, counted from their tensors."""
+"""Memory: the bytes that models and caches hold, and a check of a config against its weights before anything is
+allocated.
+
+transformers builds a model on the meta device first, where a tensor takes no memory. Torch's hooks count its parts, and
+stop the construction once it is far larger than the files can fill (`within_files`): a config of a few KB could
+otherwise take all memory.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +29,14 @@ from playground.trace import Experts
 
 
 def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
-    """Bytes of a model's weights. Memory shared with the model `beside` is left out; nothing is counted twice."""
+    """Returns the bytes of a model's weights. Memory shared with the model `beside` is left out; nothing is counted
+    twice."""
     shared = set() if beside is None else _bytes_held(beside).keys()
     return sum(size for at, size in _bytes_held(model).items() if at not in shared)
 
 
 def experts(model: PreTrainedModel) -> Experts | None:
-    """The routed experts of a model, which transformers keeps stacked in a module a layer; None if it has none."""
+    """Counts the routed experts of a model, which transformers stacks in a module a layer; None if it has none."""
     layers = [
         module
         for name, module in model.named_modules()
@@ -44,29 +51,29 @@ def experts(model: PreTrainedModel) -> Experts | None:
 
 
 def cache_bytes(cache: Cache) -> int:
-    """Bytes of a KV cache, including recurrent states, which layers keep in dictionaries."""
+    """Returns the bytes of a KV cache, including recurrent states, which layers hold in dictionaries."""
     kept = [value for layer in cache.layers for value in vars(layer).values()]
     states = [state for value in kept for state in (value.values() if isinstance(value, dict) else [value])]
     return sum(_storages(state for state in states if isinstance(state, Tensor)).values())
 
 
 def _bytes_held(model: nn.Module) -> dict[int, int]:
-    """Address -> bytes."""
+    """Returns address -> bytes of all memory that a model's tensors hold."""
     modules = list(_modules(model))
     packed = {id(module.packed): module.nbytes for module in modules if isinstance(module, PackedLinear)}
     return packed | _storages(tensor for module in modules for tensor in _tensors(module))
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
-    """All submodules, and modules kept as plain attributes: the target's head, or rows of it."""
+    """Yields all submodules, and modules that are plain attributes: the target's head, or rows of it."""
     for module in model.modules():
         yield module
         yield from (value for value in vars(module).values() if isinstance(value, nn.Module))
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Parameters, buffers and other tensors of a module, such as the scales that bitsandbytes keeps in objects of its
-    own."""
+    """Yields the parameters, buffers and other tensors of a module, such as the scales that bitsandbytes stores in its
+    own objects."""
     yield from module.parameters()
     yield from module.buffers()
     for holder in (module, getattr(module, "state", None), getattr(module, "quant_state", None)):
@@ -74,7 +81,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Address -> bytes. A view holds all memory of its base."""
+    """Returns address -> bytes of the tensors' storages. A view holds all memory of its base."""
     found: dict[int, int] = {}
     for tensor in tensors:
         if hasattr(tensor, "__tensor_flatten__"):  # a quantised tensor consists of several others
@@ -85,24 +92,22 @@ def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
     return found
 
 
-# What a config asks for, held against the weights that came with it, before anything is allocated.
-# transformers builds a model on the meta device first, where a tensor takes no memory. Hooks of torch count what is
-# built, and end it once it is far more than the files can fill: a config of a few KB could otherwise take all memory.
-
-
 CONFIG_BYTES = 4_000_000
-COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counted to
+COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counts
 MOST = 2048
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # of floating point formats; others are quantised
 QUANTISED = 4  # values in a byte, at most
 MARGIN = 4  # tied weights are built twice, quantised ones too
-VALUES, PARAMETERS, MODULES, BUFFERS = 4_000_000, 4_000, 150_000, 2**28  # what any model may have, the last in bytes
+VALUES, PARAMETERS, MODULES, BUFFERS = 4_000_000, 4_000, 150_000, 2**28  # allowed in any model; the last in bytes
 MOST_PARAMETERS = 100_000
 
 
 def check_config(weights: ModelFiles) -> None:
-    """Raises:
-    PlaygroundError: config.json is too large, or has a number that no model has: lists of that length would be made.
+    """Checks config.json before transformers reads it.
+
+    Raises:
+        PlaygroundError: config.json is too large, or has a number so large that the list of that length would exhaust
+            memory.
     """
     path = weights.folder / "config.json"
     if not path.is_file():
@@ -117,10 +122,11 @@ def check_config(weights: ModelFiles) -> None:
 
 @contextmanager
 def within_files(weights: ModelFiles) -> Iterator[None]:
-    """Networks that this thread builds in the block have at most MARGIN times as many values as the files hold.
+    """Limits the networks that this thread builds in this context to about MARGIN times as many values as the files
+    hold.
 
     Raises:
-        PlaygroundError: the config asks for more.
+        PlaygroundError: the config describes a larger network.
     """
     counted = _Counted(weights)
     with ExitStack() as stack:
@@ -134,7 +140,7 @@ def within_files(weights: ModelFiles) -> Iterator[None]:
 
 
 class _Counted:
-    """What one thread has built. A parameter that is set again, on its device or tied, counts once."""
+    """Counts the parts that one thread has built. A parameter that is set again, on its device or tied, counts once."""
 
     def __init__(self, weights: ModelFiles) -> None:
         self._weights, self._thread = weights, threading.get_ident()
@@ -143,7 +149,7 @@ class _Counted:
 
     @cached_property
     def _most(self) -> dict[str, int]:
-        """Read when something is built: before that, a loader may find that these are not the weights that it wants."""
+        """The limits. They are read only once something is built: before that, a loader may reject these weights."""
         values, tensors = _held(self._weights)
         return {
             "values": MARGIN * values + VALUES,
@@ -181,7 +187,7 @@ class _Counted:
 
 
 def _held(weights: ModelFiles) -> tuple[int, int]:
-    """The numbers of values, at most, and of tensors in the files."""
+    """Returns the largest possible number of values, and the number of tensors, in the files."""
     if weights.gguf:
         return QUANTISED * (weights.folder / weights.gguf).stat().st_size, MOST_PARAMETERS
     tensors = [tensor for path in weights.folder.glob("*.safetensors") for tensor in header(path).values()]
@@ -195,7 +201,7 @@ def _values(tensor: dict[str, Any]) -> int:
 
 
 def _numbers(config: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers in it, each with the key that it, or the list with it, is under."""
+    """Yields all numbers in a config, each with its key, or the key of the list that holds it."""
     if isinstance(config, dict):
         for key_, value in config.items():
             yield from _numbers(value, key_)

@@ -1,4 +1,4 @@
-"""Keeps the models of one pair in memory, so that a second run starts at once."""
+"""Holds the models of one pair in memory, so that a second run starts at once."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from playground.models.sizing import weights_bytes
 from playground.presets import NATIVE, Pair
 from playground.progress import Progress
 
-ADAPTED = " with the adapter "  # in the names of what belongs to a target that has one
+ADAPTED = " with the adapter "  # in the names of models that belong to an adapted target
 M = TypeVar("M", LoadedModel, LoadedDrafter)
-# Computed in; the bits of weights that are others; whether a checkpoint's own blocks of four bits stay; where.
+# The dtype of computation; `weight_bits`; `keeps_blocks`; the device.
 Format = tuple[torch.dtype, int | None, bool, torch.device]
 
 
 @dataclass
 class LoadedPair:
-    """`drafting`: the drafter's weights: a model, which may be the target's first layers, or a network that reads the
-    target's hidden states; None for a lookup."""
+    """A pair whose models are in memory. `drafting`: the drafter's weights: a model, which may be the target's first
+    layers, or a network that reads the target's hidden states; None for a lookup."""
 
     pair: Pair
     target: LoadedModel
@@ -42,7 +42,7 @@ class LoadedPair:
 
 
 class Store(Protocol):
-    """What the page uses of a `ModelStore`."""
+    """The part of a `ModelStore` that the page uses."""
 
     @property
     def current(self) -> Pair | None: ...
@@ -65,9 +65,9 @@ class Store(Protocol):
 
 
 class ModelStore:
-    """Holds one pair at a time. Asking for another one frees the memory of the models that it does not share first.
+    """Holds one pair at a time. Loading another pair first frees the models that the two do not share.
 
-    Safe to use from several threads: the second waits until the first has its pair.
+    It is safe for several threads: the second waits until the first has its pair.
 
     Attributes:
         current: the pair whose target is in memory.
@@ -88,18 +88,18 @@ class ModelStore:
         device: str = "auto",
         progress: Callable[[Progress], None],
     ) -> LoadedPair:
-        """The pair, loaded, with what the drafter needs and no more. A dtype of "auto" is the pair's.
+        """Loads the pair with only the weights that the drafter needs. A dtype of "auto" is the pair's.
 
         Raises:
-            PlaygroundError: the pair has nothing for this drafter, or something that does not fit the target; a model
-                cannot be had or loaded; something would have to be fetched that is too large for the device.
+            PlaygroundError: the pair has no weights for this drafter, or weights that do not fit the target; a model
+                cannot be fetched or loaded; a model to fetch is too large for the device.
         """
         pair.weights_of(drafter)  # raises where the drafter lacks its weights
         kind = pair.drafts_by(drafter)
         where = resolve_device(device)
         asked = pair.dtype if dtype == "auto" else dtype
         format_: Format = (resolve_dtype(asked, where), weight_bits(asked, where), keeps_blocks(asked, where), where)
-        progress(Progress(f"Loading {pair.title}"))  # also while another run or the start of the page loads it
+        progress(Progress(f"Loading {pair.title}"))  # shown even while another run or the start of the page loads it
         with self._lock:
             networks = [f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE)]
             self._keep({(model, format_) for model in (*pair.models, *networks)})
@@ -124,7 +124,7 @@ class ModelStore:
             return LoadedPair(pair, target, assistant)
 
     def fit(self, pair: Pair, device: str = "auto") -> Fit:
-        """Whether the pair can run now; models of other pairs are freed first."""
+        """Decides whether the pair can run now; models of other pairs are freed first."""
         where = resolve_device(device)
         wanted = {*pair.models, *(f"{drafting} for {pair.target}" for drafting in (*pair.models, NATIVE))}
         held = {name: model for (name, _), model in tuple(self._models.items())}
@@ -133,12 +133,13 @@ class ModelStore:
         return fits(pair, where, sum(weights_bytes(model.module) for name, model in held.items() if name not in wanted))
 
     def sampling_defaults(self, name: str) -> dict[str, float]:
-        """The checkpoint's own sampling settings, as fields of a Request; none if the model is not in memory."""
+        """Returns the checkpoint's own sampling settings, as fields of a Request; none if the model is not in
+        memory."""
         model = self._held(name)
         return sampling_defaults(model.model.generation_config) if model else {}
 
     def tokenizer(self, name: str) -> PreTrainedTokenizerBase | None:
-        """The checkpoint's; None if the model is not in memory."""
+        """Returns the checkpoint's tokenizer; None if the model is not in memory."""
         model = self._held(name)
         return model.tokenizer if model else None
 
@@ -196,7 +197,7 @@ def _adapted(name: str, adapter: str) -> str:
 
 
 def _forget(error: BaseException | None) -> None:
-    """Frees what was read before an error was raised: the frames of its traceback hold it."""
+    """Frees the tensors that were read before an error was raised: the frames of its traceback hold them."""
     while error:
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

@@ -1,8 +1,13 @@
-"""Blocks of four bits, in which GGUF files of the types Q4_0 and Q4_1 store their matrices.
+"""Linear layers of four bits: read from GGUF files of the types Q4_0 and Q4_1, and multiplied by a CPU without
+unpacking.
 
 A row consists of blocks of 32 weights: a scale d in float16, in Q4_1 a minimum m in float16, then 16 bytes, with weight
 i in the lower half of byte i and weight i + 16 in the upper half. A weight is d (q - 8) in Q4_0 and d q + m in Q4_1,
 with q from 0 to 15.
+
+The kernel is torch's own. It takes weights in groups of 32, each with a scale and a zero point, like GGUF's blocks, so
+nothing is quantised a second time. Inputs, scales and outputs are bfloat16, sums float32; torch's kernel for float32
+inputs takes forty times as long. The output for a token does not depend on the other tokens of the pass, to the bit.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ INTERLEAVED = {"llama": True, "qwen2": False, "qwen3": False}  # whether llama.c
 
 
 class BlockLinear(nn.Module):
-    """A linear layer's weights as they are stored, before they are packed.
+    """A linear layer's weights in their stored form, before they are packed.
 
     Attributes:
         blocks: (out, in / 32, bytes of a block), uint8.
@@ -42,11 +47,11 @@ class BlockLinear(nn.Module):
 
     @property
     def kind(self) -> int:
-        """Bytes of a block, which tell Q4_0 from Q4_1."""
+        """The number of bytes in a block, which distinguishes Q4_0 from Q4_1."""
         return self.blocks.shape[2]
 
     def decoded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """q (out, in), uint8, and scale and zero (out, in / 32), float32: a weight is scale (q - 8) + zero."""
+        """Returns q (out, in), uint8, and scale and zero (out, in / 32), float32: a weight is scale (q - 8) + zero."""
         nibbles = self.blocks[..., -GROUP // 2 :]
         halves = self.blocks[..., : -GROUP // 2].contiguous().view(torch.half).float()
         q = torch.cat([nibbles & 15, nibbles >> 4], dim=-1).flatten(1)
@@ -55,12 +60,12 @@ class BlockLinear(nn.Module):
 
 
 def has_blocks(weights: ModelFiles) -> bool:
-    """Whether the files hold such blocks, or may do so."""
+    """True where the files hold blocks of four bits, or may hold them."""
     return weights.gguf is not None or (weights.folder / SAVED).is_file()
 
 
 def put_blocks(model: PreTrainedModel, weights: ModelFiles) -> None:
-    """Replaces the linear layers that the files hold in blocks, in place."""
+    """Replaces, in place, the linear layers that the files hold in blocks."""
     if weights.gguf:
         blocks = read_gguf(weights.folder / weights.gguf, model)
     else:
@@ -73,8 +78,8 @@ def put_blocks(model: PreTrainedModel, weights: ModelFiles) -> None:
 
 
 def read_gguf(path: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """The blocks of the model's linear layers, by the layer's name; of the architectures in INTERLEAVED alone. The head
-    is left out: drafters read its rows."""
+    """Returns the blocks of the model's linear layers by the layer's name, (out, in / 32, bytes of a block); none for
+    architectures outside INTERLEAVED. The head is left out: drafters read its rows."""
     from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFReader, get_tensor_name_map
 
     reader, config = GGUFReader(path), model.config
@@ -98,23 +103,16 @@ def read_gguf(path: Path, model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _by_halves(rows: Tensor, heads: int) -> Tensor:
-    """Rows of heads whose two halves alternate, to rows in which one half follows the other, as transformers' rotary
-    embedding expects them."""
+    """Reorders rows of heads whose two halves alternate, so that one half follows the other, as transformers' rotary
+    embedding expects."""
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
 
 
-# Linear layers of four bits, which a CPU multiplies without unpacking them first.
-# The kernel is torch's own. It takes weights in groups of 32, each with a scale and a zero point: what the blocks of
-# GGUF have, so nothing is quantised a second time. Inputs, scales and outputs are bfloat16, sums float32. For float32
-# inputs torch has a kernel, too, which takes forty times as long.
-# The output for a token is the same to the bit whatever tokens are in the pass with it.
-
-
-VECTORISED = ("AVX2", "AVX512")  # what torch has vectorised the kernel for
+VECTORISED = ("AVX2", "AVX512")  # the instruction sets that torch has vectorised the kernel for
 
 
 class Int4Linear(nn.Module):
-    """A linear layer of four bits: float32 in, float32 out."""
+    """A linear layer of four bits that takes and returns float32."""
 
     def __init__(self, layer: BlockLinear) -> None:
         super().__init__()
@@ -126,7 +124,7 @@ class Int4Linear(nn.Module):
         self._bias = None if layer.bias is None else layer.bias.float()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, in) to (…, out), float32."""
+        """Maps (…, in) to (…, out), float32."""
         rows = x.reshape(-1, self.in_features).bfloat16()
         out = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self._matrix, GROUP, self._scales).float()
         out = out.view(*x.shape[:-1], self.out_features)
@@ -134,7 +132,7 @@ class Int4Linear(nn.Module):
 
 
 def multiplies_blocks(device: torch.device) -> bool:
-    """Whether torch has a fast kernel for the device; for Windows it was compiled without one."""
+    """True where torch has a fast kernel for the device; for Windows it was compiled without one."""
     fast = torch.backends.cpu.get_cpu_capability() in VECTORISED and sys.platform != "win32"
     return device.type == "cpu" and fast
 

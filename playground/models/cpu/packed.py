@@ -1,4 +1,18 @@
-"""Root mean square norms on a CPU, for which torch has no kernel there."""
+"""Networks on a CPU: norms, the memory layout of float32 weights, and weights packed in float16.
+
+Norms: torch has no kernel for root mean square norms on a CPU; `CpuNorm` needs four operations.
+
+Layout: torch stores the matrix of a linear layer by rows, one for each output. For a few tokens at once, as in a verify
+pass, its float32 kernel is far faster on a matrix stored by columns (measured on x86). For one token, or for a long
+prompt, the layout makes no difference.
+
+Packed layers store weights in float16 and multiply in float32, with the kernels of FBGEMM, which torch has on x86
+(Khudia et al. 2021, "FBGEMM: Enabling High-Performance Low-Precision Deep Learning Inference", arXiv 2101.05615). They
+read half the memory of float32, and verifying several tokens costs little more than one. With AVX-512 the output for a
+token does not depend on the other tokens of the pass, to the bit; with AVX2 alone it differs by rounding. float16 has
+11 significant bits where bfloat16, the format of most published weights, has 8; weights below 0.00006 are rounded to
+multiples of 0.00000006.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +31,7 @@ from playground.models.fused import Beside, Norm, fuse
 
 
 class CpuNorm(Norm):
-    """In four operations, in float32: x √d w / √(|x|² + d ε), whose root is a hypotenuse."""
+    """Root mean square norm in four operations, in float32: x √d w / √(|x|² + d ε), whose root is a hypotenuse."""
 
     _scaled: Tensor
     _least: Tensor
@@ -33,32 +47,19 @@ class CpuNorm(Norm):
         return x / torch.hypot(length, self._least) * self._scaled
 
 
-# Memory layout of float32 weights on a CPU.
-# torch stores the matrix of a linear layer by rows, one for each output. For a few tokens at once, as in a verify
-# pass, its float32 kernel is far faster on a matrix stored by columns (measured on x86). For one token, or for a long
-# prompt, the layout makes no difference.
-
-
 def lay_out(network: nn.Module) -> None:
-    """Lays the matrices of its linear layers out; their values and shapes stay."""
+    """Stores the matrices of a network's linear layers by columns where that pays; values and shapes do not change."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             module.weight.data = by_columns(module.weight.data)
 
 
 def by_columns(weight: Tensor) -> Tensor:
-    """The same matrix, laid out by columns where that pays; another format, such as quantised weights, as it is."""
+    """Returns an equal matrix, stored by columns if it is float32 on a CPU; others, such as quantised weights, are
+    returned unchanged."""
     if type(weight) is not Tensor or weight.device.type != "cpu" or weight.dtype != torch.float32:
         return weight
     return weight.t().contiguous().t()
-
-
-# Linear layers whose weights a CPU keeps in float16 and multiplies in float32.
-# The kernels are FBGEMM's, which torch has on x86 (Khudia et al. 2021, "FBGEMM: Enabling High-Performance Low-
-# Precision Deep Learning Inference", arXiv 2101.05615). They read half the memory of float32, and verifying several
-# tokens costs little more than one. With AVX-512 the output for a token is the same to the bit whatever tokens are in
-# the pass with it; with AVX2 alone it differs by rounding. float16 has 11 significant bits where bfloat16, in which
-# most weights are published, has 8; weights below 0.00006 are rounded to multiples of 0.00000006.
 
 
 MOSTLY = 0.9  # the least share of the weights in linear layers at which a model is packed
@@ -66,11 +67,11 @@ ROWS = 512  # FBGEMM pads the inputs of a matrix to a multiple of this: 576 take
 
 
 class PackedLinear(nn.Module):
-    """A linear layer, packed. It computes in float32.
+    """A linear layer whose weights are packed in float16. It computes in float32.
 
     Args:
         linear: the layer, in any floating point format.
-        matrix: its matrix once more, to be kept as `weight`, which drafters read.
+        matrix: a copy of its matrix to serve as `weight`, which drafters read.
     """
 
     def __init__(self, linear: nn.Linear, matrix: Tensor | None = None) -> None:
@@ -82,19 +83,20 @@ class PackedLinear(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Of the packed matrix, padding included."""
+        """The size of the packed matrix in bytes, padding included."""
         return math.ceil(self.in_features / ROWS) * ROWS * self.out_features * torch.half.itemsize
 
     @property
     def weight(self) -> Tensor:
-        """(out, in), in the format it was loaded in where it was kept; else float32, unpacked at every call."""
+        """The matrix, (out, in): the copy in its original format if there is one, else float32, unpacked at every
+        call."""
         if self._matrix is not None:
             return self._matrix
         return torch.ops.quantized.linear_unpack_fp16(self.packed)[0].float()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, in) to (…, out), float32."""
-        if x.dim() == 1:  # which the kernel does not take
+        """Maps (…, in) to (…, out), float32."""
+        if x.dim() == 1:  # the kernel does not take vectors
             return self(x[None])[0]
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
@@ -104,8 +106,8 @@ def can_pack(device: torch.device) -> bool:
 
 
 def worth_packing(model: PreTrainedModel) -> bool:
-    """Whether packing shrinks the model: what is not in a linear layer or an embedding, such as the experts of a
-    mixture, would be kept in float32."""
+    """True where packing shrinks the model: weights outside linear layers and embeddings, such as the experts of a
+    mixture, would be stored in float32."""
     modules = list(model.modules())
     embedded = {id(m.weight) for m in modules if isinstance(m, nn.Embedding)}
     linear = sum(m.weight.numel() for m in modules if type(m) is nn.Linear and id(m.weight) not in embedded)
@@ -117,7 +119,7 @@ def pack(network: nn.Module) -> None:
     """Fuses layers and packs the linear layers of a network, in place and for inference alone; everything else
     computes in float32 afterwards.
 
-    Heads also keep the matrix that they were loaded with, and embeddings keep theirs: both are in the format of the
+    Heads also retain the matrix that they were loaded with, and embeddings retain theirs: both are in the format of the
     checkpoint, and their rows are converted when they are read.
     """
     models = [module for module in network.modules() if isinstance(module, PreTrainedModel)]
@@ -125,7 +127,8 @@ def pack(network: nn.Module) -> None:
     copies: dict[int, Tensor] = {}  # by address, since heads and embeddings share matrices
 
     def copy_of(weight: Tensor) -> Tensor:
-        """Its own memory: what was loaded is part of a mapped file, which stays mapped as long as its parts do."""
+        """Returns a copy in its own memory: a loaded tensor is part of a mapped file, which stays mapped as long as any
+        of its parts is in use."""
         return copies.setdefault(weight.data_ptr(), weight.detach().clone())
 
     def packed(layer: nn.Module) -> nn.Module:
@@ -159,8 +162,8 @@ def pack(network: nn.Module) -> None:
 
 
 def _keep_format(embedding: nn.Embedding, matrix: Tensor) -> None:
-    """Leaves its matrix as it is and converts the rows that are looked up. As a parameter, the matrix would name the
-    format that the whole model is taken to compute in."""
+    """Leaves an embedding's matrix in its format and converts the rows that are looked up. As a parameter, the matrix
+    would determine the dtype that the whole model is taken to compute in."""
     if matrix.dtype == torch.float32:
         embedding.weight.data = matrix
         return
@@ -170,7 +173,7 @@ def _keep_format(embedding: nn.Embedding, matrix: Tensor) -> None:
 
 
 def _give_back() -> None:
-    """Returns the memory of what was packed to the system, most of which glibc would keep."""
+    """Returns the memory of the original weights to the system; glibc would retain most of it."""
     gc.collect()  # transformers' modules refer to each other
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # which musl lacks

@@ -1,6 +1,6 @@
-"""How many threads a CPU computes with.
+"""The CPU's threads and its memory: chooses the number of threads, and frees each tensor as soon as it is packed.
 
-All of them are fastest on an idle machine. Where other programs use the cores, a pass waits for its slowest thread many
+All threads are fastest on an idle machine. Where other programs use the cores, a pass waits for its slowest thread many
 times a layer, and fewer threads are faster: a single one was three times as fast as two on two busy cores.
 """
 
@@ -24,15 +24,15 @@ MARGIN = 1.1  # how much faster than all threads another number must be
 
 def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> bool:
     """Times passes with all threads, half of them and one, and sets the fastest number for this thread and for those
-    that are started after it; all of them unless fewer are clearly faster. Called before the lanes of a comparison, so
-    that all lanes use the same number.
+    that are started later; all of them unless fewer are clearly faster. Must be called before the lanes of a
+    comparison, so that all lanes use the same number.
 
     Args:
-        run_pass: one pass of the target over one token.
-        clock: in seconds.
+        run_pass: runs one pass of the target over one token.
+        clock: returns the time in seconds.
 
     Returns:
-        Whether the number changed.
+        True where the number changed.
     """
     used, most = torch.get_num_threads(), most_threads()
     passes: dict[int, list[float]] = {threads: [] for threads in sorted({most, max(1, most // 2), 1}, reverse=True)}
@@ -46,7 +46,8 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
                 start = clock()
                 run_pass()
                 times.append(clock() - start)
-    # The median of single passes: a browser that draws the press of Run slows several, a busy neighbour nearly all.
+    # The median of single passes: a browser that redraws after the press of Run slows several of them, another busy
+    # program nearly all.
     seconds = {threads: median(times) for threads, times in passes.items()}
     fastest = min(seconds, key=seconds.__getitem__)
     chosen = fastest if seconds[fastest] * MARGIN < seconds[most] else most
@@ -56,23 +57,22 @@ def choose_threads(run_pass: Callable[[], object], clock: Callable[[], float] = 
 
 @cache
 def most_threads() -> int:
-    """As many as torch starts with: the cores, or what OMP_NUM_THREADS says. To be called before any choice."""
+    """Returns the number of threads that torch starts with: the cores, or OMP_NUM_THREADS. Must first be called before
+    any choice."""
     return torch.get_num_threads()
 
 
-# Loading weights so that the memory of each tensor is given back as soon as the tensor is packed.
-
-
-# Of glibc's malloc.h. A block of at least so many bytes is returned to the system when it is freed. By itself glibc
-# raises the limit with every such block, to 32 MB at most, and then keeps most of the weights that were packed.
+# From glibc's malloc.h. A block of at least that many bytes is returned to the system when it is freed. By default
+# glibc raises the limit with every such block, to 32 MB at most, and then retains most of the weights that were packed.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 SMALL, LARGEST = 128 * 1024, 32 * 1024 * 1024
 
 
 @contextmanager
 def tensors_apart() -> Iterator[None]:
-    """Has transformers read each tensor into a block of its own, as it does on Windows. Elsewhere it maps whole files,
-    which stay in memory while any of their tensors is in use."""
+    """Makes transformers read each tensor into a block of its own in this context, as it does on Windows, so that its
+    memory can be freed as soon as it is packed. Elsewhere it maps whole files, which stay in memory while any of their
+    tensors is in use."""
     mapped = modeling_utils.safe_open
     apart = lambda file, **options: safe_open(file, **{**options, "backend": "pread"})  # noqa: E731
     modeling_utils.safe_open = apart  # type: ignore[misc, assignment]
@@ -81,7 +81,7 @@ def tensors_apart() -> Iterator[None]:
         yield
     finally:
         modeling_utils.safe_open = mapped  # type: ignore[misc]
-        _set_limits(LARGEST, 2 * LARGEST)  # where glibc itself ends up, so that passes reuse their memory
+        _set_limits(LARGEST, 2 * LARGEST)  # glibc's own final values, so that passes reuse their memory
 
 
 def _set_limits(block: int, trim: int) -> None:

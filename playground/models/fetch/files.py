@@ -1,4 +1,4 @@
-"""The folder of a model's files, and where they came from. Does not import torch."""
+"""The folder of a model's files, and their origin. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ModelFiles:
     """A folder that transformers can load.
 
     Attributes:
-        name: short, for people.
-        origin: where the bytes came from, in one line.
+        name: a short name for people.
+        origin: the source of the bytes, in one line.
         gguf: the name of the GGUF file in the folder; None for safetensors.
     """
 
@@ -28,7 +28,7 @@ class ModelFiles:
 
 
 def cache_folder() -> Path:
-    """The folder for converted models. The environment variable PLAYGROUND_CACHE moves it."""
+    """Returns the folder for converted models. The environment variable PLAYGROUND_CACHE overrides it."""
     default = platformdirs.user_cache_dir("speculative-decoding-playground", appauthor=False)
     return Path(os.environ.get("PLAYGROUND_CACHE") or default).expanduser()
 

@@ -1,6 +1,6 @@
 """Fetches a model's files from the Hugging Face hub, or finds them in its local cache when the hub is unreachable.
 
-Only safetensors, configuration and tokenizer files: neither pickles nor code.
+It fetches only safetensors, configuration and tokenizer files: neither pickles nor code.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ COPIES = ["*/*", "consolidated*"]  # of the same weights in other layouts
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms this process downloads. `anonymous`: without the token of whoever runs it. `cache`: bytes that the
-    hub's cache may grow to."""
+    """The terms on which this process downloads. `anonymous`: no hub token is sent. `cache`: the bytes that the hub's
+    cache may grow to."""
 
     anonymous: bool = False
     cache: float = float("inf")
 
 
-TERMS = Terms()  # playground/app.py sets others where strangers choose what is fetched
+TERMS = Terms()  # playground/app.py sets others where strangers choose the models
 
 
 def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
-    """The files of a hub model, fetched if the local cache lacks them. The id may come with HUB before it, here and
+    """Returns the files of a hub model, fetched if the local cache lacks them. The id may have the prefix HUB, here and
     below.
 
     Raises:
-        PlaygroundError: no such id, gated, unreachable, without safetensors, or too large for the cache.
+        PlaygroundError: there is no such id, or the model is gated, unreachable, without safetensors, or too large for
+            the cache.
     """
     repo_id = repo_id.removeprefix(HUB)
     bounded = TERMS.cache < float("inf")
@@ -90,7 +91,7 @@ def fetch(repo_id: str, progress: Callable[[Progress], None]) -> ModelFiles:
 
 
 def cached(repo_id: str) -> bool:
-    """Whether the local hub cache holds the model's files."""
+    """True where the local hub cache holds the model's files."""
     try:
         folder = _snapshot(repo_id, local_files_only=True)
     except (LocalEntryNotFoundError, HFValidationError):
@@ -99,7 +100,7 @@ def cached(repo_id: str) -> bool:
 
 
 def size(repo_id: str) -> int:
-    """Bytes that `fetch` would bring, as the hub tells within three seconds; 0 where it does not."""
+    """Returns the bytes that `fetch` would download; 0 if the hub does not say within three seconds."""
     try:
         files = (
             HfApi(token=_token()).model_info(repo_id.removeprefix(HUB), files_metadata=True, timeout=3).siblings or []
@@ -116,13 +117,15 @@ def _snapshot(repo_id: str, **options: Any) -> Path:
 
 
 def _token() -> bool | None:
-    """As huggingface_hub takes it: False sends none, None the one that it finds."""
+    """Returns huggingface_hub's argument `token`: False sends none, None the one that it finds."""
     return False if TERMS.anonymous else None
 
 
 def _check_room(repo_id: str) -> None:
-    """Raises:
-    PlaygroundError: the cache would grow too large, or nobody knows.
+    """Checks that the cache has room for a model.
+
+    Raises:
+        PlaygroundError: the cache would grow too large, or the hub does not state the size.
     """
     wanted, folder = size(repo_id), Path(constants.HF_HUB_CACHE)
     held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
@@ -134,8 +137,8 @@ def _check_room(repo_id: str) -> None:
 
 
 def reachable() -> bool:
-    """Whether the hub answers within three seconds, asked at most twice a minute. A download from a silent hub would
-    wait for minutes."""
+    """True where the hub answers within three seconds; the request is made at most twice a minute. A download from a
+    silent hub would wait for minutes."""
     return not constants.HF_HUB_OFFLINE and _answers(int(time.monotonic() // 30))
 
 
@@ -152,7 +155,7 @@ def has_token() -> bool:
 
 
 def _bar(label: str, progress: Callable[[Progress], None]) -> type[tqdm]:
-    """A progress bar for huggingface_hub that reports its bytes to `progress` and draws nothing."""
+    """Returns a progress bar class for huggingface_hub that reports its bytes to `progress` and draws nothing."""
 
     class Bar(tqdm):
         def __init__(self, *args, **kwargs) -> None:

