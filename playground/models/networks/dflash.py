@@ -5,9 +5,9 @@ token of the sequence and a mask token for each position to draft. Block tokens 
 sequence through its features: hidden states of several target layers, projected to one width, from which each layer
 computes keys and values. Embedding and head are the target's.
 
-Of a block of γ slots z-lab's drafters predict what masks hide: γ - 1 tokens. DeepSpec's read each slot as a language
-model does, so that the last token's slot predicts too: γ tokens. Published drafters have Qwen3's layers. So has
-transformers' one DFlash class, the assistant of Muse Glimmer, which is the network here for all of them.
+From a block of γ slots z-lab's drafters predict the masked tokens: γ - 1 of them. DeepSpec's read each slot as a
+language model does, so that the last token's slot predicts too: γ tokens. Published drafters have Qwen3's layers. So
+has transformers' one DFlash class, the assistant of Muse Glimmer, which is the network here for all of them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from playground.progress import Progress
 
 
 class DFlash(nn.Module):
-    """Args:
-    base: the layers, on the target's device and in its dtype.
-    target: its embedding and head are used; shared, not copied.
-    causal: the kinds of layers in which a block token attends only to earlier ones.
-    layers: the target's, as `Layout` has them; None for those that the config of `base` names.
-    from_anchor: whether the block's first slot drafts too: a token more than after it.
-    draft_ids: (draft vocabulary,), the token id of each column of the logits, which then come from a head of its own.
-        None for the whole vocabulary, with the target's head.
+    """The network.
+
+    Args:
+        base: the layers, on the target's device and in its dtype.
+        target: the target, whose embedding and head are shared, not copied.
+        causal: the kinds of layers in which a block token attends only to earlier ones.
+        layers: the target's layers to read, `Layout.layers`; None for those that the config of `base` names.
+        from_anchor: whether the block's first slot drafts too, which gives one more token.
+        draft_ids: (draft vocabulary,), the token id of each column of the logits, which then come from the network's
+            own head. None for the whole vocabulary, with the target's head.
     """
 
     _embedding: nn.Embedding
@@ -69,14 +71,16 @@ class DFlash(nn.Module):
         object.__setattr__(self, "_head", target.get_output_embeddings())
 
     def new_cache(self) -> DynamicCache:
-        return DynamicCache()  # keeps all entries; the masks apply sliding windows
+        return DynamicCache()  # holds all entries; the masks apply sliding windows
 
     def forward(self, token: int, hidden: Tensor, cache: Cache) -> Tensor:
-        """Args:
-            token: the last of the sequence.
+        """Drafts a block.
+
+        Args:
+            token: the last token of the sequence.
             hidden: (positions, layers x width), the target's hidden states at the earlier positions that the cache
                 lacks.
-            cache: afterwards holds the entries of these positions, then those of the block.
+            cache: receives the entries of these positions, then those of the block.
 
         Returns:
             (drafts, draft vocabulary), logits for the positions after the token.
@@ -90,20 +94,21 @@ class DFlash(nn.Module):
     def drafted(
         self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """The same with everything on the device.
+        """Drafts a block like `forward`, with all inputs on the device.
 
         Args:
             token: (1,).
             positions: (positions + block_size,), those of the hidden states and those of the block.
-            masks: for each kind of layer what `sees` returns.
+            masks: for each kind of layer the result of `sees`.
         """
         return self.logits(self.states(token, hidden, cache, positions, masks))
 
     def states(
         self, tokens: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """(blocks x drafts, width), what the logits are read from. `tokens`: (blocks,), the first of each block; of
-        several blocks, `masks` keep each from the others. Other arguments as for `drafted`."""
+        """Returns the states that the logits are computed from, (blocks x drafts, width). `tokens`: (blocks,), the
+        first of each block; `masks` must hide several blocks from each other. Other arguments are those of
+        `drafted`."""
         masks_after = tokens.new_full((len(tokens), self.block_size - 1), self.config.mask_token_id)
         blocks = torch.cat([tokens[:, None], masks_after], dim=1).view(1, -1)
         # The plain embedding: training left out what some target classes do to it (scales, norms).
@@ -120,13 +125,15 @@ class DFlash(nn.Module):
         return slots[:, -self.drafts :].flatten(0, 1)
 
     def logits(self, states: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
+        """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""
         return (self._head if self.lm_head is None else self.lm_head)(states)
 
     def sees(self, kind: str, block: Tensor, positions: Tensor) -> Tensor | None:
-        """(1, 1, block, entries), whether a block token attends to each entry of the cache; None if it attends to all.
+        """Returns a bool mask (1, 1, block, entries), true where a block token attends to an entry of the cache; None
+        if each attends to all.
 
         Args:
+            kind: the kind of layer.
             block: (block,), the positions of the block.
             positions: (entries,), those of all entries, the block's own included.
         """
@@ -139,8 +146,11 @@ class DFlash(nn.Module):
 
 
 def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such drafter, not DFlash's first version, trained for another target, or broken files.
+    """Loads a DFlash drafter.
+
+    Raises:
+        PlaygroundError: there is no such drafter, it is not DFlash's first version, it was trained for another target,
+            or its files are broken.
     """
     files = read_block(name, "dflash", target, "", progress)
     with explained(files.weights, target.model.device):
@@ -150,7 +160,7 @@ def load_dflash(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 
 def options(files: BlockFiles) -> dict[str, Any]:
-    """What a folder says of the network, as its arguments."""
+    """Returns the keyword arguments of `DFlash` that a folder determines."""
     return {"layers": files.layout.layers, "from_anchor": files.layout.from_anchor, "draft_ids": files.draft_ids}
 
 

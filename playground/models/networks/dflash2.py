@@ -1,13 +1,14 @@
 """DFlash 2: DFlash's block with short convolutions around attention and MLP, and a selector of the likeliest tokens.
 
-z-lab 2026, "DFlash 2"; the layout of speculators too. The convolutions look back over the slots of the block, with a
-kernel that each slot makes for groups of channels. For the t-th tap back, channel c in group g(c), and zero before the
-block:
+z-lab 2026, "DFlash 2"; published in the layout of speculators too. The convolutions look back over the slots of the
+block, with a kernel that each slot computes for groups of channels. For the t-th tap back, channel c in group g(c), and
+zero before the block:
 
     y[i, c] = Σ_t (base[t, c] + δ[i, t, g(c)]) x[i - t, c],    δ = W x
 
-One such convolution is applied to what attention (or MLP) reads, another, by the same δ, to what it returns. The
-selector walks the slots from the last token on. Of the k likeliest tokens c of a slot with state h, after token p:
+One such convolution is applied to the input of attention (or MLP), another, by the same projection W, to its output.
+The selector walks the slots from the last token on. It scores the k likeliest tokens c of a slot with state h, after
+token p:
 
     score[c] = logits[c] + ⟨A[p] ⊙ W h, B[c]⟩
 
@@ -35,13 +36,15 @@ PARTS = (
     r"|layers\.\d+\.(attention|mlp)_conv\.(base_kernel|kernel_projection\.weight)"
     r"|candidate_selector\.(predecessor_codebook|successor_codebook|hidden_projection\.weight)"
 )
-TOP_K = 16  # where the config does not say
+TOP_K = 16  # the default where the config has none
 
 
 class Convolution(nn.Module):
-    """Args:
-    taps: the number of slots that it reads, its own included.
-    groups: the number of groups of channels.
+    """The two convolutions around attention or MLP.
+
+    Args:
+        taps: the number of slots that a slot reads, its own included.
+        groups: the number of groups of channels.
     """
 
     def __init__(self, taps: int, groups: int, width: int, **like: Any) -> None:
@@ -51,14 +54,14 @@ class Convolution(nn.Module):
         self.kernel_projection = nn.Linear(width, 2 * taps * groups, bias=False, **like)
 
     def kernels(self, x: Tensor) -> Tensor:
-        """(1, block, width) to (2, block, taps, width): of what is read, and of what is returned."""
+        """Maps the input, (1, block, width), to the kernels for input and output, (2, block, taps, width)."""
         width = x.shape[-1]
         delta = self.kernel_projection(x)[0].unflatten(-1, self._shape).movedim(1, 0)
         return self.base_kernel[:, None].to(x.dtype) + delta.repeat_interleave(width // self._shape[2], dim=-1)
 
     @staticmethod
     def apply_to(x: Tensor, kernel: Tensor) -> Tensor:
-        """(1, block, width), with one of `kernels`."""
+        """Convolves x, (1, block, width), with one of `kernels`, (block, taps, width)."""
         block = x.shape[1]
         before = F.pad(x, (0, 0, kernel.shape[1] - 1, 0))
         start = kernel.shape[1] - 1
@@ -82,8 +85,10 @@ class Convolved(nn.Module):
 
 
 class Selector(nn.Module):
-    """Args:
-    top_k: the number of tokens among which it selects.
+    """The selector of a slot's token.
+
+    Args:
+        top_k: the number of tokens among which it selects.
     """
 
     def __init__(self, vocabulary: int, rank: int, width: int, top_k: int, **like: Any) -> None:
@@ -94,10 +99,12 @@ class Selector(nn.Module):
         self.hidden_projection = nn.Linear(width, rank, bias=False, **like)
 
     def forward(self, logits: Tensor, state: Tensor, before: Tensor) -> Tensor:
-        """Args:
-            logits: (vocabulary,), of the slot.
-            state: (width,).
-            before: (rows,), the token before it in each branch.
+        """Scores the tokens of one slot.
+
+        Args:
+            logits: (vocabulary,), the slot's.
+            state: (width,), the slot's.
+            before: (rows,), the token before the slot in each branch.
 
         Returns:
             (rows, vocabulary), the scores of the likeliest tokens, and -inf for all others.
@@ -109,7 +116,7 @@ class Selector(nn.Module):
 
 
 class DFlash2(Walked):
-    """`selector`, and arguments of `DFlash`, whose layers `convolve` has changed."""
+    """The network. Arguments are `selector` and those of `DFlash`; the layers are those that `convolve` has changed."""
 
     def __init__(
         self, base: PreTrainedModel, target: PreTrainedModel, causal: frozenset[str], selector: Selector, **others: Any
@@ -122,9 +129,11 @@ class DFlash2(Walked):
 
 
 def load_dflash2(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such drafter, with parts that are missing or not known, trained for another target, or broken
-        files.
+    """Loads a DFlash 2 drafter.
+
+    Raises:
+        PlaygroundError: there is no such drafter, it has missing or unknown parts, it was trained for another target,
+            or its files are broken.
     """
     files = read_block(name, "dflash2", target, PARTS, progress)
     with explained(files.weights, target.model.device):

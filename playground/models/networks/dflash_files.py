@@ -1,7 +1,7 @@
-"""The folders that DFlash, and the networks built on it, are published in, read into one form.
+"""Reads the folders of DFlash, and of networks built on it, into one form.
 
-Four layouts: z-lab's, that of transformers' one DFlash class, DeepSpec's (DeepSeek's own drafters) and that of
-speculators. They number the target's layers differently, and in some of them the block's first slot drafts too.
+There are four layouts: z-lab's, that of transformers' one DFlash class, DeepSpec's (DeepSeek's own drafters) and that
+of speculators. They number the target's layers differently, and in some of them the block's first slot drafts too.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from playground.tensor_header import header
 
 ZLAB, TRANSFORMERS = "DFlashDraftModel", "MuseGlimmerAssistantModel"  # architectures, as config.json names them
 SECOND = "DFlash2DraftModel"  # in z-lab's layout, and in that of speculators
-DEEPSPEC = ("Qwen3DSparkModel", "DSparkDraftModel")  # of DFlash and of DSpark; the latter with a dflash_config
+DEEPSPEC = ("Qwen3DSparkModel", "DSparkDraftModel")  # for DFlash and DSpark; the latter has a dflash_config
 SPECULATORS = ("dflash", "dspark", "dflash2")  # types, as its config.json names them
 NAMES = {r"^fc\.": "encoder.fc.", r"^hidden_norm\.": "encoder.output_norm_enc."}  # z-lab's weight names to the class's
 LAYERS = re.compile(r"(layers|fc|hidden_norm|norm|encoder)\.")  # tensors of the class
-TARGETS = re.compile(r"(embed_tokens|verifier_norm|verifier_lm_head)\.|t2d$")  # copies of the target's, not read
+TARGETS = re.compile(
+    r"(embed_tokens|verifier_norm|verifier_lm_head)\.|t2d$"
+)  # copies of the target's tensors, not read
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a config.json says, whichever layout it has.
+    """A config.json, read into a form that does not depend on its layout.
 
     Attributes:
-        given: all entries, those of the layers among them.
-        config: of the layers, as transformers' class has it.
-        layers: target layers whose outputs are read, in the form that `Runner.watch` takes.
+        given: all entries, including those of the layers.
+        config: the config of the layers, for transformers' class.
+        layers: target layers whose outputs are read, in the form of `Runner.watch`.
         causal: the kinds of layers in which a block token attends only to earlier ones.
         from_anchor: whether the block's first slot, the last token of the sequence, drafts too.
     """
@@ -54,12 +56,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class BlockFiles:
-    """A folder, read.
+    """The contents of a folder.
 
     Attributes:
         base: the layers, on the target's device and in its dtype.
         draft_ids: (draft vocabulary,), the target's token ids; None for the whole vocabulary, with the target's head.
-        parts: all tensors beside those of the layers, on the CPU.
+        parts: all tensors except those of the layers, on the CPU.
     """
 
     weights: ModelFiles
@@ -72,13 +74,15 @@ class BlockFiles:
 def read_block(
     name: str, method: str, target: LoadedModel, parts: str, progress: Callable[[Progress], None]
 ) -> BlockFiles:
-    """Args:
-        method: the drafting method whose weights these shall be.
-        parts: a pattern, "|" before each, of the tensors that this kind has beside its layers and its head.
+    """Reads the folder of a drafter.
+
+    Args:
+        method: the drafting method that the weights must be for.
+        parts: a pattern, "|" before each, of the tensors that this kind has in addition to its layers and its head.
 
     Raises:
-        PlaygroundError: no such drafter, another kind, parts that are not known, trained for another target, or broken
-            files.
+        PlaygroundError: there is no such drafter, it is of another kind, it has unknown parts, it was trained for
+            another target, or its files are broken.
     """
     weights, raw = fetch(name, f"A {METHODS[method].label} drafter", progress)
     progress(Progress(f"Loading {weights.name}"))
@@ -114,13 +118,15 @@ def read_block(
 
 
 def under(start: str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start so, by the rest of their names."""
+    """Returns the tensors whose names begin with `start`, by the rest of their names."""
     return {key.removeprefix(start): tensor for key, tensor in parts.items() if key.startswith(start)}
 
 
 def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: str) -> Layout:
-    """Raises:
-    PlaygroundError: the config is of no known layout, lacks what the network needs, or fits another target.
+    """Reads a config.json of any of the layouts.
+
+    Raises:
+        PlaygroundError: the config has no known layout, lacks entries that the network needs, or fits another target.
     """
     text = target.model.config.get_text_config(decoder=True)
     n = text.num_hidden_layers
@@ -137,7 +143,7 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
     known = second == (method == "dflash2")
     if known and speculators in SPECULATORS and isinstance(raw.get("transformer_layer_config"), dict):
         given = _whole(raw["transformer_layer_config"], name) | given
-        # Its ids name inputs: n is the output of the last layer, before the final norm.
+        # Ids in speculators name inputs: n is the output of the last layer, before the final norm.
         given["target_layer_ids"] = [i - 1 for i in raw.get("aux_hidden_state_layer_ids") or (2, n // 2, n - 3)]
         windows_causal = not raw.get("sliding_window_non_causal", speculators == "dflash2")
         from_anchor = raw.get("sample_from_anchor", speculators == "dspark")
@@ -166,14 +172,14 @@ def read_layout(raw: Mapping[str, Any], name: str, target: LoadedModel, method: 
     ]
     check_made_for(name, target.name, sizes, made_for=verifier.rsplit("/", 1)[-1] if verifier else "another target")
     _check_reaches(given, name, target)
-    # In the layouts without `speculators`, of the last layer the output after the final norm.
+    # In the other layouts, the last layer's id means the output after the final norm.
     outputs = tuple(-1 if i == n - 1 and not speculators else i for i in given["target_layer_ids"])
     config = _config(given)
     return Layout(given, config, outputs, _causal(given, windows_causal), from_anchor)
 
 
 def _whole(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A Qwen 3 layer's config with the class's defaults, which speculators leaves out."""
+    """Returns a Qwen 3 layer's config with the class's defaults, which speculators leaves out."""
     if layer.get("model_type", "qwen3") != "qwen3":
         raise PlaygroundError(
             f"{name} has {layer['model_type']} layers. Of this kind only drafters with qwen3 layers are supported. "
@@ -183,7 +189,7 @@ def _whole(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _config(given: Mapping[str, Any]) -> MuseGlimmerAssistantConfig:
-    """The class's config from any kind of config.json, in which `null` means the default."""
+    """Makes the class's config from any kind of config.json, in which `null` means the default."""
     layer_types = given.get("layer_types") or ["full_attention"] * given["num_hidden_layers"]
     known = {key: value for key, value in given.items() if value is not None and key != "model_type"}
     # The class defaults to Muse Glimmer's context and to its special tokens, which other vocabularies may lack.
@@ -193,7 +199,7 @@ def _config(given: Mapping[str, Any]) -> MuseGlimmerAssistantConfig:
 
 
 def _causal(given: Mapping[str, Any], windows: bool) -> frozenset[str]:
-    """The causal kinds of layers. `windows`: whether sliding-window layers are, if the config does not say."""
+    """Returns the causal kinds of layers. `windows`: whether sliding-window layers are causal by default."""
     if given.get("is_causal") is not None:
         return frozenset(["full_attention", "sliding_attention"] if given["is_causal"] else [])
     return frozenset(["sliding_attention"] if windows else [])

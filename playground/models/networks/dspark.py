@@ -1,4 +1,17 @@
-"""Base of the networks whose slots are drafted in one pass and then walked: what was chosen before counts in a slot."""
+"""DSpark, and the base of networks whose slots are drafted in one pass and then walked: a slot's logits depend on the
+tokens chosen before it.
+
+DeepSeek-AI 2026, "DSpark": DFlash's block with a Markov head, which makes a slot depend on the token before it, and a
+confidence head. A pass over the block gives states h_1 … h_γ and logits as in DFlash. From left to right, the Markov
+head adds W2 f(W1[x_k-1], h_k) to the logits of slot k, where x_0 is the last token of the sequence:
+
+    vanilla  f = W1[x_k-1]
+    gated    f = g ⊙ W1[x_k-1],  g = σ(W_g [h_k; W1[x_k-1]])
+    rnn      f = tanh(o),  [z; c; o] = W [s_k-1; W1[x_k-1]; h_k],  s_k = σ(z) ⊙ s_k-1 + (1 - σ(z)) ⊙ tanh(c),  s_0 = 0
+
+The confidence head gives σ(w [h_k; W1[x_k-1]] + b), the probability that the token of slot k is accepted. It does not
+read x_k: a draft that ends by it stays exact.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +31,10 @@ from playground.progress import Progress
 
 
 class Slot(NamedTuple):
-    """What is known of a slot once the tokens before it are chosen, in so many rows as there are such branches.
+    """The output for a slot once the tokens before it are chosen, with a row for each branch.
 
-    `logits`: (rows, draft vocabulary); `confidence`: (rows,), None without a head for it; `memory`: (rows, values),
-    what the network remembers of each branch.
+    `logits`: (rows, draft vocabulary); `confidence`: (rows,), None without a head for it; `memory`: (rows, values), the
+    network's state for each branch.
     """
 
     logits: Tensor
@@ -30,36 +43,28 @@ class Slot(NamedTuple):
 
 
 class Walked(DFlash):
-    """Arguments: those of `DFlash`."""
+    """The base of networks that are walked. The arguments are those of `DFlash`."""
 
     def drafted(
         self, token: Tensor, hidden: Tensor, cache: Cache, positions: Tensor, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """(drafts, width), the states of the slots. Arguments as for `DFlash.drafted`."""
+        """Returns the states of the slots, (drafts, width). The arguments are those of `DFlash.drafted`."""
         return self.states(token, hidden, cache, positions, masks)
 
     def no_memory(self, states: Tensor) -> Tensor:
-        """(1, values), before the first slot."""
+        """Returns the memory before the first slot, (1, values)."""
         return states.new_zeros(1, 0)
 
     @abstractmethod
     def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
-        """Args:
-        base: (draft vocabulary,), the slot's logits before anything is chosen.
-        state: (width,), the slot's.
-        ids: (rows,), the token before it in each branch.
-        memory: (rows, values), of each branch.
+        """Computes a slot for several branches.
+
+        Args:
+            base: (draft vocabulary,), the slot's logits before any token is chosen.
+            state: (width,), the slot's.
+            ids: (rows,), the token before the slot in each branch.
+            memory: (rows, values), the memory of each branch.
         """
-
-
-# DSpark: DFlash's block with a Markov head, which lets a slot know the token before it, and a confidence head.
-# DeepSeek-AI 2026, "DSpark". A pass over the block gives states h_1 … h_γ and logits as in DFlash. Going from left to
-# right, the Markov head adds W2 f(W1[x_k-1], h_k) to the logits of slot k, where x_0 is the last token of the
-# sequence:
-# vanilla f = W1[x_k-1] gated f = g ⊙ W1[x_k-1], g = σ(W_g [h_k; W1[x_k-1]]) rnn f = tanh(o), [z; c; o] = W [s_k-1;
-# W1[x_k-1]; h_k], s_k = σ(z) ⊙ s_k-1 + (1 - σ(z)) ⊙ tanh(c), s_0 = 0
-# The confidence head gives σ(w [h_k; W1[x_k-1]] + b), the probability that the token of slot k is accepted. It does
-# not read x_k: a draft that ends by it stays exact.
 
 
 PARTS = r"|markov_head\.(markov_w1|markov_w2|gate_proj|joint_proj)\.(weight|bias)|confidence_head\.proj\.(weight|bias)"
@@ -67,9 +72,11 @@ GATED, RNN = "markov_head.gate_proj.weight", "markov_head.joint_proj.weight"
 
 
 class MarkovHead(nn.Module):
-    """Args:
-    kind: vanilla, gated or rnn.
-    vocabulary, drafted: the sizes of the target's vocabulary and of the draft vocabulary.
+    """The Markov head.
+
+    Args:
+        kind: vanilla, gated or rnn.
+        vocabulary, drafted: the sizes of the target's vocabulary and of the draft vocabulary.
     """
 
     def __init__(self, kind: str, vocabulary: int, drafted: int, rank: int, width: int, **like: Any) -> None:
@@ -80,13 +87,15 @@ class MarkovHead(nn.Module):
         self.joint_proj = nn.Linear(2 * rank + width, 3 * rank, **like) if kind == "rnn" else None
 
     def forward(self, before: Tensor, state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Args:
+        """Computes the head for slot k.
+
+        Args:
             before: (rows, rank), W1[x_k-1].
             state: (rows, width), h_k.
             memory: (rows, rank), s_k-1.
 
         Returns:
-            (rows, draft vocabulary), to be added to the logits; and s_k.
+            (rows, draft vocabulary), to be added to the logits; and s_k, (rows, rank).
         """
         if self.gate_proj is not None:
             before = torch.sigmoid(self.gate_proj(torch.cat([state, before], dim=-1))) * before
@@ -98,10 +107,12 @@ class MarkovHead(nn.Module):
 
 
 class DSpark(Walked):
-    """Args:
-    markov: None for a drafter without this head.
-    confidence: reads (…, width) or (…, width + rank); None for a drafter without this head.
-    others: those of `DFlash`.
+    """The network.
+
+    Args:
+        markov: the Markov head; None for a drafter without one.
+        confidence: the confidence head, which reads (…, width) or (…, width + rank); None for a drafter without one.
+        others: the arguments of `DFlash`.
     """
 
     def __init__(
@@ -118,7 +129,7 @@ class DSpark(Walked):
         self.confidence_head = confidence
 
     def no_memory(self, states: Tensor) -> Tensor:
-        """(1, rank), s_0."""
+        """Returns s_0, (1, rank)."""
         return states.new_zeros(1, self.markov_head.markov_w1.embedding_dim if self.markov_head is not None else 0)
 
     def slot(self, base: Tensor, state: Tensor, ids: Tensor, memory: Tensor) -> Slot:
@@ -136,8 +147,11 @@ class DSpark(Walked):
 
 
 def load_dspark(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such drafter, with parts that are not known, trained for another target, or broken files.
+    """Loads a DSpark drafter.
+
+    Raises:
+        PlaygroundError: there is no such drafter, it has unknown parts, it was trained for another target, or its files
+            are broken.
     """
     files = read_block(name, "dspark", target, PARTS, progress)
     with explained(files.weights, target.model.device):
@@ -148,10 +162,11 @@ def load_dspark(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 
 def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | None:
-    """The head that the tensors are of, whatever the config says.
+    """Returns the Markov head; its tensors decide its kind. None if there are none.
 
     Raises:
-        PlaygroundError: the config names another kind of head, or one whose state over the slots is not known.
+        PlaygroundError: the config names another kind of head, or the head's sizes or its state over the slots do not
+            fit.
     """
     parts, given = files.parts, files.layout.given
     if "markov_head.markov_w1.weight" not in parts:
@@ -182,8 +197,10 @@ def _markov_head(files: BlockFiles, target: PreTrainedModel) -> MarkovHead | Non
 
 
 def _confidence_head(files: BlockFiles, target: PreTrainedModel) -> nn.Linear | None:
-    """Raises:
-    PlaygroundError: it reads something else than the state of a slot and the Markov head's token.
+    """Returns the confidence head; None if there are no tensors for it.
+
+    Raises:
+        PlaygroundError: the head's input is not the state of a slot, with or without the Markov head's embedding.
     """
     state = under("confidence_head.proj.", files.parts)
     if not state:

@@ -5,6 +5,12 @@ Li et al. 2025, "EAGLE-3: Scaling up Inference Acceleration of Large Language Mo
 token x at position i + 1 and h at position i the layer's attention reads [norm(embedding(x)); norm(h)]. Its output
 serves as h at position i + 1: the head predicts the next token from it, and it is fed back to draft the one after.
 
+P-EAGLE (Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training", arXiv 2602.01469) is such a head
+that drafts all its tokens in one pass. After the pairs of the text, each a token and the hidden state before it, come
+slots that know neither: they have the embedding of a mask token and, in place of the hidden states, a learnt vector.
+Each slot predicts the token after that of the slot before. A slot attends to the text and to the slots before it, so
+the pass is causal.
+
 EAGLE 3.1 adds norms: of each of the target's layers before the projection (`fc_norm`), or one of all (`input_norm`),
 and of the output before it is fed back (`norm_output`).
 
@@ -37,7 +43,7 @@ from playground.progress import Progress
 
 KINDS = ("llama", "qwen3")  # supported decoder layers
 MARKS = ("fc.weight", "layers.0.hidden_norm.weight")  # in every EAGLE-3 head; EAGLE-1 has no hidden_norm
-NAMED = {"fc_norm": "fc_norm.0.weight", "norm_before_fc": "input_norm.weight"}  # tensors of what a config can name
+NAMED = {"fc_norm": "fc_norm.0.weight", "norm_before_fc": "input_norm.weight"}  # tensors of parts that a config names
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # names of P-EAGLE's mask token
 
 
@@ -46,12 +52,12 @@ class Eagle3Config:
     """A head's config.json, in either layout.
 
     Attributes:
-        layer: config of the decoder layer.
+        layer: the config of the decoder layer.
         layers: target layers whose outputs the head reads, counted from 0; None for the usual ones.
         norm_before_residual: whether the residual is norm(h) instead of h.
         norm_output: whether the output is fed back after the final norm (EAGLE 3.1).
-        mask_token_id: of P-EAGLE's slots, if it says so.
-        depth: the number of tokens that it was trained to draft, if it says so.
+        mask_token_id: the mask token of P-EAGLE's slots; None if the config names none.
+        depth: the number of tokens that the head was trained to draft; None if the config does not say.
     """
 
     layer: PretrainedConfig
@@ -62,7 +68,8 @@ class Eagle3Config:
     depth: int | None = None
 
     def layers_of(self, target: PretrainedConfig) -> tuple[int, ...]:
-        """By default the inputs of layers 2, n / 2 and n - 3 of n."""
+        """Returns the target's layers whose outputs the head reads; by default the inputs of layers 2, n / 2 and n - 3
+        of n."""
         n = target.num_hidden_layers
         return self.layers or (1, n // 2 - 1, n - 4)
 
@@ -71,7 +78,7 @@ class Eagle3Layer(nn.Module):
     """A transformers decoder layer whose attention reads embedding and hidden state, concatenated.
 
     Args:
-        layer: of a Llama or a Qwen 3.
+        layer: a layer of a Llama or a Qwen 3.
     """
 
     def __init__(self, layer: Any, width: int, norm_before_residual: bool) -> None:
@@ -86,8 +93,8 @@ class Eagle3Layer(nn.Module):
             setattr(self.self_attn, name, nn.Linear(2 * width, narrow.out_features, **like))
 
     def forward(self, hidden_states: Tensor, **options: Any) -> Tensor:
-        """(rows, n, 2 x width), embeddings concatenated with hidden states, to (rows, n, width). `options`: the keyword
-        arguments that transformers' model passes to its layers."""
+        """Maps (rows, n, 2 x width), embeddings concatenated with hidden states, to (rows, n, width). `options`: the
+        keyword arguments that transformers' model passes to its layers."""
         embedding, hidden = hidden_states.chunk(2, dim=-1)
         normed = self.hidden_norm(hidden)
         attended, _ = self.self_attn(
@@ -98,13 +105,16 @@ class Eagle3Layer(nn.Module):
 
 
 class Eagle3Head(nn.Module):
-    """`layers`: target layers whose outputs it reads, in the form that `Runner.watch` takes. `draft_ids`: (draft
-    vocabulary,), the token id of each column of its logits.
+    """The network.
+
+    Attributes:
+        layers: target layers whose outputs it reads, in the form of `Runner.watch`.
+        draft_ids: (draft vocabulary,), the token id of each column of its logits.
 
     Args:
-        target: its embedding is used if the head has none. Shared, not copied.
-        state: the published weights, by the names of the speculators layout. They show which parts the head has, and
-            are not loaded here.
+        target: the target, whose embedding is shared, not copied, if the head has none.
+        state: the published weights, by the names of the speculators layout. They determine which parts the head has,
+            and are not loaded here.
     """
 
     draft_ids: Tensor
@@ -151,7 +161,9 @@ class Eagle3Head(nn.Module):
     def forward(
         self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Args:
+        """Runs the layer.
+
+        Args:
             ids: (rows, n), the tokens from position 1 on.
             hidden: (rows, n, layers x width of the target), the target's hidden states from position 0 on; or
                 (rows, n, width), outputs of this method.
@@ -175,16 +187,16 @@ class Eagle3Head(nn.Module):
         return self.norm(out) if self._norm_output else out
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
+        """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""
         return (self.lm_head or self._target_head)(hidden if self._norm_output else self.norm(hidden))
 
 
 def load_eagle3(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """`name`: a folder, or an id on the hub.
+    """Loads an EAGLE-3 head. `name`: a folder, or an id on the hub.
 
     Raises:
-        PlaygroundError: it cannot be fetched, is not an EAGLE-3 head, has no safetensors weights, or was trained for
-            another target.
+        PlaygroundError: the head cannot be fetched, is not an EAGLE-3 head, has no safetensors weights, or was trained
+            for another target.
     """
     return load_head(name, "eagle3", Eagle3Head, target, progress)
 
@@ -197,12 +209,16 @@ def load_head(
     progress: Callable[[Progress], None],
     marks: Sequence[str] = MARKS,
 ) -> LoadedDrafter:
-    """Args:
-        method: the drafting method whose weights these shall be.
-        marks: tensors that every one of its kind has.
+    """Loads a head of a kind.
+
+    Args:
+        method: the drafting method that the weights must be for.
+        kind: the class of the head.
+        marks: tensors that every head of this kind has.
 
     Raises:
-        PlaygroundError: as for `load_eagle3`.
+        PlaygroundError: the head cannot be fetched, is of another kind or incomplete, has no safetensors weights, or
+            was trained for another target.
     """
     weights, raw = fetch(name, f"A head for {METHODS[method].label}", progress)
     progress(Progress(f"Loading {weights.name}"))
@@ -222,7 +238,8 @@ def load_head(
 
 
 def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
-    """Where a speculators config does not say, norms go as in vLLM: before the residual of EAGLE-3, not of P-EAGLE."""
+    """Reads a head's config.json. Where a speculators config does not say, norms are placed as in vLLM: before the
+    residual for EAGLE-3, not for P-EAGLE."""
     if "speculators_model_type" in raw:
         layer = raw["transformer_layer_config"]
         norm_before_residual = raw.get("norm_before_residual", raw["speculators_model_type"] == "eagle3")
@@ -244,7 +261,8 @@ def read_config(raw: Mapping[str, Any]) -> Eagle3Config:
 
 
 def _with_layers_of(state: Mapping[str, Tensor], config: Eagle3Config) -> Eagle3Config:
-    """With as many layers as there are tensors for: some configs were copied from the target, with its number."""
+    """Returns the config with as many layers as there are tensors for: some configs were copied from the target, with
+    its number of layers."""
     count = len({key.split(".")[1] for key in state if key.startswith("layers.")})
     layer = copy.deepcopy(config.layer)
     layer.num_hidden_layers = count
@@ -254,14 +272,15 @@ def _with_layers_of(state: Mapping[str, Tensor], config: Eagle3Config) -> Eagle3
 
 
 def _outputs(ids: Sequence[int]) -> tuple[int, ...]:
-    """Layer ids as indices of layer outputs. Both conventions are published, under either key, and SGLang's rule tells
-    them apart: ids that start at 1 name layer outputs, ids that start at 2 or later name layer inputs. Ids that start
-    at 0 name outputs, too: the input of layer 0 is the embedding, which no head reads."""
+    """Turns layer ids into indices of layer outputs. Both conventions are published, under either key, and SGLang's
+    rule distinguishes them: ids that start at 1 name layer outputs, ids that start at 2 or later name layer inputs. Ids
+    that start at 0 name outputs, too: the input of layer 0 is the embedding, which no head reads."""
     return tuple(ids) if ids[0] < 2 else tuple(i - 1 for i in ids)
 
 
 def _with_plain_rope(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Without multimodal rotary positions (mrope): on text their three components are equal, which is plain RoPE."""
+    """Removes multimodal rotary positions (mrope) from a layer's config: on text their three components are equal,
+    which is plain RoPE."""
     key = "rope_parameters" if layer.get("rope_parameters") else "rope_scaling"
     rope = layer.get(key) or {}
     if "mrope_section" not in rope:
@@ -272,8 +291,8 @@ def _with_plain_rope(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_one_window(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """With the sliding window that the layer uses, or none. Configs copied from a target may name a window and say
-    beside it that it is not used, which transformers' caches do not read."""
+    """Returns a layer's config with the sliding window that the layer uses, or none. Configs copied from a target may
+    name a window with a flag that it is not used, which transformers' caches do not read."""
     kinds = layer.get("layer_types") or []
     if layer.get("use_sliding_window", "sliding_attention" in kinds[:1]):
         return {**layer, "use_sliding_window": True}
@@ -281,7 +300,7 @@ def _with_one_window(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
-    """The published tensors, under the names of the speculators layout."""
+    """Reads the published tensors, under the names of the speculators layout."""
     tensors: dict[str, Tensor] = {}
     for path in sorted(weights.folder.glob("*.safetensors")):
         tensors |= load_file(path)
@@ -290,7 +309,7 @@ def _read_state(weights: ModelFiles) -> dict[str, Tensor]:
 
 
 def _made_for(raw: Mapping[str, Any]) -> str:
-    """The target that the head was trained for, if its config says so."""
+    """Returns the name of the target that the head was trained for; "another target" if its config does not say."""
     name = ((raw.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
     return name.rsplit("/", 1)[-1] if name else "another target"
 
@@ -298,8 +317,10 @@ def _made_for(raw: Mapping[str, Any]) -> str:
 def _check_kind(
     raw: Mapping[str, Any], state: Mapping[str, Tensor], name: str, method: str, marks: Sequence[str]
 ) -> None:
-    """Raises:
-    PlaygroundError: it is another kind of drafter, or lacks a part that its config names.
+    """Checks the kind of a head.
+
+    Raises:
+        PlaygroundError: the files are another kind of drafter, or lack a part that the config names.
     """
     label = METHODS[method].label
     other = recognised(raw, state.keys())
@@ -341,9 +362,11 @@ def _check_kind(
 def _check_fits(
     raw: Mapping[str, Any], config: Eagle3Config, state: Mapping[str, Tensor], name: str, target: LoadedModel
 ) -> None:
-    """Raises:
-    PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size; or nothing says
-        which of its tokens are drafted.
+    """Checks that a head fits the target.
+
+    Raises:
+        PlaygroundError: the target has too few layers, or hidden states or a vocabulary of another size; or the files
+            do not say which of its tokens are drafted.
     """
     text, made_for = target.model.config.get_text_config(decoder=True), _made_for(raw)
     layers, n = config.layers_of(text), text.num_hidden_layers
@@ -369,18 +392,11 @@ def _check_fits(
         mapped_ids(name, state, text.vocab_size)
 
 
-# P-EAGLE: an EAGLE-3 head that drafts all its tokens in one pass.
-# Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training" (arXiv 2602.01469). After the pairs of the
-# text, each a token and the hidden state before it, come slots that know neither: the embedding of a mask token and,
-# in place of the hidden states, a vector that was learnt with the head. Each slot predicts the token after that of the
-# slot before. A slot attends to the text and to the slots before it, so the pass is causal.
-
-
-DRAFTS = 8  # tokens of a pass where the config does not say: speculators trains so many
+DRAFTS = 8  # tokens of a P-EAGLE pass where the config does not say: speculators' default for training
 
 
 class PEagleHead(Eagle3Head):
-    """`drafts`: the tokens that a pass drafts. Arguments: those of `Eagle3Head`.
+    """A P-EAGLE head. `drafts`: the number of tokens that a pass drafts. The arguments are those of `Eagle3Head`.
 
     Raises:
         PlaygroundError: the config names no mask token, or one that the target lacks.
@@ -401,10 +417,12 @@ class PEagleHead(Eagle3Head):
         self.mask_hidden = nn.Parameter(torch.empty(shape, dtype=target.dtype, device=target.device))
 
     def drafted(self, ids: Tensor, hidden: Tensor, cache: Cache) -> Tensor:
-        """Args:
+        """Drafts after the text.
+
+        Args:
             ids: (n,), tokens of the text that the cache lacks.
             hidden: (n, layers x width), the target's hidden states, each one position before its token.
-            cache: afterwards holds the entries of these tokens, then `drafts` - 1 of slots.
+            cache: receives the entries of these tokens, then `drafts` - 1 of slots.
 
         Returns:
             (drafts, draft vocabulary), logits for the positions after the text.
@@ -416,7 +434,9 @@ class PEagleHead(Eagle3Head):
 
 
 def load_peagle(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such head, an incomplete one, or one that was trained for another target.
+    """Loads a P-EAGLE head.
+
+    Raises:
+        PlaygroundError: there is no such head, it is incomplete, or it was trained for another target.
     """
     return load_head(name, "peagle", PEagleHead, target, progress, (*MARKS, "mask_hidden"))

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def first_layers(target: LoadedModel, count: int) -> LoadedModel:
-    """The target's first `count` layers. Weights are shared, not copied.
+    """Returns the target's first `count` layers as a model. Weights are shared, not copied.
 
     Raises:
         PlaygroundError: the target has too few layers, or its layers cannot be found.
@@ -54,7 +54,7 @@ def _exiting_after(model: PreTrainedModel, layers: nn.ModuleList) -> PreTrainedM
 
 
 def _own_children(module: M) -> M:
-    """A shallow copy whose children can be replaced without changing the original's."""
+    """Returns a shallow copy whose children can be replaced without changing the original's."""
     shallow = copy.copy(module)
     shallow._modules = dict(module._modules)
     return shallow

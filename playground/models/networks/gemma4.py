@@ -25,9 +25,11 @@ TARGET_TYPES = ("gemma4_text", "gemma4_unified_text")
 
 
 class Gemma4Assistant(nn.Module):
-    """Args:
-    model: a `Gemma4AssistantForCausalLM`, or the unified one, which has the same interface.
-    target: its embedding is used; shared, not copied.
+    """An assistant with its target's embedding.
+
+    Args:
+        model: a `Gemma4AssistantForCausalLM`, or the unified one, which has the same interface.
+        target: the target, whose embedding is shared, not copied.
     """
 
     _embedding: nn.Module
@@ -44,13 +46,13 @@ class Gemma4Assistant(nn.Module):
     def forward(
         self, ids: Tensor, hidden: Tensor, shared_kv: dict[str, tuple[Tensor, Tensor]], position: int
     ) -> tuple[Tensor, Tensor]:
-        """One step of branches that do not attend to each other.
+        """Runs one step of branches that do not attend to each other.
 
         Args:
             ids: (branches,), the last token of each.
             hidden: (branches, width), the target's hidden state before that token, or an output of this method.
             shared_kv: `Runner.shared_kv`.
-            position: of the last token of the sequence, the same at every step of a draft.
+            position: the position of the last token of the sequence, equal at every step of a draft.
 
         Returns:
             Logits, (branches, vocabulary), and hidden states, (branches, width).
@@ -71,14 +73,17 @@ class Gemma4Assistant(nn.Module):
 def _all_seen(
     inputs: Tensor, attention_mask: Tensor | None, shared_kv_states: dict[str, tuple[Tensor, Tensor]]
 ) -> dict[str, Tensor]:
-    """Masks by layer type, (1, 1, 1, keys). The tokens of a call are branches, and each attends to all shared states.
-    transformers' own masks would treat them as one sequence, whose first token attends to the first state only."""
+    """Returns masks by layer type, (1, 1, 1, keys). The tokens of a call are branches, and each attends to all shared
+    states. transformers' own masks would treat them as one sequence, whose first token attends to the first state
+    only."""
     return {kind: inputs.new_zeros(1, 1, 1, keys.shape[2]) for kind, (keys, _) in shared_kv_states.items()}
 
 
 def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: it was not made for this target, cannot be fetched, or its files are broken.
+    """Loads an assistant.
+
+    Raises:
+        PlaygroundError: the assistant was not made for this target, cannot be fetched, or its files are broken.
     """
     text = target.model.config.get_text_config(decoder=True)
     if text.model_type not in TARGET_TYPES:
@@ -97,11 +102,14 @@ def load_gemma4(name: str, target: LoadedModel, progress: Callable[[Progress], N
 
 
 def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, target_name: str) -> None:
-    """Args:
+    """Checks that an assistant fits the target.
+
+    Args:
         config, target: configs of the assistant and of the target's text model.
 
     Raises:
-        PlaygroundError: it is not an assistant, was made for another target, or this transformers cannot build it.
+        PlaygroundError: the model is not an assistant, was made for another target, or cannot be built by this version
+            of transformers.
     """
     remedy = f"Choose the assistant made for {target_name}; Google names it like its target, followed by -assistant."
     if not METHODS["gemma4"].recognises({"model_type": config.model_type}, ()):
@@ -123,7 +131,7 @@ def check_fits(config: PretrainedConfig, name: str, target: PretrainedConfig, ta
 
 
 def kv_layout(text: PretrainedConfig) -> dict[str, tuple[int, int]]:
-    """The number of key-value heads and their size, for each kind of layer."""
+    """Returns the number of key-value heads and their size, for each kind of layer."""
     return {
         kind: (layer.num_key_value_heads, layer.head_dim)
         for kind, layer in zip(text.layer_types, text.per_layer_config, strict=True)

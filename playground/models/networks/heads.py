@@ -1,4 +1,16 @@
-"""Base of the networks that draft with the target's embedding and with rows of its head."""
+"""Parallel heads, which give several future tokens from the target's last hidden state, and the base of networks that
+use the target's embedding and rows of its head (`SharedHead`).
+
+`ParallelHeads` are trained by this project. They combine Medusa (Cai et al. 2024) with independent heads for several
+tokens (Gloeckle et al. 2024). Unlike Medusa's, they read the token that the target has just chosen: from its embedding
+and the hidden state before it, head s, counted from 0, proposes the token s + 1 positions later. The heads do not see
+each other's proposals.
+
+`MedusaHeads` are published ones: Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple
+Decoding Heads" (arXiv 2401.10774). From the hidden state that gives the target's next token, head k, counted from 0,
+proposes the token k + 1 positions after that one. A head is some residual blocks and a matrix over the vocabulary: its
+own (Medusa-1) or the target's.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +31,11 @@ from playground.progress import Progress
 
 
 class SharedHead(nn.Module):
-    """Args:
-    target: its embedding and head are used; shared, not copied.
-    draft_ids: (draft vocabulary,), the token id of each column of the logits.
+    """The base of networks that use the target's embedding and rows of its head.
+
+    Args:
+        target: the target, whose embedding and head are shared, not copied.
+        draft_ids: (draft vocabulary,), the token id of each column of the logits.
     """
 
     draft_ids: Tensor
@@ -42,36 +56,30 @@ class SharedHead(nn.Module):
         object.__setattr__(self, "_head", _part(self._target_head, self.head_rows(self.draft_ids)))
 
     def joined(self, ids: Tensor, hidden: Tensor) -> Tensor:
-        """Tokens (…,) and the hidden states one position before them (…, width), both normed, to (…, 2 width)."""
+        """Concatenates the embeddings of tokens (…,) and the hidden states one position before them (…, width), both
+        normed, to (…, 2 width)."""
         embedding = self._embedding(ids).detach().to(hidden.dtype)
         return torch.cat([self.norm_embedding(embedding), self.norm_hidden(hidden)], dim=-1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, draft vocabulary): column j is token draft_ids[j]."""
+        """Maps (…, width) to (…, draft vocabulary) logits: column j is token draft_ids[j]."""
         return self._head(hidden)
 
     def head_rows(self, ids: Tensor) -> Tensor:
-        """(tokens,) to (tokens, width): rows of the target's head for any tokens of its vocabulary."""
+        """Returns rows of the target's head, (tokens, width), for any token ids of its vocabulary, (tokens,)."""
         return self._target_head.weight.detach()[ids].to(self._dtype)
 
 
 def _part(head: nn.Module, rows: Tensor) -> nn.Module:
-    """A head of these rows only, packed if the whole head is."""
+    """Makes a head of these rows only, packed if the whole head is. `rows`: (tokens, width)."""
     part = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
     packs = isinstance(head, PackedLinear)
     part.weight = nn.Parameter(rows if packs else by_columns(rows), requires_grad=False)
     return PackedLinear(part) if packs else part
 
 
-# Parallel heads: several future tokens from one pass over the target's last hidden state.
-# Medusa (Cai et al. 2024) and independent heads for several tokens (Gloeckle et al. 2024). Unlike Medusa's, these read
-# the token that the target has just chosen: from its embedding and the hidden state before it, head s, counted from 0,
-# proposes the token s + 1 positions later. The heads do not see each other's proposals. Embedding and head matrix are
-# the target's.
-
-
 class ParallelHeads(SharedHead):
-    """Arguments: those of `SharedHead`, and `heads`, the number of positions that are drafted."""
+    """The heads of this project. Arguments are those of `SharedHead`, and `heads`, the number of drafted positions."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor, heads: int) -> None:
         super().__init__(target, draft_ids)
@@ -82,7 +90,9 @@ class ParallelHeads(SharedHead):
         self.heads = nn.Linear(2 * width, heads * width, bias=False, **like)
 
     def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
-        """Args:
+        """Runs all heads.
+
+        Args:
             ids: (…,), the tokens from position 1 on.
             hidden: (…, width), the target's hidden states from position 0 on.
 
@@ -92,13 +102,6 @@ class ParallelHeads(SharedHead):
         both = self.joined(ids, hidden)
         mixed = both + nn.functional.silu(self.proj(both))
         return self.heads(mixed).unflatten(-1, (-1, hidden.shape[-1]))
-
-
-# Medusa's heads: several future tokens from the target's last hidden state.
-# Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (arXiv
-# 2401.10774). From the hidden state that gives the target's next token, head k, counted from 0, proposes the token k +
-# 1 positions after that one. A head is some residual blocks and a matrix over the vocabulary: its own (Medusa-1) or
-# the target's.
 
 
 WEIGHTS = "medusa_lm_head.safetensors"
@@ -114,10 +117,12 @@ class ResBlock(nn.Module):
 
 
 class MedusaHeads(nn.Module):
-    """Args:
-    target: its head is used if the heads have no matrix of their own; shared, not copied.
-    count, blocks: the number of heads, and of blocks in each.
-    own: whether each head has its own matrix over the vocabulary.
+    """Published Medusa heads.
+
+    Args:
+        target: the target, whose head is shared, not copied, if the heads have no matrices of their own.
+        count, blocks: the number of heads, and of blocks in each.
+        own: whether each head has its own matrix over the vocabulary.
     """
 
     _head: nn.Module
@@ -139,14 +144,17 @@ class MedusaHeads(nn.Module):
         object.__setattr__(self, "_head", nn.Identity() if own else target.get_output_embeddings())
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(width,), the target's hidden state at a position, to (heads, vocabulary), logits for the tokens two and more
-        positions later."""
+        """Maps the target's hidden state at a position, (width,), to (heads, vocabulary) logits for the tokens two and
+        more positions later."""
         return self._head(torch.stack([head(hidden) for head in self.heads]))
 
 
 def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such heads, pickled or of another kind, trained for another target, or broken files.
+    """Loads Medusa heads.
+
+    Raises:
+        PlaygroundError: there are no such heads, they are pickled or of another kind, they were trained for another
+            target, or their files are broken.
     """
     weights, config = fetch(name, "A set of Medusa heads", progress)
     count, blocks = config.get("medusa_num_heads"), config.get("medusa_num_layers")

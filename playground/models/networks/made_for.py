@@ -1,4 +1,8 @@
-"""Shared by the loaders of networks that read a target's hidden states. Each network was trained for one target."""
+"""Checks that a drafter was made for a target, for the loaders of networks and draft models.
+
+A network that reads hidden states was trained for one target: its sizes, tensors and draft vocabulary are checked. A
+draft model must give every token id the same meaning as the target.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ REMEDY = "Choose the target that it was made for, or a drafter made for this one
 
 
 def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[ModelFiles, dict[str, Any]]:
-    """The files of a drafter, and its config. `what`: the expected kind, named in messages.
+    """Returns the files of a drafter, and its config. `what`: the expected kind, named in messages.
 
     Raises:
-        PlaygroundError: it cannot be fetched, is GGUF or quantised, or its files are broken.
+        PlaygroundError: the drafter cannot be fetched, is GGUF or quantised, or its files are broken.
     """
     weights = locate(name, progress)
     if weights.gguf:
@@ -44,7 +48,8 @@ def fetch(name: str, what: str, progress: Callable[[Progress], None]) -> tuple[M
 
 
 def _check_whole_weights(weights: ModelFiles, what: str) -> None:
-    """A config may name a quantisation that was copied from the target's, so the tensors decide."""
+    """Refuses quantised weights. A config may name a quantisation that was copied from the target's, so the tensors
+    decide."""
     tensors = headers(weights.folder).items()
     stored = {tensor["dtype"] for key, tensor in tensors if re.search(r"weight(_packed)?$", key)}
     if quantised := sorted(stored - BYTES.keys()):
@@ -62,7 +67,9 @@ def check_made_for(
     made_for: str = "another target",
     remedy: str = REMEDY,
 ) -> None:
-    """Args:
+    """Compares sizes of a drafter with its target's.
+
+    Args:
         name, target: names of the drafter and of the target.
         sizes: a description such as "hidden states of {}", the size that the drafter was made for (None if it does not
             say), and the target's.
@@ -80,10 +87,10 @@ def check_made_for(
 
 
 def load_tensors(network: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
-    """Fills the network. `name`: the drafter's.
+    """Loads tensors into the network. `name`: the drafter's.
 
     Raises:
-        PlaygroundError: tensors are missing, not known, or of other shapes than the network's.
+        PlaygroundError: tensors are missing, unknown, or of other shapes than the network's.
     """
     own = network.state_dict()
     check_tensors(name, own.keys() - state.keys(), state.keys() - own.keys())
@@ -98,7 +105,9 @@ def load_tensors(network: nn.Module, state: Mapping[str, Tensor], name: str) -> 
 
 
 def check_tensors(name: str, missing: Collection[str], unknown: Collection[str]) -> None:
-    """Args:
+    """Refuses a drafter with missing or unknown tensors.
+
+    Args:
         missing, unknown: names of tensors that the network of the drafter `name` has and its files lack, and the
             reverse.
 
@@ -118,15 +127,15 @@ def check_tensors(name: str, missing: Collection[str], unknown: Collection[str])
 
 
 def mapped_ids(name: str, state: Mapping[str, Tensor], vocab_size: int) -> Tensor:
-    """(draft vocabulary,), the target's token id of each row of a drafter's own head.
+    """Returns the target's token id of each row of a drafter's own head, (draft vocabulary,).
 
     Args:
         name: the drafter's.
         vocab_size: the target's.
 
     Raises:
-        PlaygroundError: the head covers a part of the vocabulary, and nothing says which; the two parts are of
-            different lengths; or ids are beyond the target's.
+        PlaygroundError: the head covers a part of the vocabulary, and no tensor says which; head and map have different
+            lengths; or ids are beyond the target's.
     """
     if "lm_head.weight" not in state:
         raise PlaygroundError(
@@ -151,16 +160,18 @@ def mapped_ids(name: str, state: Mapping[str, Tensor], vocab_size: int) -> Tenso
 
 
 def draft_ids(state: Mapping[str, Tensor]) -> Tensor:
-    """(draft vocabulary,), the target's token ids: adding `d2t` to a draft id gives the target's. Without `d2t` the
-    whole vocabulary is drafted from."""
+    """Returns the target's token ids, (draft vocabulary,): adding `d2t` to a draft id gives the target's. Without `d2t`
+    the draft vocabulary is the whole one."""
     ids = torch.arange(len(state["lm_head.weight"]))
     return ids + state["d2t"].long() if "d2t" in state else ids
 
 
 def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:
-    """Raises:
-    PlaygroundError: the draft vocabulary names tokens that the target does not have. On a GPU such an id would end
-    the process's use of the device.
+    """Checks the ids of a draft vocabulary, (draft vocabulary,).
+
+    Raises:
+        PlaygroundError: the draft vocabulary names tokens that the target does not have. On a GPU such an id would end
+            the process's use of the device.
     """
     if draft_ids.numel() and not 0 <= int(draft_ids.min()) <= int(draft_ids.max()) < vocab_size:
         raise PlaygroundError(
@@ -171,9 +182,6 @@ def check_draft_ids(name: str, draft_ids: Tensor, vocab_size: int) -> None:
 
 def _formatted(size: Any) -> str:
     return f"{size:,}" if isinstance(size, int) else str(size)
-
-
-# Whether a model can draft for a target: every token id must mean the same to both.
 
 
 def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
@@ -201,10 +209,10 @@ def check_same_tokenizer(target: LoadedModel, assistant: LoadedModel) -> None:
 
 
 def check_pard(target: LoadedModel, model: LoadedModel) -> None:
-    """Whether a PARD model can draft for a target.
+    """Checks that a PARD model can draft for a target.
 
     Raises:
-        PlaygroundError: it is no PARD model, it is a kind of it that is not known, or its tokenizer is another.
+        PlaygroundError: the model is no PARD model, it is of an unknown kind, or its tokenizer differs.
     """
     check_same_tokenizer(target, model)
     config = model.model.config

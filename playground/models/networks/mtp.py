@@ -2,8 +2,8 @@
 
 DeepSeek-V3 (2024, section 2.2) and Gloeckle et al. 2024. For the token x at position i + 1 and the target's last hidden
 state h at position i the layer reads proj([norm(embedding(x)); norm(h)]). Its output serves as h at position i + 1: a
-head predicts the next token from it, and it is fed back to draft the one after. Embedding and head are the target's; of
-the head only the rows of a reduced draft vocabulary are used.
+head predicts the next token from it, and it is fed back to draft the one after. Embedding and head are the target's;
+only the head's rows of a reduced draft vocabulary are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playground.models.networks.heads import SharedHead
 
 
 class MtpLayer(SharedHead):
-    """A layer of the target's own kind. Arguments: those of `SharedHead`."""
+    """The network, a layer of the target's own kind. The arguments are those of `SharedHead`."""
 
     def __init__(self, target: PreTrainedModel, draft_ids: Tensor) -> None:
         super().__init__(target, draft_ids)
@@ -45,7 +45,9 @@ class MtpLayer(SharedHead):
     def forward(
         self, ids: Tensor, hidden: Tensor, cache: Cache, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Args:
+        """Runs the layer.
+
+        Args:
             ids: (rows, n), the tokens from position 1 on.
             hidden: (rows, n, width), hidden states from position 0 on: the target's, or outputs of this method.
             mask: (rows, 1, n, cached + n), added to the attention scores; None is causal.
@@ -64,7 +66,7 @@ class MtpLayer(SharedHead):
 
 
 def one_layer(config: PretrainedConfig) -> PretrainedConfig:
-    """The config of a model with one layer of the same kind as the target's last."""
+    """Returns the config of a model with one layer of the same kind as the target's last."""
     one = copy.deepcopy(config.get_text_config(decoder=True))
     one.num_hidden_layers = 1
     one.vocab_size, one.pad_token_id = 1, None  # its own embedding is never used

@@ -57,7 +57,7 @@ class NativeLayers(nn.Module):
         return self.mtp.forward_layer(k, hidden, positions, cache, input_ids=ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, width) to (…, vocabulary)."""
+        """Maps (…, width) to (…, vocabulary) logits."""
         return self.mtp.shared_head(hidden)
 
 
@@ -67,7 +67,7 @@ class NativeLayer(NativeLayers):
     def forward(
         self, ids: Tensor, hidden: Tensor, cache: MtpCache, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """The same interface as `MtpLayer.forward`."""
+        """Runs the layer. Arguments and result are those of `MtpLayer.forward`."""
         if mask is None:
             return self.run(0, ids, hidden, cache)
         assert positions is not None, "a tree's mask comes with the positions of its tokens"
@@ -86,15 +86,17 @@ class NativeLayer(NativeLayers):
 
 
 def load_mtp(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """The target's own layers, or a layer that was trained for it. Raises as `load_native` and `load_trained`."""
+    """Loads the target's own layers, or a layer that was trained for it, by `load_native` or `load_trained`, which name
+    the errors."""
     return (load_native if name == NATIVE else load_trained)(name, target, progress)
 
 
 def load_native(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """The target's own layers. `name` is `presets.NATIVE`.
+    """Loads the target's own layers. `name` is `presets.NATIVE`.
 
     Raises:
-        PlaygroundError: transformers knows no such layers for this target, they are quantised, or the files lack them.
+        PlaygroundError: the config names no layers, transformers cannot load them, the target is quantised, or memory
+            ran out.
     """
     instead = "Choose another drafter."
     if not _name_layers(target.model.config.get_text_config(decoder=True)):

@@ -1,4 +1,4 @@
-"""Drafters as the speculators library writes them, which vLLM serves and this project's loaders read.
+"""Writes and reads drafters in the layout of the speculators library, which vLLM serves.
 
 Layout of speculators 0.9.0: config.json names the method, the target and the layer's config; the draft vocabulary is
 numbered from 0, and adding `d2t` to a draft id gives the target's id. Embedding and full head are the target's.
@@ -28,7 +28,7 @@ ARCHITECTURES = {"eagle3": "Eagle3Speculator", "dflash": "DFlashSpeculator", "ds
 
 
 def speculators_config(kind: str, target: LoadedModel, layer: PretrainedConfig, k: int) -> dict[str, Any]:
-    """What all kinds say. `k`: tokens drafted by default."""
+    """Returns the entries of config.json that all kinds share. `k`: tokens drafted by default."""
     text = target.model.config.get_text_config(decoder=True)
     return {
         "architectures": [ARCHITECTURES[kind]],
@@ -51,7 +51,8 @@ def speculators_config(kind: str, target: LoadedModel, layer: PretrainedConfig, 
 
 
 def vocabulary_maps(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
-    """`d2t` [draft vocabulary] and `t2d` [vocab_size] of token ids in rising order; none of a full vocabulary."""
+    """Returns `d2t`, (draft vocabulary,) int64, and `t2d`, (vocab_size,) bool, for token ids in rising order; nothing
+    for a full vocabulary."""
     if len(ids) == vocab_size:
         return {}
     t2d = torch.zeros(vocab_size, dtype=torch.bool)
@@ -60,7 +61,7 @@ def vocabulary_maps(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
 
 
 def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor], card: str) -> None:
-    """Writes the drafter in bf16. `state`: by the names of its layout."""
+    """Writes the drafter in bf16. `state`: the tensors, by the names of the layout."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
@@ -74,7 +75,7 @@ def save_speculators(folder: Path, config: Mapping[str, Any], state: Mapping[str
 
 
 def published_state(name: str) -> dict[str, Tensor]:
-    """The tensors of a folder in this layout, or in the playground's own."""
+    """Reads the tensors of a folder in this layout, or in the playground's own."""
     state: dict[str, Tensor] = {}
     for path in sorted(written_out(folder_of(name), lambda step: None).glob("*.safetensors")):
         state |= load_file(path)
@@ -82,13 +83,13 @@ def published_state(name: str) -> dict[str, Tensor]:
 
 
 def drafted(state: Mapping[str, Tensor]) -> Tensor:
-    """(draft vocabulary,), the target's token ids."""
+    """Returns the target's token ids, (draft vocabulary,)."""
     return state["draft_ids"].long() if "draft_ids" in state else draft_ids(state)
 
 
 def as_zlab(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A DFlash drafter in z-lab's layout, which llama.cpp's converter and SGLang read. It has no reduced vocabulary:
-    there the same network drafts from the whole one, with the target's head."""
+    """Converts a DFlash drafter to z-lab's layout, which llama.cpp's converter and SGLang read. That layout has no
+    reduced vocabulary: the network then drafts from the whole one, with the target's head."""
     layer = config["transformer_layer_config"]
     zlab = {
         **layer,
@@ -106,7 +107,7 @@ def as_zlab(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[dic
 
 
 def shares_head(state: Mapping[str, Tensor], target: PreTrainedModel) -> bool:
-    """Whether the head of a reduced vocabulary is that part of the target's."""
+    """True where the drafter's head equals those rows of the target's, or the drafter has no head of its own."""
     if "lm_head.weight" not in state:
         return True
     head: Any = target.get_output_embeddings()

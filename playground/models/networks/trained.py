@@ -27,8 +27,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 @dataclass(frozen=True)
 class TrainedConfig:
-    """`kind`: a drafting method. `target`: the model it was trained for. `steps`: the number of positions ahead that it
-    was trained on; for heads, their number."""
+    """The config.json of a trained drafter. `kind`: a drafting method. `target`: the model that the drafter was trained
+    for. `steps`: the number of positions ahead that it was trained on; for heads, their number."""
 
     kind: str
     target: str
@@ -39,15 +39,18 @@ class TrainedConfig:
 
 
 def build(config: TrainedConfig, target: LoadedModel, draft_ids: Tensor) -> MtpLayer | ParallelHeads:
-    """The network, with uninitialised weights."""
+    """Builds the network, with weights that are not trained. `draft_ids`: (draft vocabulary,)."""
     if config.kind == "mtp":
         return MtpLayer(target.model, draft_ids)
     return ParallelHeads(target.model, draft_ids, config.steps)
 
 
 def load_trained(name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
-    """Raises:
-    PlaygroundError: no such drafter, trained for another target, broken files, or too little memory.
+    """Loads a trained drafter.
+
+    Raises:
+        PlaygroundError: there is no such drafter, it was trained for another target, its files are broken, or memory
+            ran out.
     """
     folder = folder_of(name)
     files = written_out(folder, progress)
