@@ -1,4 +1,4 @@
-"""What the target writes, its hidden states, and what it would have chosen at each token."""
+"""Writes the target's answers: token ids, hidden states, and the target's likeliest choices at each token."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from playground.decoding.text import chat_ids
 from playground.distil.prompts import Messages
 from playground.models.attention import decoder_of
 
-CHOICES = 8  # of the target's distribution that are kept for each token
-COLUMNS = 64  # of a batch's prompts that go through the target at once
-HEAD_ROWS, SUM_ROWS = 512, 16  # that go through the target's head, and into a sum over its vocabulary, at once
+CHOICES = 8  # likeliest tokens of the target's distribution that are stored for each token
+COLUMNS = 64  # columns of a batch's prompts that go through the target at once
+HEAD_ROWS, SUM_ROWS = 512, 16  # rows that go through the target's head, and into a sum over its vocabulary, at once
 SAMPLED_FROM = 64  # likeliest tokens that an answer is sampled from
-KEPT = 0.9  # share of a batch still writing under which the rows that are done are dropped
-LOOP_TOKENS, LOOP_TIMES = 32, 3  # an answer ends where its last 1 to 32 tokens have come three times
+KEPT = 0.9  # when less than this share of a batch is still writing, the rows that are done are dropped
+LOOP_TOKENS, LOOP_TIMES = 32, 3  # an answer ends once its last 1 to 32 tokens have occurred three times in a row
 
 
 @dataclass(frozen=True)
 class Answer:
     """A conversation of n tokens that went through the target.
 
-    `ids`: [n]. `prompt_length`: how many of them the target did not write. `features`: [n, layers, D], hidden states.
-    `choices`, `chances`: [n, CHOICES], the most likely next tokens after each position, and their probabilities.
+    `ids`: [n] int32. `prompt_length`: how many of them the target did not write. `features`: [n, layers, D], hidden
+    states. `choices`, `chances`: [n, CHOICES], int32 and float16, the most likely next tokens after each position, and
+    their probabilities.
     """
 
     ids: Tensor
@@ -47,7 +48,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Messages) -> list[i
 
 
 def plain_text(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> str:
-    """The text of token ids [n], without special tokens."""
+    """Returns the text of token ids [n], without special tokens."""
     return cast(str, tokenizer.decode(ids, skip_special_tokens=True))  # a list only for a batch
 
 
@@ -62,16 +63,17 @@ def write(
     stop_ids: Collection[int],
     generator: torch.Generator,
 ) -> Iterator[Answer]:
-    """The target's answers, one batch, in the order in which they end.
+    """Writes one batch of answers and yields them in the order in which they end.
 
-    `layers`: in the form that `Runner.watch` takes: outputs of layers, -1 the last one's after the final norm.
+    `layers`: the layers whose outputs are the features, in the form of `Runner.watch`; -1 is the last layer's output
+    after the final norm. `temperatures`: one for each prompt; 0 is greedy.
     """
     device = model.device
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
     heat = torch.tensor(temperatures, device=device)
-    row_of = list(range(len(prompts)))  # of the batch as it began, for each row that still writes
+    row_of = list(range(len(prompts)))  # for each row that still writes, its index in the original batch
     cache = growing_cache(DynamicCache(config=model.config))
     parts: list[list[_Pass]] = [[] for _ in prompts]
     for start in range(0, width, COLUMNS):
@@ -107,7 +109,7 @@ def write(
 
 
 def loops(ids: Sequence[int]) -> bool:
-    """Whether the text's end has come LOOP_TIMES times in a row, in periods of up to LOOP_TOKENS tokens."""
+    """True where the text ends in LOOP_TIMES repetitions of its last tokens, at most LOOP_TOKENS of them."""
     for period in range(1, LOOP_TOKENS + 1):
         span = period * (LOOP_TIMES - 1)
         if len(ids) >= span + period + 8 and ids[-span:] == ids[-span - period : -period]:
@@ -156,7 +158,7 @@ def _forward(model: PreTrainedModel, ids: Tensor, mask: Tensor, cache: Cache, la
 
 
 def _choose(seen: _Pass, heat: Tensor, generator: torch.Generator) -> Tensor:
-    """The next token of each row, [rows]: the most likely one at temperature 0, else sampled."""
+    """Returns the next token of each row, [rows]: the most likely one at temperature 0, else sampled."""
     p = (seen.logits / heat.clamp(min=1e-4)[:, None]).softmax(-1)
     sampled = torch.multinomial(p, 1, generator=generator)[:, 0]
     place = torch.where(heat > 0, sampled, 0)

@@ -1,9 +1,9 @@
-"""Block drafters in training: DFlash (Chen et al. 2026), and DSpark, which adds two small heads to it.
+"""Training of block drafters: DFlash (Chen et al. 2026), and DSpark, which adds two small heads to it.
 
 A block is the last token of the text and mask tokens; all of it goes through the layers at once, and so do the blocks
-of many places of an answer: each sees the target's hidden states before its own place, and itself. DFlash drafts from
-the masks, DSpark from the last token too. DSpark's Markov head adds to a position's logits what the token before it
-says; its confidence head learns the chance that the position is accepted.
+at many places of an answer: each sees the target's hidden states before its own place, and itself. DFlash drafts from
+the masks, DSpark from the last token too. DSpark's Markov head adds to a position's logits a term that depends on the
+token before it; its confidence head learns the chance that the position is accepted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from playground.models.load import LoadedModel
 from playground.models.networks.speculators import speculators_config, vocabulary_maps
 
 LAYERS = 2
-K = 5  # drafted by one pass
-STRIDE = 2  # every such place of an answer starts a draft, from a random one on
+K = 5  # tokens drafted by one pass
+STRIDE = 2  # every second place of an answer starts a draft, from a random one on
 DECAY = 4.0  # positions after which a position's loss weighs 1 / e (DeepSpec)
-RANK = 32  # of the Markov head
+RANK = 32  # the Markov head's rank
 CHOICE, OVERLAP = 0.1, 0.9  # DSpark's weights of cross-entropy and acceptance (DeepSpec)
 NAMES = {  # the module's names to speculators'
     "encoder.fc.": "fc.",
@@ -38,11 +38,13 @@ NAMES = {  # the module's names to speculators'
 
 
 class BlockDrafter(nn.Module):
-    """`kind`: dflash or dspark. `block`: tokens that go through it for K drafts. Embedding and head are the target's.
+    """A DFlash or DSpark network in training. `kind`: dflash or dspark. `block`: the tokens of a block for K drafts.
+    Embedding and head are the target's.
 
     Args:
+        draft_ids: [draft vocabulary], the target's token ids.
         inputs: the target layers whose inputs it reads.
-        mask_id: the token in the place of one to draft.
+        mask_id: the mask token.
     """
 
     embedding: Tensor
@@ -59,7 +61,7 @@ class BlockDrafter(nn.Module):
             mask_token_id=mask_id,
             target_layer_ids=[i - 1 for i in inputs],
             layer_types=["full_attention"] * LAYERS,
-            bos_token_id=None,  # the class has defaults, of a larger vocabulary
+            bos_token_id=None,  # the class's defaults are for a larger vocabulary
             eos_token_id=None,
             pad_token_id=None,
         )
@@ -82,7 +84,9 @@ class BlockDrafter(nn.Module):
             nn.init.normal_(self.markov_w1.weight, std=0.01)
 
     def forward(self, ids: Tensor, features: Tensor, places: Tensor) -> Tensor:
-        """Args:
+        """Runs blocks at several places of each row.
+
+        Args:
             ids: [rows, n]. features: [rows, n, layers x width]. places: [starts], where the blocks begin in each row.
 
         Returns:
@@ -106,7 +110,8 @@ class BlockDrafter(nn.Module):
 
 
 class BlockStudent:
-    """Drafts K tokens from each place; DSpark's losses and DFlash's, whose is cross-entropy alone."""
+    """Trains a block drafter to draft K tokens from each place. DFlash's loss is cross-entropy alone; DSpark's adds the
+    chance of acceptance and that of its confidence head."""
 
     def __init__(self, drafter: BlockDrafter) -> None:
         self.module = drafter
@@ -117,7 +122,7 @@ class BlockStudent:
         n = batch.ids.shape[1] - K
         first = int(torch.randint(STRIDE, ())) if torch.is_grad_enabled() else 0
         places = torch.arange(first, n, STRIDE, device=batch.ids.device)
-        ahead = places[:, None] + torch.arange(K, device=batch.ids.device)  # the target's choice there is to be drafted
+        ahead = places[:, None] + torch.arange(K, device=batch.ids.device)  # the drafts' labels are the choices there
         whole = batch.counts[:, ahead].all(-1)
         hidden = drafter(batch.ids, batch.features.flatten(-2).float(), places)[whole]
         logits = hidden @ drafter.head.T
@@ -135,7 +140,7 @@ class BlockStudent:
         return Lesson((loss.unflatten(0, (-1, K)) * weights).mean(), agree.unflatten(0, (-1, K)))
 
     def config_json(self, target: LoadedModel) -> dict[str, Any]:
-        """As speculators writes it."""
+        """Returns the config.json in the layout of speculators."""
         drafter = self.module
         layer = Qwen3Config(**layer_config(target.model, LAYERS, sliding_window=None))
         heads = {
@@ -154,20 +159,20 @@ class BlockStudent:
         }
 
     def begin(self, state: Mapping[str, Tensor]) -> None:
-        """From the tensors of a published drafter with the same draft vocabulary. DSpark's heads begin anew where there
-        are none."""
+        """Loads the tensors of a published drafter with an equal draft vocabulary. DSpark's heads retain their initial
+        weights where there are none."""
         took = {ours: state[theirs] for theirs, ours in self._names().items() if theirs in state}
         self.module.load_state_dict(took, strict=False)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors by the names of the speculators layout."""
+        """Returns the tensors by the names of the speculators layout."""
         own, vocab_size = self.module.state_dict(), len(self.module.embedding)
         state = {theirs: own[ours] for theirs, ours in self._names().items()}
         maps = vocabulary_maps(self.module.draft_ids, vocab_size)
         return state | maps | ({"lm_head.weight": self.module.head} if maps else {})
 
     def _names(self) -> dict[str, str]:
-        """The module's names by those of the layout."""
+        """Returns the names of the module's tensors by those of the layout."""
         names = {}
         for ours in self.module.state_dict():
             theirs = ours.removeprefix("base.")
@@ -178,9 +183,9 @@ class BlockStudent:
 
 
 def mask_token(target: LoadedModel, seen: Tensor) -> int:
-    """The special token that comes least often in a text; a token's name for a position to draft.
+    """Returns the special token that occurs least often in a text, to serve as the mask token.
 
     Args:
-        seen: [vocab_size], how often each token comes.
+        seen: [vocab_size], how often each token occurs.
     """
     return min(target.tokenizer.all_special_ids, key=lambda i: (int(seen[i]), i))

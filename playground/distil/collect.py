@@ -1,4 +1,9 @@
-"""Answers on disk: shards of them, written one after the other, each from its own seed, so that a stop loses one."""
+"""Collects the target's answers on disk, in shards.
+
+Shards are written one after the other, each from its own seed, so that an interruption loses at most one. Some prompts
+are questions that the target writes itself, in place of a user's turn ("Magpie", Xu et al. 2024): templates hold only
+their author's ideas, while a chat model also remembers the questions that it was trained on.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +25,10 @@ from playground.distil.prompts import Messages, Templates
 from playground.errors import PlaygroundError
 from playground.models.load import LoadedModel
 
-OWN_QUESTIONS = 0.5  # share of the prompts that the target asks itself, where it has a chat template
+OWN_QUESTIONS = 0.5  # share of the prompts that the target writes itself, where it has a chat template
 TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.7, 1.0)  # one answer each, in turn
-BATCHES = 2  # of a shard; its prompts are sorted by length over both
-TEXT_TOKENS = (60, 250)  # of an earlier answer that serves as a text to work on
+BATCHES = 2  # batches of a shard; its prompts are sorted by length over both
+TEXT_TOKENS = (60, 250)  # length of an earlier answer that serves as a text to work on
 
 
 def collect(
@@ -38,9 +43,9 @@ def collect(
     seed: int = 0,
     passages: Sequence[str] = (),
 ) -> int:
-    """Writes shards into the folder until they hold `tokens` written tokens; goes on where it was stopped. Half of the
-    prompts the target asks itself, half come from templates; the texts that those work on are the target's own
-    earlier answers, and `passages` half of the time where there are some.
+    """Writes shards into the folder until they hold `tokens` written tokens, continuing with an earlier call's shards.
+    The target writes half of the prompts itself, half come from templates; the texts that those work on are the
+    target's own earlier answers, and `passages` half of the time where there are some.
 
     Returns the number of tokens that the target has written.
 
@@ -92,10 +97,10 @@ def shards(folder: Path) -> list[Path]:
 
 
 def read(path: Path, layers: Sequence[int]) -> Iterator[Answer]:
-    """The answers of a shard, with the features of these layers, which are in the form of `write`.
+    """Yields the answers of a shard, with the features of these layers, in the form of `Runner.watch`.
 
     Raises:
-        PlaygroundError: it lacks a layer, or is damaged.
+        PlaygroundError: the shard lacks a layer, or is damaged.
     """
     with _opened(path) as file:
         kept = file.get_tensor("layers").tolist() if "layers" in file.keys() else []  # noqa: SIM118
@@ -113,7 +118,7 @@ def read(path: Path, layers: Sequence[int]) -> Iterator[Answer]:
 
 
 def written_in(path: Path) -> int:
-    """Tokens of a shard that the target wrote."""
+    """Returns the number of tokens of a shard that the target wrote."""
     with _opened(path) as file:
         return int(file.get_tensor("lengths").sum() - file.get_tensor("prompt_lengths").sum())
 
@@ -129,7 +134,7 @@ def _opened(path: Path) -> Iterator[safe_open]:
 
 def _check_target(path: Path, target: LoadedModel) -> None:
     with _opened(path) as file:
-        wrote = (file.metadata() or {}).get("target", target.weights)  # earlier versions did not say
+        wrote = (file.metadata() or {}).get("target", target.weights)  # earlier versions did not record it
     if wrote != target.weights:
         raise PlaygroundError(
             f"The answers in {path.parent} are those of another target: {wrote}. This one is: {target.weights}. "
@@ -163,17 +168,13 @@ def _texts(path: Path, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return [plain_text(tokenizer, row) for row in answers if low <= len(row) <= high]
 
 
-# Questions that the target asks itself: what it writes in place of a user's turn ("Magpie", Xu et al. 2024).
-# Templates hold what their author thought of; a chat model also remembers what it was trained to be asked.
-
-
 PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"  # no template holds it
-LONGEST_QUESTION = 80  # tokens; a question that is longer is asked as far as it goes
+LONGEST_QUESTION = 80  # tokens; a longer question is cut
 QUESTION_TEMPERATURES = (0.7, 1.0)  # one question each, in turn
 
 
 def own_questions(target: LoadedModel, count: int, rng: random.Random) -> list[Messages]:
-    """At most `count` conversations of one turn; none without a chat template."""
+    """Makes at most `count` conversations of one turn, which the target writes; none without a chat template."""
     if not target.tokenizer.chat_template:
         return []
     turn = cast(str, target.tokenizer.apply_chat_template([{"role": "user", "content": PLACE}], tokenize=False))

@@ -1,4 +1,4 @@
-"""Answers in memory, and the batches that a drafter learns from."""
+"""Loads answers into memory, and makes the batches that a drafter learns from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from playground.distil.answers import Answer
 from playground.distil.collect import read, shards
 from playground.errors import PlaygroundError
 
-LONGEST = 1100  # tokens of an answer and its prompt that are learned from; the end, where there are more
-SHORTEST = 8  # tokens that the target wrote, of an answer that is learned from: shorter ones have no room for a draft
+LONGEST = 1100  # tokens of an answer and its prompt that are learned from; of more, the last ones
+SHORTEST = 8  # tokens that the target must have written: shorter answers have no room for a draft
 POOL = 64  # batches whose answers are sorted by length together, so that little is padding
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of n positions, padded at their ends. The other fields are as in Answer, with a leading row dimension.
+    """Rows of n positions, padded at their ends. Fields of `Answer` have a leading row dimension here.
 
     `counts`: [rows, n], true where the target wrote the next token. `there`: [rows, n], true where a row has a token.
     """
@@ -39,10 +39,11 @@ class Batch:
 
 
 def load_answers(folder: Path, layers: Sequence[int] = (-1,)) -> tuple[list[Answer], list[Answer]]:
-    """Answers to learn from, and answers held out: those of the first shard. `layers`: those whose features are read.
+    """Loads the answers to learn from, and the held-out ones, which are those of the first shard. `layers`: the layers
+    whose features are read.
 
     Raises:
-        PlaygroundError: fewer than two shards are there, or they lack a layer.
+        PlaygroundError: there are fewer than two shards, or they lack a layer.
     """
     paths = shards(folder)
     if len(paths) < 2:
@@ -57,7 +58,8 @@ def load_answers(folder: Path, layers: Sequence[int] = (-1,)) -> tuple[list[Answ
 
 
 def draft_vocabulary(answers: Sequence[Answer], vocab_size: int, size: int) -> Tensor:
-    """The `size` tokens that the target chose most often for its answers, by id. [size]"""
+    """Returns the ids of the `size` tokens that the target chose most often for its answers, [size], in rising
+    order."""
     counts = torch.zeros(vocab_size)
     for answer in answers:
         written = answer.choices[answer.prompt_length - 1 :, 0].long()
@@ -66,7 +68,7 @@ def draft_vocabulary(answers: Sequence[Answer], vocab_size: int, size: int) -> T
 
 
 def batches(answers: Sequence[Answer], tokens: int, rng: random.Random) -> Iterator[Batch]:
-    """Every answer once, in batches of about `tokens` tokens."""
+    """Yields batches of about `tokens` tokens that contain every answer once."""
     order = list(answers)
     rng.shuffle(order)
     groups: list[list[Answer]] = []

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head in training (Li et al. 2025): recursive like an MTP layer, from three layers of the target."""
+"""Training of an EAGLE-3 head (Li et al. 2025): recursive like an MTP layer, from three layers of the target."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from playground.models.load import LoadedModel
 from playground.models.networks.eagle3 import Eagle3Config, Eagle3Head
 from playground.models.networks.speculators import speculators_config, vocabulary_maps
 
-K = 3  # drafted by default
-HEADS = 2  # times those of the target
+K = 3  # tokens drafted by default
+HEADS = 2  # attention heads, as a multiple of the target's
 SELF = 2.0  # how sharply a token attends to itself at first
 
 
 def layer_config(target: PreTrainedModel, layers: int = 1, **others: Any) -> dict[str, Any]:
-    """The shape of a drafter's layers: the target's, with as many key heads as others."""
+    """Returns the shape of a drafter's layers: the target's, with as many key-value heads as query heads."""
     text = target.config.get_text_config(decoder=True)
     heads = text.num_attention_heads
     return {
@@ -42,7 +42,7 @@ def layer_config(target: PreTrainedModel, layers: int = 1, **others: Any) -> dic
 
 
 def head_config(target: PreTrainedModel) -> LlamaConfig:
-    """The shape of a head's layer, with the target's rotary positions, as an MTP layer has them."""
+    """Returns the shape of a head's layer, which has the target's rotary positions, like an MTP layer."""
     text = target.config.get_text_config(decoder=True)
     heads = HEADS * text.num_attention_heads
     theta = (getattr(text, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)
@@ -52,11 +52,12 @@ def head_config(target: PreTrainedModel) -> LlamaConfig:
 
 
 def new_head(target: LoadedModel, draft_ids: Tensor, inputs: tuple[int, ...]) -> Eagle3Head:
-    """Its head is the target's, of the draft vocabulary, and stays as it is. It begins as the sum of the highest hidden
-    state that it reads and of the token's embedding, which only attention can bring in: the first half of its heads
-    attends to tokens like the own one, so mostly to that.
+    """Makes a head to train. Its matrix over the draft vocabulary is the target's and is not trained. At first its
+    output is the sum of the highest hidden state that it reads and of the token's embedding, which only attention can
+    add: in the first half of the attention heads a token attends to similar tokens, so mostly to itself.
 
     Args:
+        draft_ids: [draft vocabulary], the target's token ids.
         inputs: the target layers whose inputs it reads.
     """
     shape = head_config(target.model)
@@ -96,18 +97,18 @@ class Eagle3Student(RecursiveStudent):
         return batch.features[:, :n].flatten(-2).float()
 
     def begin(self, state: Mapping[str, Tensor]) -> None:
-        """From the tensors of a published head with the same draft vocabulary."""
+        """Loads the tensors of a published head with an equal draft vocabulary."""
         parts = {key: tensor for key, tensor in state.items() if key not in ("d2t", "t2d")}
         self.module.load_state_dict({f"base.{key}" if key.startswith("layers.") else key: parts[key] for key in parts})
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors by the names of the speculators layout."""
+        """Returns the tensors by the names of the speculators layout."""
         head = self.module
         own = {key.removeprefix("base."): tensor for key, tensor in head.state_dict().items()}
         return own | vocabulary_maps(head.draft_ids, head.vocab_size)
 
     def config_json(self, target: LoadedModel) -> dict[str, Any]:
-        """As speculators writes it."""
+        """Returns the config.json in the layout of speculators."""
         return speculators_config("eagle3", target, head_config(target.model), K) | {
             "draft_vocab_size": len(self.module.draft_ids),
             "norm_before_residual": True,

@@ -1,4 +1,4 @@
-"""Training prompts of many kinds, sampled from templates and word lists."""
+"""Samples training prompts of many kinds from templates and word lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playground import ROOT
 TEMPLATES = ROOT / "presets" / "distil" / "prompts.yaml"
 PLACE = re.compile(r"\{([a-z]+)(\d?)\}")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-TEXT_CHARACTERS = (600, 1200, 2400, 3600)  # at most, of all the texts that a prompt gives to work on; each as likely
+TEXT_CHARACTERS = (600, 1200, 2400, 3600)  # limits of a prompt's texts together, one drawn uniformly for each prompt
 FALLBACK_TEXT = (
     "The sea was calm that morning, and the old harbor town was just waking up. Fishermen mended their nets."
 )
@@ -35,8 +35,8 @@ class Templates:
         self.words: dict[str, list[str]] = data["words"]
 
     def draw(self, rng: random.Random, texts: Sequence[str] = ()) -> Messages:
-        """One conversation. Each kind is as likely as any other. `texts`: what `{text}` is made from, neighbours joined
-        where it shall be long."""
+        """Draws one conversation. All kinds are equally likely. `texts`: the source of `{text}`; neighbours are joined
+        where a long text is needed."""
         template = rng.choice(self.kinds[rng.choice(sorted(self.kinds))])
         turns = template if isinstance(template, list) else [template]
         words: dict[str, str] = {}
@@ -63,7 +63,7 @@ class Templates:
 
 
 def _text(rng: random.Random, texts: Sequence[str], characters: int) -> str:
-    """Neighbouring texts from a random one on; the last is cut."""
+    """Joins neighbouring texts from a random one on; the last is cut."""
     if not texts:
         return FALLBACK_TEXT
     start, joined = rng.randrange(len(texts)), ""

@@ -1,7 +1,9 @@
-"""The whole recipe: the target writes answers, a drafter learns from them, its folder is written.
+"""The whole recipe: the target writes answers, a drafter learns from them, its folder is written with a model card.
 
 work/answers-*.safetensors -> work/mtp-*.checkpoint -> out/config.json, model.safetensors, README.md
-EAGLE-3 heads, DFlash and DSpark are written in the layout of speculators, the other kinds in the playground's own.
+
+EAGLE-3 heads, DFlash and DSpark are written in the layout of speculators, MTP layers and heads in the playground's own,
+assistants in transformers'.
 """
 
 from __future__ import annotations
@@ -34,33 +36,33 @@ from playground.models.networks.speculators import drafted, published_state, sav
 from playground.models.networks.trained import TrainedConfig, build, load_trained, save_trained
 from playground.presets import folder_of, kind_of
 
-# Positions ahead that are trained.
+# The number of positions ahead that are trained.
 STEPS = {"mtp": 3, "heads": 4, "assistant": 1, "eagle3": 3, "dflash": blocks.K, "dspark": blocks.K}
 PUBLISHED = ("eagle3", "dflash", "dspark")  # in the speculators layout, from several layers of the target
-# Kinds to start from, where there are others than the same.
+# Kinds to start from; the kinds that are missing here start from their own kind alone.
 STARTS = {"eagle3": ("eagle3", "mtp"), "dflash": ("dflash", "mtp"), "dspark": ("dspark", "dflash", "mtp")}
-FITTED = 256  # answers by which an EAGLE-3 head finds the target's last state, where it starts from an MTP layer
+FITTED = 256  # answers for the regression by which a drafter that starts from an MTP layer finds the last state
 DRAFT_VOCABULARY = 8192
 ASSISTANT: dict[str, Any] = dict(hidden_size=96, intermediate_size=384, num_hidden_layers=6, num_attention_heads=3)
 
 
 def write_answers(target: LoadedModel, work: Path, tokens: int, batch: int, seed: int, texts: str = "") -> None:
-    """`texts`: passages, a blank line between them, for prompts that work on a text."""
+    """Writes answers into `work`. `texts`: passages, separated by blank lines, for prompts that work on a text."""
     passages = [part for part in texts.split("\n\n") if part.strip()]
     layers = (*(i - 1 for i in layers_read(target.model.config)), -1)
     collect(target, work, tokens=tokens, layers=layers, batch=batch, seed=seed, passages=passages)
 
 
 def layers_read(config: PretrainedConfig) -> tuple[int, ...]:
-    """Layers of the target whose inputs EAGLE-3 and DFlash read; none of a target of fewer than 7. Speculators' default
-    is 2, n / 2 and n - 3 of n; the input of the last says more. Its output, n, is not what all engines can give:
-    llama.cpp has none of a Llama, and SGLang none at all."""
+    """Returns the target's layers whose inputs EAGLE-3 and DFlash read; none for a target of fewer than 7 layers.
+    Speculators' default is 2, n / 2 and n - 3 of n; the input of the last layer carries more information. The output of
+    the last layer, n, is not available in all engines: llama.cpp lacks it for Llama, and SGLang for all models."""
     n = config.get_text_config(decoder=True).num_hidden_layers
     return (2, n // 2, n - 1) if n >= 7 else ()
 
 
 def _watched(kind: str, config: PretrainedConfig) -> tuple[int, ...]:
-    """The hidden states that a drafter reads, in the form that `Runner.watch` takes."""
+    """Returns the layers whose hidden states a drafter reads, in the form of `Runner.watch`."""
     return tuple(i - 1 for i in layers_read(config)) if kind in PUBLISHED else (-1,)
 
 
@@ -74,12 +76,12 @@ def train_drafter(
     vocabulary: int = DRAFT_VOCABULARY,
     start_from: Sequence[str] = (),
 ) -> list[Figures]:
-    """Trains a drafter on the answers in `work` and writes it to `out`. Goes on where it was stopped.
+    """Trains a drafter on the answers in `work` and writes it to `out`. Continues from a checkpoint if there is one.
 
-    `start_from`: drafters of the same kind that have learned already. The mean of their weights is learned on from,
-    with the draft vocabulary of these answers: runs that began at one place and saw different answers are better
-    together than each (Wortsman et al. 2022, "Model soups"). The kinds in PUBLISHED keep the first one's draft
-    vocabulary, and start from other kinds too (STARTS), as far as their weights are alike.
+    `start_from`: trained drafters of the same kind. Training continues from the mean of their weights, with the draft
+    vocabulary of these answers: runs that started from the same weights and saw different answers are better together
+    than each alone (Wortsman et al. 2022, "Model soups"). The kinds in PUBLISHED use the first one's draft vocabulary,
+    and start from other kinds too (STARTS), as far as their weights are alike.
 
     Returns the held-out figures, one line an evaluation.
 
@@ -123,10 +125,10 @@ def train_drafter(
 
 
 def check_start(kind: str, start_from: Sequence[str]) -> None:
-    """Checks `start_from` as far as it goes without a target, before hours are spent on answers.
+    """Checks `start_from` as far as possible without a target, before hours are spent on answers.
 
     Raises:
-        PlaygroundError: one is of another kind.
+        PlaygroundError: one of the drafters is of another kind.
     """
     # An assistant's folder does not say what it is.
     named = (None,) if kind == "assistant" else STARTS.get(kind, (kind,))
@@ -138,14 +140,15 @@ def check_start(kind: str, start_from: Sequence[str]) -> None:
 
 
 def _checkpoint(kind: str, work: Path, plan: Plan, start_from: Sequence[str]) -> Path:
-    """The name holds the run's starting point, so that a run never continues another run's checkpoint."""
+    """Returns the checkpoint's path. Its name contains a hash of the run's starting point, so that a run never
+    continues another run's checkpoint."""
     began = [kind, *(str(folder_of(name).resolve()) for name in start_from)]
     began += [str(value) for value in (plan.seed, plan.batch, plan.learning_rate, plan.weight_decay)]
     return work / f"{kind}-{hashlib.sha256(chr(0).join(began).encode()).hexdigest()[:8]}.checkpoint"
 
 
 def save_assistant(model: PreTrainedModel, target: LoadedModel, folder: Path, text: str) -> None:
-    """As transformers loads it; in shards, so that no file is over 10 MB."""
+    """Writes an assistant in transformers' layout; in shards, so that no file is over 10 MB."""
     bf16 = model.to(torch.bfloat16)  # type: ignore[arg-type]  # its decorator hides `self`
     bf16.save_pretrained(folder, max_shard_size="9900KB")
     target.tokenizer.save_pretrained(folder)
@@ -207,8 +210,10 @@ def _published_student(
 
 
 def _published_mean(begun: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Raises:
-    PlaygroundError: their weights are not alike.
+    """Returns the mean of the drafters' tensors.
+
+    Raises:
+        PlaygroundError: their weights have different shapes.
     """
     shapes = [{name: tensor.shape for name, tensor in each.items()} for each in begun]
     check(all(it == shapes[0] for it in shapes), "The drafters to start from differ in their shapes. Name one.")
@@ -216,8 +221,10 @@ def _published_mean(begun: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> None:
-    """Raises:
-    PlaygroundError: the kind has no place for what this MTP layer has learned.
+    """Checks that a drafter of this kind can start from an MTP layer.
+
+    Raises:
+        PlaygroundError: the layer's shape does not allow it.
     """
     shape = layer_config(target.model)
     heads, width = shape["num_attention_heads"] * shape["head_dim"], shape["hidden_size"]
@@ -229,8 +236,10 @@ def _check_mtp(kind: str, target: LoadedModel, mtp: Mapping[str, Tensor]) -> Non
 
 
 def _check_depth(kind: str, target: LoadedModel) -> None:
-    """Raises:
-    PlaygroundError: the kind reads layers that the target lacks.
+    """Checks that the target has enough layers for this kind.
+
+    Raises:
+        PlaygroundError: the kind reads layers that the target lacks.
     """
     if not _watched(kind, target.model.config):
         n = target.model.config.get_text_config(decoder=True).num_hidden_layers
@@ -264,17 +273,14 @@ def _begun_assistant(target: LoadedModel, names: Sequence[str]) -> PreTrainedMod
 
 
 def _mean(networks: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
-    """The mean of their weights."""
+    """Returns the mean of the networks' weights, by name."""
     weights = [dict(network.named_parameters(remove_duplicate=False)) for network in networks]
     if len({tuple((name, weight.shape) for name, weight in each.items()) for each in weights}) > 1:
         raise PlaygroundError("The drafters to start from have weights of different shapes, which have no mean.")
     return {name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]}
 
 
-# The model card of a trained drafter: what it is, what it learned from, how far it got, what that cost.
-
-
-WHAT = {
+WHAT = {  # the first paragraph of a model card
     "mtp": "A multi-token prediction layer: one transformer layer that drafts recursively from the target's last\n"
     "hidden state and the last token's embedding. Embedding and head are the target's.",
     "heads": "Parallel heads: several future tokens from one pass over the target's last hidden state and the last\n"

@@ -1,6 +1,6 @@
-"""A page that shows a training run while it goes on: loss, held-out acceptance by position, time left.
+"""A page that shows a training run while it runs: loss, held-out acceptance by position, time left.
 
-One HTML file without scripts that reloads itself; it is written anew at most every few seconds.
+The page is one HTML file without scripts that reloads itself; it is rewritten at most every EVERY seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from playground.format import duration
 
 EVERY = 5.0  # seconds between two versions of the page
-POINTS = 200  # of the loss that are drawn: each the mean of as many steps
+POINTS = 200  # the most points of the loss curve: each is the mean of several steps
 WIDTH, HEIGHT, LEFT, BELOW = 640, 220, 46, 24
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6100")  # Okabe and Ito; by position
 
@@ -22,9 +22,12 @@ Line = Sequence[tuple[float, float]]
 
 
 class TrainingReport:
-    """Args:
-    path: the page.
-    total: tokens to learn from in all; done: those learned before this process.
+    """Writes the page.
+
+    Args:
+        path: the page's file.
+        total: tokens to learn from in all.
+        done: tokens that were learned before this process.
     """
 
     def __init__(self, path: Path, title: str, total: int, done: int = 0) -> None:
@@ -33,7 +36,7 @@ class TrainingReport:
         self._losses: list[tuple[float, float]] = []
 
     def step(self, done: int, loss: float, log: Sequence[Mapping[str, Any]]) -> None:
-        """After a step. `log`: the held-out figures so far."""
+        """Records a step. `done`: tokens learned so far; `log`: the held-out figures so far."""
         self._losses.append((done, loss))
         if time.monotonic() - self._written > EVERY or done >= self._total:
             self._path.write_text(self._page(done, log), encoding="utf-8")
@@ -69,7 +72,8 @@ def _means(line: Line) -> Line:
 
 
 def _chart(lines: Sequence[Line], names: Sequence[str], right: float, top: float | None = None) -> str:
-    """An SVG of lines over tokens, from 0 to `right` and to `top`, or the highest value; each is named at its end."""
+    """Returns an SVG of lines over tokens, from 0 to `right` and to `top`, or the highest value; each line is labelled
+    at its end."""
     high = top or max((y for line in lines for _, y in line), default=1.0) or 1.0
 
     def at(x: float, y: float) -> str:

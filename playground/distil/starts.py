@@ -1,12 +1,18 @@
-"""Drafters that begin as an MTP layer, before they have learned anything.
+"""Initialises block drafters and EAGLE-3 heads from a trained MTP layer, before they have learned anything.
 
-In a block drafter the first slot begins as an MTP layer without its attention to other places.
+An MTP layer reads x = P_e norm(e) + P_h norm(h): the last token's embedding and the state before it.
 
-An MTP layer reads x = P_e norm(e) + P_h norm(h): the last token's embedding and the state before it. Two layers of a
-block drafter make the same: in the first, the slot that drafts first looks at the last token's slot and takes P_e
-norm(e); in the second it looks one place further back, at the target's hidden states, and takes P_h norm(h). The MTP
-layer's feed-forward network and norm follow. What looks so many places back is a query and a key that are the same
-everywhere but for their rotary positions.
+In a block drafter the first slot starts as an MTP layer without its attention to other places. Two layers compute the
+same x: in the first, the slot that drafts first attends to the last token's slot and takes P_e norm(e); in the second
+it attends one place further back, to the target's hidden states, and takes P_h norm(h). The MTP layer's feed-forward
+network and norm follow. A query and a key that are constant except for their rotary positions attend a fixed number of
+places back.
+
+An EAGLE-3 head's residual is its own normed state, and only attention sees the embedding. So half of its heads attend
+to their own place and replace that state by x; the other half are the MTP layer's. The residual is stored as w x, with
+w the weight of the MTP layer's last norm: its norm is then that of the MTP layer's output. One thing is approximated: a
+norm divides by another number at each place, and here by the mean. The target's last state is computed from those that
+the head reads by ridge regression; the head norms it, so only its direction counts.
 """
 
 from __future__ import annotations
@@ -21,16 +27,18 @@ from playground.distil.answers import Answer
 from playground.distil.blocks import BlockDrafter
 from playground.models.networks.eagle3 import Eagle3Head
 
-FREQUENCIES = 16  # the highest of the rotary positions, by which places are told apart
-FALL = 0.7  # weight of a frequency, relative to the one before it; other places are then at most 0.8 as much alike
-RIDGE = 1e-3  # of the mean square of a value
+FREQUENCIES = 16  # the number of rotary frequencies, from the highest on, that distinguish places
+FALL = 0.7  # weight of a frequency, relative to the one before it; other places are then at most 0.8 times as similar
+RIDGE = 1e-3  # as a share of the mean square of a value
 SHARP = 2.8  # weights of the norms of queries and keys
 
 
 @torch.no_grad()
 def start_blocks_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answers: Sequence[Answer]) -> None:
-    """Args:
-    answers: with the last hidden state after those that the drafter reads.
+    """Initialises a block drafter from the tensors of an MTP layer.
+
+    Args:
+        answers: answers whose features are the states that the drafter reads, then the last hidden state.
     """
     back = 0 if drafter.kind == "dspark" else 1  # places from the slot that drafts first to the last token's
     base = drafter.base
@@ -45,7 +53,7 @@ def start_blocks_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answ
     project = mtp["proj.weight"].float()
     takes = project[:, :width] * mtp["norm_embedding.weight"].float()
     embedded = normed(drafter.embedding)
-    read = embedded @ takes.T  # what the first layer leaves in the slot that drafts first, of each token
+    read = embedded @ takes.T  # for each token, the first layer's output in the slot that drafts first
     if back == 0:
         takes = takes - torch.eye(width) * drafter.embedding.pow(2).mean(-1).sqrt().mean()
     else:
@@ -66,10 +74,10 @@ def start_blocks_from_mtp(drafter: BlockDrafter, mtp: Mapping[str, Tensor], answ
 
 
 def _look_back(attention: Any, places: int, queries: Tensor, keys: Tensor) -> None:
-    """Every head attends to what lies so many places back, whatever it is.
+    """Makes every head attend `places` back, independently of the content.
 
     Args:
-        queries, keys: [m, width], such as come in; a linear map of them is constant enough to be normed to 1.
+        queries, keys: [m, width], typical inputs; a linear map of them is constant enough to be normed to 1.
     """
     heads = attention.num_attention_heads
     query, key = turned(attention.config, attention.head_dim, places)
@@ -81,8 +89,8 @@ def _look_back(attention: Any, places: int, queries: Tensor, keys: Tensor) -> No
 
 
 def turned(config: Any, size: int, places: int) -> tuple[Tensor, Tensor]:
-    """A head's query and key, [size] both, that are most alike where the key lies so many places back.
-    `config`: of the layer, with rotary positions."""
+    """Returns a head's query and key, [size] both, that are most similar where the key is `places` back. `config`: the
+    layer's, with rotary positions."""
     used = min(FREQUENCIES, size // 2)
     theta = config.rope_parameters["rope_theta"] ** (-2 * torch.arange(used) / size)
     query, key = torch.zeros(size), torch.zeros(size)
@@ -94,7 +102,8 @@ def turned(config: Any, size: int, places: int) -> tuple[Tensor, Tensor]:
 
 
 def constant(rows: Tensor) -> Tensor:
-    """[width], whose product with each row is about 1, also with rows like these (ridge regression)."""
+    """Returns a vector, [width], whose product with each of the rows, [m, width], and with similar ones, is about 1
+    (ridge regression)."""
     square = rows.T @ rows / len(rows) + RIDGE * torch.eye(rows.shape[1], device=rows.device)
     return torch.linalg.solve(square, rows.mean(0))
 
@@ -103,23 +112,16 @@ def normed(rows: Tensor) -> Tensor:
     return rows * rows.pow(2).mean(-1, keepdim=True).add(1e-5).rsqrt()
 
 
-# An EAGLE-3 head that begins as an MTP layer.
-# An MTP layer's residual is x = P [norm(e); norm(h)], which attention and a feed-forward network add to. An EAGLE-3
-# head's is its own normed state, and only attention sees the embedding. So half of its heads attend to the own place
-# and bring x in for that state; the other half are the MTP layer's. The residual is kept as w x, with w the weight of
-# the MTP layer's last norm: normed, it is what the MTP layer's output is when normed. What is left out is that a norm
-# divides by another number at each place: the mean is taken. The target's last state is made from those that the head
-# reads by ridge regression; the head norms it, so only its direction counts.
-
-
-OWN_PLACE = 10.0  # of queries and keys that look at the own place: others weigh under 1 / 1,000 of it
+OWN_PLACE = 10.0  # scale of queries and keys for a head's own place: others weigh under 1 / 1,000 of it
 LAYER, ATTENTION = "base.layers.0.", "base.layers.0.self_attn."
 
 
 @torch.no_grad()
 def start_head_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Sequence[Answer]) -> None:
-    """Args:
-    answers: with the last state after those that the head reads.
+    """Initialises an EAGLE-3 head from the tensors of an MTP layer.
+
+    Args:
+        answers: answers whose features are the states that the head reads, then the last hidden state.
     """
     layers: Any = head.base.layers
     layer, attention, width = layers[0], layers[0].self_attn, head.fc.out_features
@@ -163,5 +165,5 @@ def start_head_from_mtp(head: Eagle3Head, mtp: Mapping[str, Tensor], answers: Se
 
 
 def _size(rows: Tensor) -> Tensor:
-    """[m], the root mean square of each."""
+    """Returns the root mean square of each row, [m]."""
     return rows.pow(2).mean(-1).sqrt()

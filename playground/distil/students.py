@@ -1,4 +1,4 @@
-"""What a drafter learns: its loss on a batch, and which of its draft tokens would be accepted.
+"""Drafters in training: the loss of each kind on a batch, and which of its draft tokens would be accepted.
 
 A student is trained on the target's own distribution after every token (its CHOICES most likely tokens), at several
 positions ahead, because a drafter reads its own drafts.
@@ -19,15 +19,15 @@ from playground.models.attention import decoder_of
 from playground.models.networks.heads import ParallelHeads
 from playground.models.networks.mtp import MtpLayer
 
-RECURSIVE_FROM = 0.7  # progress up to which an MTP layer learns its first position alone, which is quicker
-FEATURES = 2.0  # what the target's hidden states weigh against its choices, for an MTP layer
+RECURSIVE_FROM = 0.7  # progress up to which a recursive drafter learns its first position alone, which is quicker
+FEATURES = 2.0  # weight of the loss on the target's hidden states, relative to that on its choices, for an MTP layer
 DECAY = 0.8  # weight of a position's loss, relative to the position before it
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """`agreed`: [drafts, positions], whether each draft token is the target's choice; only drafts that fit into
-    the answer."""
+    """The result for a batch. `agreed`: [drafts, positions] bool, true where a draft token is the target's choice; only
+    drafts that fit into the answer are included."""
 
     loss: Tensor
     agreed: Tensor
@@ -38,21 +38,22 @@ class Student(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """What is trained."""
+        """The network that is trained."""
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
-        """`progress`: how far training is, from 0 to 1."""
+        """Computes the loss on a batch. `progress`: the progress of training, from 0 to 1."""
 
 
 class DraftVocabulary:
-    """Labels over the tokens that can be drafted."""
+    """Compares logits over a draft vocabulary with the target's choices."""
 
     def __init__(self, draft_ids: Tensor, vocab_size: int) -> None:
         self.slot = torch.full((vocab_size,), -1, device=draft_ids.device)
         self.slot[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
 
     def score(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy with the target's likeliest tokens, and whether the first of both is the same: each [m].
+        """Returns the cross-entropy with the target's likeliest tokens, and whether both have the same likeliest token:
+        each [m].
 
         Args:
             logits: [m, draft vocabulary]. choices, chances: [m, CHOICES].
@@ -61,8 +62,8 @@ class DraftVocabulary:
         return loss, agree
 
     def compare(self, logits: Tensor, choices: Tensor, chances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`score`, and the chance that a sampled draft token is accepted, as far as CHOICES say: the sum of min(p, q)
-        over them. Each [m]."""
+        """Returns the results of `score`, and the chance that a sampled draft token is accepted, as far as CHOICES
+        determine it: the sum of min(p, q) over them. Each is [m]."""
         slots = self.slot[choices]
         there = slots >= 0
         log_q = logits.float().log_softmax(-1)
@@ -72,11 +73,11 @@ class DraftVocabulary:
 
 
 class RecursiveStudent:
-    """Drafts recursively: position s is drafted from the layer's own output at position s - 1.
+    """Trains a layer to draft recursively: position s is drafted from the layer's own output at position s - 1.
 
     In decoding an entry sees the real entries of the text and the drafted ones of its own draft. Here every place of
-    the answer starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the one
-    of each step before it in their own draft ("training-time test", Li et al. 2025, EAGLE-3). Prompts take part in
+    the answer starts a draft, all at once: the entries of step 0 see each other causally, those of step s also the
+    entry of each earlier step of their own draft ("training-time test", Li et al. 2025, EAGLE-3). Prompts take part in
     step 0 alone.
     """
 
@@ -86,11 +87,12 @@ class RecursiveStudent:
         self._steps = steps
 
     def start(self, batch: Batch, n: int) -> Tensor:
-        """[rows, n, …], what the layer reads of the target."""
+        """Returns the target's features that the layer reads, [rows, n, …]."""
         raise NotImplementedError
 
     def apart(self, hidden: Tensor, wanted: Tensor) -> Tensor:
-        """What the layer's states cost, beside its choices. Both: [entries, width]."""
+        """Returns the loss on the layer's states, which is added to that on its choices. `hidden`, `wanted`: [entries,
+        width]."""
         return hidden.new_zeros(())
 
     def lesson(self, batch: Batch, progress: float = 1.0) -> Lesson:
@@ -121,8 +123,8 @@ class RecursiveStudent:
 
 
 class MtpStudent(RecursiveStudent):
-    """What comes out shall be the target's hidden state one place on, too, as in EAGLE (Li et al. 2024): that has more
-    to say than a choice, and the next step reads it."""
+    """Also trains the output to equal the target's hidden state at the next place, as in EAGLE (Li et al. 2024): a
+    state carries more information than a choice, and the next step reads it."""
 
     def __init__(self, layer: MtpLayer, steps: int) -> None:
         super().__init__(layer, layer.draft_ids, layer.vocab_size, steps)
@@ -135,7 +137,7 @@ class MtpStudent(RecursiveStudent):
 
 
 class HeadsStudent:
-    """Each head learns its position independently of the others."""
+    """Trains parallel heads: each learns its position independently of the others."""
 
     def __init__(self, heads: ParallelHeads) -> None:
         self.module = heads.float()
@@ -158,8 +160,8 @@ class HeadsStudent:
 
 
 class AssistantStudent:
-    """A small causal language model that reads only tokens. Only the first position is trained and measured:
-    its own drafts feed on text like any other."""
+    """Trains a small causal language model that reads only tokens. Only the first position is trained and measured: the
+    model reads its own drafts like any other text."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.module = model.float()
@@ -174,6 +176,6 @@ class AssistantStudent:
 
 
 def _whole(batch: Batch, steps: int) -> Tensor:
-    """[rows, n - steps], true where the target wrote all positions of the draft that starts there."""
+    """Returns [rows, n - steps] bool, true where the target wrote all positions of the draft that starts there."""
     n = batch.ids.shape[1] - steps
     return torch.stack([batch.counts[:, s + 1 : s + 1 + n] for s in range(steps)]).all(0)

@@ -1,4 +1,9 @@
-"""The training loop, the same for every drafter: a cosine, held-out acceptance as it goes, resumable."""
+"""The training loop of all drafters: a cosine schedule, held-out acceptance at intervals, checkpoints to resume from.
+
+Muon steps the matrices between hidden states, AdamW norms and embeddings. Muon (Jordan et al. 2024,
+kellerjordan.github.io/posts/muon) moves a matrix equally far in each of its directions. Scaled as in Liu et al. 2025
+(arXiv 2502.16982) it takes AdamW's learning rate.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +33,8 @@ HELD_OUT_TOKENS = 40_000
 
 @dataclass(frozen=True)
 class Plan:
-    """`tokens` to learn from in all, passes over the same answer counted, 0 to learn nothing and be held against the
-    held-out answers as it is; `batch` of them a step."""
+    """The settings of a run. `tokens`: tokens to learn from in all, where an answer that is seen again counts again; 0
+    only evaluates the initial weights. `batch`: tokens of a step."""
 
     tokens: int
     batch: int = 1024
@@ -40,15 +45,15 @@ class Plan:
 
 
 class HeldOut(TypedDict):
-    """On held-out answers, drafted greedily. `accepted`: for each position, the share of drafts that are accepted up to
-    it. `mean_accepted_length`: tokens per target pass at this lookahead, bonus token included."""
+    """Figures on held-out answers, drafted greedily. `accepted`: for each position, the share of drafts that are
+    accepted up to it. `mean_accepted_length`: tokens per target pass at this lookahead, bonus token included."""
 
     accepted: list[float]
     mean_accepted_length: float
 
 
 class Figures(HeldOut):
-    """One evaluation, after so many tokens and seconds of training."""
+    """One evaluation, with the tokens and seconds of training before it."""
 
     tokens: int
     seconds: float
@@ -61,10 +66,10 @@ def train(
     plan: Plan,
     checkpoint: Path,
 ) -> list[Figures]:
-    """Trains in place; goes on from the checkpoint where there is one. Returns one line of figures an evaluation. The
-    run can be watched in the page beside the checkpoint, of the same name with .html.
+    """Trains in place; continues from the checkpoint where there is one. Returns the figures of each evaluation. The
+    run can be watched in a page next to the checkpoint, of the same name with .html.
 
-    A checkpoint has no draft vocabulary: a run goes on with that of the answers at hand.
+    A checkpoint has no draft vocabulary: a run continues with that of the current answers.
     """
     device = next(student.module.parameters()).device
     weights = [parameter for parameter in student.module.parameters() if parameter.requires_grad]
@@ -112,7 +117,7 @@ def train(
                         "done": done,
                         "log": json.dumps(log),
                     }
-                    half = checkpoint.with_suffix(".part")  # a stop while it is written leaves the one before
+                    half = checkpoint.with_suffix(".part")  # an interrupted write leaves the last checkpoint intact
                     torch.save(state, half)
                     half.replace(checkpoint)
                 report.step(done, lesson.loss.item(), log)
@@ -147,25 +152,22 @@ def describe(figures: Figures) -> str:
 
 
 def _products(device: torch.device) -> torch.autocast:
-    """Of matrices: in bfloat16 where the device computes in it."""
+    """Returns a context in which matrix products are in bfloat16 where the device computes in it."""
     return torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device))
 
 
 def _shape(done: float) -> float:
-    """Linear up, then half a cosine down to a tenth."""
+    """Returns the learning rate's factor: a linear rise, then half a cosine down to a tenth. `done`: from 0 to 1."""
     if done < WARM_UP:
         return max(done / WARM_UP, 0.02)
     return 0.55 + 0.45 * float(torch.cos(torch.tensor((done - WARM_UP) / (1 - WARM_UP) * torch.pi)))
 
 
-# Muon for the matrices between hidden states, AdamW for norms and embeddings: both step together.
-# Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) moves a matrix equally far in each of its directions.
-# Scaled as in Liu et al. 2025 (arXiv 2502.16982) it takes AdamW's learning rate.
-
-
 class MuonAndAdamW:
-    """Raises:
-    PlaygroundError: a torch before 2.9, which has no Muon.
+    """Muon for matrices and AdamW for other weights, which step together.
+
+    Raises:
+        PlaygroundError: torch is older than 2.9 and has no Muon.
     """
 
     def __init__(self, module: nn.Module, learning_rate: float, weight_decay: float) -> None:
