@@ -5,9 +5,9 @@ before it were. The first rejected one is replaced by a sample from norm(max(0, 
 
 Block (Sun et al. 2024, "Block Verification Accelerates Speculative Decoding"): the draft is judged as a whole, from its
 end. With p_0 = 1, p_i = min(1, p_(i-1) p(x_i) / q(x_i)) and R_i = Σ max(0, p_i p - q) over the tokens after x_i, the
-chance to keep x_1 … x_i is h_i = R_i / (R_i + 1 - p_i), and h_γ = p_γ. The longest prefix that passes is kept, of τ
-tokens; what follows is sampled from norm(max(0, p_τ p - q)), or from p after the whole draft. By that paper no
-exact rule for one chain keeps more on average.
+chance to accept x_1 … x_i is h_i = R_i / (R_i + 1 - p_i), and h_γ = p_γ. The longest prefix that passes is accepted, of
+τ tokens; the next token is sampled from norm(max(0, p_τ p - q)), or from p after the whole draft. By that paper no
+exact rule for one chain accepts more on average.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     bounds: torch.Tensor
 
     def kept(self, u: torch.Tensor) -> torch.Tensor:
-        """Returns τ, the number of tokens to keep, as a (1,) tensor. `u`: (γ,), uniform numbers."""
+        """Returns τ, the number of accepted tokens, as a (1,) tensor. `u`: (γ,), uniform numbers."""
         places = torch.arange(1, len(u) + 1, device=u.device)
         return (places * (u < self.bounds)).amax(dim=0, keepdim=True)
 

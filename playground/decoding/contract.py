@@ -1,4 +1,4 @@
-"""The decoding contract of a model: what its generation_config.json asks for beyond the sampling settings.
+"""The decoding contract of a model: the entries of its generation_config.json beyond the sampling settings.
 
 Only the target's contract counts. It holds in every lane, as in transformers' `generate()`. A request's own settings
 take precedence: sampling settings and length are the request's (models/load.py reads the file's), and where a grammar

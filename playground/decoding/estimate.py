@@ -41,6 +41,7 @@ Drafts = list[list[int]]
 
 
 def of_heads(heads: ParallelHeads, ids: Sequence[int], hidden: Tensor, starts: Sequence[int], k: int) -> Drafts:
+    """Drafts with parallel heads."""
     vocabulary = TextVocabulary(heads)
     draft_ids = vocabulary.read(ids)
     last = to_device([ids[start - 1] for start in starts], hidden.device)

@@ -2,7 +2,7 @@
 default uses either, and the name of a lane that does says so.
 
 The lossy rules show that `experiments/kinds/lossless.py` finds such a change. Each change is small, as in engines: the
-text still reads well, and only its distribution differs.
+text still reads well, and only its distribution differs. A rule takes the arguments of `verify.decide`.
 
 `Forced` answers the question how fast a drafter with given acceptance rates would be. Drafting and verification run and
 are timed as usual, but the number of tokens that a round accepts is drawn from the rates. So that the text stays the
@@ -70,7 +70,7 @@ def typical(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -
 
 
 def block_residual(draft: Draft, scores: torch.Tensor, sampler: Sampler, length: int) -> Verdict:
-    """vllm-ascend's first block verification: keeps the longest prefix whose product of min(1, p / q) is at least the
+    """vllm-ascend's first block verification: accepts the longest prefix whose product of min(1, p / q) is at least the
     product of its uniform numbers, and samples the target's own token from norm(max(0, p - q)), without p_τ."""
     if draft.probabilities is None or draft.tree is not None:
         return decide(draft, scores, sampler, length)

@@ -104,7 +104,7 @@ CPU_BYTES, GPU_BYTES = (
     64 * 2**20,
     2**30,
 )  # of the source and of the copy: more than caches hold, and than a launch takes
-SHARE = 4  # at most one in so many of the bytes that are free
+SHARE = 4  # each buffer takes at most a quarter of the free bytes
 COPIES = 6  # of which the fastest counts, since other programs only make one slower
 
 

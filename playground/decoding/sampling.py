@@ -180,7 +180,7 @@ class Sampler:
         last = best[:, -1]
         kept = ~best.isneginf()
         everything = scores
-        if 0 < self._top_k < vocab_size:  # whatever equals the last of them is kept as well
+        if 0 < self._top_k < vocab_size:  # scores that equal the last of them are included
             kept = kept & (best >= best[:, self._top_k - 1 : self._top_k])
             everything = best.masked_fill(~kept, float("-inf"))
         if self._top_p < 1:
@@ -190,7 +190,7 @@ class Sampler:
             kept = kept & ((best - best[:, :1]).exp() >= self._min_p)
         best = best.masked_fill(~kept, float("-inf"))
         complete = None
-        if best.shape[1] < vocab_size:  # equal scores on both sides of the last candidate could be kept as well
+        if best.shape[1] < vocab_size:  # scores beyond the last candidate could equal it
             complete = last < best.masked_fill(~kept, float("inf")).amin(dim=-1)
         return Distributions(best.softmax(dim=-1), ids, complete)
 

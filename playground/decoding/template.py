@@ -1,6 +1,6 @@
 """Chat templates, programs that come with models, are rendered in another process, within limits of time and size.
 
-transformers renders them in a sandbox, which keeps them from files but not from looping for ever.
+transformers renders them in a sandbox, which denies them files but does not stop an endless loop.
 """
 
 from __future__ import annotations

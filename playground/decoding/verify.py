@@ -197,7 +197,7 @@ def annotate(
         )
         for i, id_ in enumerate(draft.ids)
     )
-    if not with_own:  # the other rule would have kept nothing after the end either
+    if not with_own:  # the other rule would have accepted nothing after the end either
         return drafted, None, otherwise if otherwise is None else min(otherwise, len(verdict.path))
     own = TargetToken(
         id=verdict.token,

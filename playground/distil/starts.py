@@ -109,6 +109,7 @@ def constant(rows: Tensor) -> Tensor:
 
 
 def normed(rows: Tensor) -> Tensor:
+    """Divides each row, [m, width], by its root mean square."""
     return rows * rows.pow(2).mean(-1, keepdim=True).add(1e-5).rsqrt()
 
 

@@ -123,8 +123,8 @@ class RecursiveStudent:
 
 
 class MtpStudent(RecursiveStudent):
-    """Also trains the output to equal the target's hidden state at the next place, as in EAGLE (Li et al. 2024): a
-    state carries more information than a choice, and the next step reads it."""
+    """Trains an MTP layer. Its output also learns the target's hidden state at the next place, as in EAGLE (Li et al.
+    2024): a state carries more information than a choice, and the next step reads it."""
 
     def __init__(self, layer: MtpLayer, steps: int) -> None:
         super().__init__(layer, layer.draft_ids, layer.vocab_size, steps)

@@ -38,7 +38,7 @@ MODELS = (LlamaModel, MistralModel, Qwen2Model, Qwen3Model)
 
 
 class Norm(nn.Module):
-    """Root mean square norm, x w / √(mean x² + ε), for which CUDA has a kernel.
+    """Root mean square norm of x, (…, width): x w / √(mean x² + ε), for which CUDA has a kernel.
 
     Args:
         weight: w, (width,); or (heads, width), a norm for each head.
@@ -133,8 +133,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Beside(nn.Module):
-    """Linear layers with one input, whose outputs are concatenated. `layers` are no submodules: until they are joined
-    they only refer to the loaded layers."""
+    """Linear layers with one input, (…, in), whose outputs are concatenated, (…, sum of their widths). `layers` are no
+    submodules: until they are joined they only refer to the loaded layers."""
 
     def __init__(self, *layers: Any) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from playground.models.cpu.packed import is_packed
 from playground.models.fetch.files import ModelFiles
 
 STORED = {8: 8.0, 4: 4.5}  # bits per weight with its scales; NF4 has one scale of four bytes for 64 weights
-WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # parts of the names of weights that keep their dtype
+WHOLE = ("embed", "lm_head", "wte", "wpe", ".experts.")  # parts of the names of weights that are not quantised
 
 
 def quantisation(weights: ModelFiles, bits: int, dtype: torch.dtype) -> BitsAndBytesConfig:

@@ -29,7 +29,7 @@ from playground.decoding.sampling import Sampler
 
 
 class AssistantBranches:
-    """Grows a chain. The assistant's KV cache lasts across rounds, so that it processes each token once.
+    """`Branches` that grow a chain. The assistant's KV cache lasts across rounds, so that it processes each token once.
 
     Args:
         vocab_size: the target's. Two models with one tokenizer may pad their embeddings to different sizes: the

@@ -127,7 +127,7 @@ class Chosen(NamedTuple):
 
 
 class Drafter(Protocol):
-    """Proposes the next tokens. May keep state (a KV cache, an index) between rounds."""
+    """Proposes the next tokens. It may have state (a KV cache, an index) that lasts across rounds."""
 
     @property
     def cache_bytes(self) -> int:

@@ -19,7 +19,7 @@ class HiddenStates:
     """Collects the target's hidden states of the accepted sequence, pass by pass, until they are taken."""
 
     def __init__(self, target: Runner, layers: Sequence[int] = (-1,)) -> None:
-        """`layers`: in the form that `Runner.watch` takes."""
+        """Makes the target collect the states of `layers`, which are in the form of `Runner.watch`."""
         target.watch(layers)
         self._target = target
         self._waiting: list[torch.Tensor] = []

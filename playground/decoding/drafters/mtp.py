@@ -108,7 +108,7 @@ class Eagle3Branches(MtpBranches):
 
 
 class NativeBranches:
-    """Grows a chain of any depth with several layers of the target.
+    """`Branches` that grow a chain of any depth with several layers of the target.
 
     Args:
         target: the decode loop's runner, whose hidden states are watched.
@@ -182,7 +182,7 @@ class NativeBranches:
         self._hidden.commit()
 
     def rewind(self, length: int) -> int:
-        return 0  # each layer keeps another part of the text
+        return 0  # each layer's cache covers another part of the text
 
 
 def branches(network: MtpLayer | NativeLayers, target: Runner) -> Branches:

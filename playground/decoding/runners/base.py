@@ -120,7 +120,7 @@ class Runner(Protocol):
 
 
 class RecursiveLayer(Protocol):
-    """A layer that can read its own output as hidden states, such as `MtpLayer`.
+    """A layer that can read its own output as hidden states, such as `MtpLayer`, which documents the methods.
 
     Attributes:
         config: the config of its attention, of transformers' class.

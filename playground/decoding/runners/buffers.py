@@ -41,6 +41,7 @@ class Inputs:
         self.send_rows(torch.tensor([list(row) for row in rows]))
 
     def send_rows(self, whole: Tensor) -> None:
+        """Sets all rows to a (rows, columns) tensor on the host."""
         self.rows.copy_(pinned(whole, self.rows.device), non_blocking=True)
 
 

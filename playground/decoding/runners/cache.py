@@ -84,7 +84,7 @@ class SequenceCache:
                 f"({type(error).__name__}: {str(error)[:200]}). Fetch the model again, or choose another."
             ) from error
         states.activate_past_recording()
-        # The cache stores chunked attention as it does a sliding window; only the config tells them apart.
+        # The cache stores chunked attention like a sliding window; only the config distinguishes them.
         return cls(states, CHUNKED in (getattr(config.get_text_config(decoder=True), "layer_types", None) or ()))
 
     def first_layers(self, count: int) -> SequenceCache:

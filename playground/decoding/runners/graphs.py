@@ -31,7 +31,7 @@ class Graphs:
         seconds: time spent capturing.
 
     Args:
-        capture: turns work into its replay; None runs it as it is.
+        capture: turns work into its replay; None runs work without capturing it.
     """
 
     def __init__(self, kind: str, capture: Capture | None) -> None:
@@ -71,7 +71,7 @@ class Graphs:
 
 
 def graphs_for(device: torch.device) -> Graphs:
-    """Returns CUDA graphs where the device has them, else graphs that run work as it is."""
+    """Returns `Graphs` that capture CUDA graphs on a CUDA device, and elsewhere run work without capturing it."""
     if device.type == "cuda":
         return Graphs("compiled (CUDA graphs)", cuda_capture(device))
     return Graphs("static cache, not compiled: CUDA graphs need a CUDA device", None)
@@ -122,7 +122,7 @@ def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGra
             raise
         graph.capture_end()
     except BaseException:
-        # Where the end of a capture raises, torch 2.8 to 2.12 go on allocating for it, and every later capture and
+        # Where the end of a capture raises, torch 2.8 to 2.12 continue to allocate for it, and every later capture and
         # `empty_cache` of the process fails. Elsewhere there is nothing to end, and this raises.
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(device.index or 0, pool)

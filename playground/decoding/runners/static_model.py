@@ -53,7 +53,7 @@ class StaticModel:
     """
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
-        """`whole`: the model whose first layers `model` is; None if it is a whole model."""
+        """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
         prepare_experts(model.modules())
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from playground.models.fetch.files import ModelFiles
 
 GROUP = 32  # weights in a block
-ROWS = 16  # the kernel takes matrices of multiples of so many rows
+ROWS = 16  # the kernel takes matrices whose number of rows is a multiple of this
 SAVED = Path("4-bit", "blocks.safetensors")  # in a folder whose safetensors were converted from GGUF
 INTERLEAVED = {"llama": True, "qwen2": False, "qwen3": False}  # whether llama.cpp reorders the rows of q_proj, k_proj
 
