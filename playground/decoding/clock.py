@@ -65,7 +65,7 @@ class EnergyMeter:
         found = {}
         if self._device.type == "cpu":
             with suppress(OSError):  # many systems let only root read it
-                for zone in RAPL.glob("intel-rapl:?"):  # packages; their parts have two numbers
+                for zone in RAPL.glob("intel-rapl:?"):  # packages; the names of their parts have two numbers
                     found[str(zone)] = int((zone / "energy_uj").read_text())
         return found
 
@@ -77,7 +77,7 @@ def _nvml(device: torch.device) -> dict[str, int]:
         pynvml.nvmlInit()
         uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
         return {uuid: 1000 * pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid))}
-    except Exception:  # no library, no driver, or a GPU older than the counter: each has an error of its own
+    except Exception:  # no library, no driver, or a GPU older than the counter: each raises another error
         return {}
 
 

@@ -167,12 +167,12 @@ def contract_of(target: LoadedModel) -> Contract:
     vocab_size = target.model.config.get_text_config(decoder=True).vocab_size
     ends = [id_ for id_ in sorted(target.eos_ids) if id_ < vocab_size]
     contract = Contract(target.model.generation_config, ends, vocab_size)
-    try:  # here, and not on a GPU, of which an id out of range ends all work
+    try:  # on the CPU: an id out of range would end all work on a GPU
         "".join(contract.stops)
         for it in contract.around([], [0], 1, torch.device("cpu")):
             text = range(it.at.start or 1)
             processed([it], torch.zeros(1, vocab_size), [text].__getitem__)
-    except Exception as error:  # what is in the file can be wrong in any way
+    except Exception as error:  # the file can be wrong in any way
         raise PlaygroundError(
             f"The generation_config.json of {target.name} cannot be followed ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}). Correct it, or delete the entry that is wrong."

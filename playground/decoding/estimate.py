@@ -125,7 +125,7 @@ def _with_own(text: Tensor, depth: int) -> Tensor:
     return torch.cat([text, *[torch.eye(len(text), dtype=torch.bool)] * depth], dim=1)
 
 
-ROWS = 256  # positions of a text that drafts begin at, evenly over it
+ROWS = 256  # the most positions of a text at which drafts begin, evenly spread
 LOOKUPS = {"ngram": NgramDrafter, "suffix": SuffixDrafter}
 CHAINS = (MtpLayer, Eagle3Head, ParallelHeads, DFlash)
 METHODS = (

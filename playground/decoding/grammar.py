@@ -31,7 +31,7 @@ from playground.lane import Request
 from playground.models.load import LoadedModel
 
 KEPT = 5  # entries cached with a target: its tokenizer and grammars, each as large as `constraint.try_out` allows
-PASS_S = 10.0  # for the masks of one pass, which can be many: a run can be stopped only between two passes
+PASS_S = 10.0  # limit for the masks of one pass, which can be many: a run can be stopped only between two passes
 EVERYTHING = b""  # a mask that refuses nothing, for rows that are never read: after a refused token or an end of text
 
 
@@ -90,8 +90,8 @@ class Constraint(Grammar):
 
     def __init__(self, matcher: LLMatcher, eos_ids: Sequence[int]) -> None:
         self._matcher, self._eos_ids = matcher, list(eos_ids)
-        self._late = 0.0  # the end of the time for the masks of the next pass
-        self._masks: list[bytes] = []  # of the rows of the next pass: a bit for each token
+        self._late = 0.0  # the deadline for the masks of the next pass
+        self._masks: list[bytes] = []  # for each row of the next pass a bit for each token
         self.seconds = 0.0
 
     def forced(self) -> list[int]:
@@ -101,7 +101,7 @@ class Constraint(Grammar):
         start = time.perf_counter()
         self._late = start + PASS_S
         self._masks = [self._mask()]
-        rows = {-1: 0}  # of the masks, by the token that they follow
+        rows = {-1: 0}  # index of the draft token before a row -> index of the row's mask
         path: list[int] = []  # the tokens that the matcher has read
         kept: list[int] = []
         for i, (id_, parent) in enumerate(zip(draft.ids, draft.parents, strict=True)):

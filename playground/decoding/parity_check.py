@@ -193,7 +193,7 @@ def _disagreement(logits: torch.Tensor, wanted: torch.Tensor, limit: float, one:
         rows.log_softmax(dim=-1).clamp(min=-100) for rows in (logits, wanted)
     )  # some models rule tokens out by -inf
     apart = _rms(p - q)
-    between = _rms(q[1:] - q[:-1])  # the rows are of different texts
+    between = _rms(q[1:] - q[:-1])  # the rows belong to different texts
     if apart <= limit * between:
         return ""
     share = f"{apart / between:.2g} times" if between else "infinitely more than"

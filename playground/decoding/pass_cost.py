@@ -22,7 +22,7 @@ from playground.decoding.runners.base import Runner
 from playground.models.device import free_bytes
 from playground.trace import PassTime
 
-# Tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
+# Numbers of tokens. Kernels compute rows in blocks, so the time of a pass grows in steps.
 SIZES = (1, 16, 64, 8, 32, 4, 24, 12)
 WIDE = (128, 264)  # for trees that are larger than the largest of SIZES
 LEAST = (1, 16, 64, 1, 16)  # always timed; the most important ones twice, since other load can slow a pass
@@ -100,12 +100,9 @@ def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
     return tuple(PassTime(size, quickest[size]) for size in sorted(quickest))
 
 
-CPU_BYTES, GPU_BYTES = (
-    64 * 2**20,
-    2**30,
-)  # of the source and of the copy: more than caches hold, and than a launch takes
+CPU_BYTES, GPU_BYTES = 64 * 2**20, 2**30  # of source and copy: larger than caches, slower to copy than a launch
 SHARE = 4  # each buffer takes at most a quarter of the free bytes
-COPIES = 6  # of which the fastest counts, since other programs only make one slower
+COPIES = 6  # the fastest counts, since other programs only make a copy slower
 
 
 @cache

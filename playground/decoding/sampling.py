@@ -45,7 +45,7 @@ def exponential(seed: int, positions: Tensor, ids: Tensor) -> Tensor:
     """
     words = _words(seed, positions, ids)
     words &= (1 << 63) - 1
-    uniform = words.float().add_(1).mul_(2.0**-63)  # above 0; small ones keep all their digits
+    uniform = words.float().add_(1).mul_(2.0**-63)  # above 0; small numbers have full precision
     return uniform.neg_().log1p_().neg_()
 
 
@@ -70,7 +70,7 @@ def _mixed(words: Tensor) -> Tensor:
     return words
 
 
-CANDIDATES = 1024  # tokens of a row that are looked at first
+CANDIDATES = 1024  # the likeliest tokens of a row, which are tried first
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Sampler:
     ) -> None:
         self.greedy = request.greedy
         self._seed, self._device = request.seed, device
-        self._drawn = len(prompt_ids) << 32  # samples without a position, counted on from a number of this turn's own
+        self._drawn = len(prompt_ids) << 32  # counter of samples without a position; each turn has its own start
         self._top_k, self._top_p, self._min_p = request.top_k, request.top_p, request.min_p
         self._processors = processors_of(request, prompt_ids)
         if contract is not None:

@@ -33,7 +33,7 @@ def placed(
     most = RANKS[-1]
     for at, scores, logits in _rows(target, sampler, prompt, answer):
         ids = [*answer[at : at + len(scores)]]
-        grammar.limited(Draft(ids[:-1], [1.0] * (len(ids) - 1)))  # which allows them all
+        grammar.limited(Draft(ids[:-1], [1.0] * (len(ids) - 1)))  # the grammar allows all of them
         p = sampler.probabilities(grammar.masked(scores, logits))
         grammar.commit(ids)
         best = p.topk(min(most, p.shape[1]), dim=-1)

@@ -254,7 +254,7 @@ class Otherwise:
         self._draft, self._rule, self._draws = draft, verdict.rule, verdict.draws
         self._scores, self._sampler = scores, sampler
         self._quick = sampler.distributions(scores)
-        if draft.tree is not None:  # which is judged token after token
+        if draft.tree is not None:  # a tree is judged token by token
             self.waiting = torch.tensor([self.completed(), 1], device=scores.device)
         else:
             kept = self._of_chain(self._quick.spread(scores.shape[1]))

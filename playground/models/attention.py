@@ -91,7 +91,7 @@ def in_order(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
 GROUPED = "grouped_sdpa"
 DEVICES = ("cpu", "cuda")
 ALIGNED = 8  # elements; a mask whose rows start elsewhere is copied by torch in every layer
-OTHER_KINDS = ("softcap", "position_bias", "cache")  # of attention, which transformers' own function handles
+OTHER_KINDS = ("softcap", "position_bias", "cache")  # transformers' own function handles these kinds of attention
 
 
 def grouped_sdpa(

@@ -12,7 +12,7 @@ from playground.models.cpu.int4 import multiplies_blocks
 from playground.models.cpu.packed import can_pack
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-BITS = {"int8": 8, "int4": 4}  # of quantised weights; models/quantised.py makes them
+BITS = {"int8": 8, "int4": 4}  # bits of quantised weights; models/quantised.py makes them
 HALF = 16  # bits of weights in float16 under float32; models/cpu/packed.py packs them
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of x86 and Arm, by torch's names
 

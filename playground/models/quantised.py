@@ -71,11 +71,11 @@ def quantised_by(weights: ModelFiles) -> str | None:
     how = config.get("quantization_config") or nested or config.get("quantization")  # the last is mlx-lm's
     if isinstance(how, dict) and how.get("quant_method"):
         return str(how["quant_method"])
-    if isinstance(how, dict) and (how.get("load_in_8bit") or how.get("load_in_4bit")):  # as it was first written
+    if isinstance(how, dict) and (how.get("load_in_8bit") or how.get("load_in_4bit")):  # an early form of the config
         return QuantizationMethod.BITS_AND_BYTES.value
     if isinstance(how, dict) and {"group_size", "bits"} <= how.keys():
         return "MLX"
-    if (weights.folder / "hf_quant_config.json").is_file():  # of older exports of NVIDIA's Model Optimizer
+    if (weights.folder / "hf_quant_config.json").is_file():  # older exports of NVIDIA's Model Optimizer have it
         return "modelopt"
     return "a method that its config.json does not name" if how else None
 
@@ -98,7 +98,7 @@ def settle(model: PreTrainedModel) -> None:
     """Makes a token's output independent of the tokens verified with it, in the requested dtype. It also applies to
     checkpoints that were published quantised."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it would warn in every layer of every pass
-    module: Any  # of a class of bitsandbytes, which is optional
+    module: Any  # a class of bitsandbytes, which is optional
     for module in model.modules():
         match type(module).__name__:
             case "Linear8bitLt":  # the threshold picks columns by all tokens of the pass

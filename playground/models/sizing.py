@@ -95,9 +95,9 @@ def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
 CONFIG_BYTES = 4_000_000
 COUNTS = re.compile(r"(layers?|blocks?|experts?|heads?|groups|labels|depth|steps)$")  # keys whose values are counts
 MOST = 2048
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # of floating point formats; others are quantised
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of floating point formats; other formats are quantised
 QUANTISED = 4  # values in a byte, at most
-MARGIN = 4  # tied weights are built twice, quantised ones too
+MARGIN = 4  # tied and quantised weights are built twice
 VALUES, PARAMETERS, MODULES, BUFFERS = 4_000_000, 4_000, 150_000, 2**28  # allowed in any model; the last in bytes
 MOST_PARAMETERS = 100_000
 

@@ -91,7 +91,7 @@ class BranchesDrafter(Drafter, ABC):
         """Returns the draft, at most k deep. `logits`: (1, draft vocabulary), those after the sequence."""
 
     def commit(self, length: int) -> None:
-        if length < self._branches.context:  # else it never drafts again, and hidden states would pile up unread
+        if length < self._branches.context:  # else it never drafts again, and states would pile up unread
             self._branches.commit()
 
     def rewind(self, length: int) -> int:

@@ -72,7 +72,7 @@ class GrammarDrafter(Drafter):
         return Draft(forced, [1.0] * len(forced), forced=len(forced)) if forced else NOTHING
 
     def commit(self, length: int) -> None:
-        pass  # the loop moves the grammar on
+        pass  # the loop advances the grammar
 
     def rewind(self, length: int) -> int:
         return length
@@ -91,7 +91,7 @@ def build_grammar(setup: Setup) -> NoDrafter:
 KEEP = 0.9  # weight of a round, relative to the next one
 TRIES = 2  # rounds of each drafter before it is judged
 AGAIN = 16  # rounds without a draft after which a drafter is tried again
-SHARE = 0.03  # of the run's time: while drafting has cost more than this, nothing is tried again
+SHARE = 0.03  # share of the run's time: while drafting has cost more than this, nothing is tried again
 
 
 @dataclass
@@ -131,8 +131,8 @@ class AdaptiveDrafter(Drafter):
         """Resets the statistics of all drafters."""
         self._plain = Arm(NoDrafter())
         self._arms = [self._plain, *map(Arm, self._drafters)]
-        self._asked: Arm | None = None  # in a round that a grammar drafted, nobody
-        self._elapsed = self._lost = 0.0  # seconds of all rounds; of the drafted ones, beyond those of plain decoding
+        self._asked: Arm | None = None  # None in a round that a grammar drafted
+        self._elapsed = self._lost = 0.0  # seconds of all rounds; seconds lost to drafting
         self._prefilled = False
 
     @property
@@ -162,7 +162,7 @@ class AdaptiveDrafter(Drafter):
             arm.seconds *= KEEP
             arm.idle += 1
         asked, self._asked = self._asked, None
-        if self._prefilled and asked:  # the first round's time is that of the prefill
+        if self._prefilled and asked:  # the first round includes the prefill
             asked.tokens += tokens
             asked.seconds += seconds
             asked.tries, asked.idle = asked.tries + 1, 0

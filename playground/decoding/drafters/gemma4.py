@@ -61,4 +61,4 @@ class Gemma4Branches:
         pass
 
     def rewind(self, length: int) -> int:
-        return 0  # its targets have sliding windows, which have no way back
+        return 0  # its targets have sliding windows, which cannot be rolled back

@@ -47,8 +47,8 @@ class TextVocabulary:
         self._network = network
         self._ids = network.draft_ids
         self._known = set(self._ids.tolist())
-        self._rows = network.head_rows(self._ids[:0])  # of the tokens that were added
-        self._read = 0  # tokens of the sequence
+        self._rows = network.head_rows(self._ids[:0])  # the head's rows of the tokens that were added
+        self._read = 0  # tokens of the sequence that were read
 
     def clear(self) -> None:
         """Forgets the tokens of the sequence."""
@@ -119,7 +119,7 @@ class DraftChoice:
         if self._sampler.greedy:
             q, best = scores[0].softmax(dim=-1).max(dim=-1)
             return Chosen(best, q, None, candidates)
-        distributions = self._sampler.distributions(scores)  # of candidates alone serves as well: q is what it is
+        distributions = self._sampler.distributions(scores)  # candidates alone suffice: this is q by definition
         token = self._sampler.choose(distributions)
         probabilities = distributions.spread(self._vocab_size)[0]
         return Chosen(token[0], probabilities.gather(0, token)[0], probabilities, candidates)
@@ -141,7 +141,7 @@ class DraftChoice:
         scores = self._sampler.scores(whole, lambda row: ids)
         if scores is whole:
             return whole
-        return torch.where(scores.isneginf().all(), whole, scores)  # of a reduced vocabulary all may be refused
+        return torch.where(scores.isneginf().all(), whole, scores)  # a reduced vocabulary may be refused altogether
 
 
 def without(logits: torch.Tensor, refused: torch.Tensor | None, draft_ids: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,7 @@ class MtpBranches:
         self.draft_ids, self.context = layer.draft_ids, context_of(layer.config)
         self._hidden = HiddenStates(target, layers)
         self._layer = target.layer(layer)
-        self._entries = 0  # of the text in its cache
+        self._entries = 0  # entries of the text in the layer's cache
 
     @property
     def cache_bytes(self) -> int:
@@ -123,11 +123,11 @@ class NativeBranches:
         self._hidden = HiddenStates(target)
         self._cache = layers.new_cache()
         self._cache.activate_past_recording()
-        self._entries = [0] * layers.count  # of each layer, those that the text without a draft determines
+        self._entries = [0] * layers.count  # for each layer, the entries that the text without a draft determines
         # (1, positions, width), the input of each layer at the positions after those entries
         self._waiting = [torch.empty(1, 0, 0)] * layers.count
         self._text: torch.Tensor  # (tokens,), draft included
-        self._positions = 0  # of the text that have a hidden state of the target
+        self._positions = 0  # positions of the text that have a hidden state of the target
         self._out: torch.Tensor  # (1, positions, width), the output of the last call
 
     @property

@@ -12,7 +12,7 @@ from playground.decoding.drafters.base import NOTHING, Draft, Drafter, copied
 from playground.decoding.drafters.build import Setup
 from playground.decoding.sampling import Sampler
 
-SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is at hand
+SURE = (4, 2)  # longest and shortest n-gram to match where a trained drafter is available
 
 
 class NgramDrafter(Drafter):

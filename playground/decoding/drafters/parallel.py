@@ -178,7 +178,7 @@ class PEagleBranches(HiddenParallelBranches):
         self._head = head
         self._cache = head.new_cache()
         self._cache.activate_past_recording()
-        self._entries = 0  # of the text in its cache
+        self._entries = 0  # entries of the text in the head's cache
 
     @property
     def cache_bytes(self) -> int:
@@ -220,7 +220,7 @@ class PardBranches(ParallelBranches):
         super().__init__(torch.arange(min(model.vocab_size, vocab_size), device=model.device), DRAFTS)
         self.context = model.context_limit
         self._model, self._mask = model, mask
-        self._text = 0  # tokens
+        self._text = 0  # tokens of the text
 
     @property
     def cache_bytes(self) -> int:

@@ -108,7 +108,7 @@ class TreeDrafter(BranchesDrafter):
         """Returns the likeliest ids of each row, with their q. Refused tokens come last."""
         logits = without(logits, sampler.refused, self._branches.draft_ids)
         top = logits.float().softmax(dim=-1).topk(min(WIDTH, logits.shape[-1]))
-        ids = self._branches.draft_ids[top.indices].float()  # which holds every id below 2^24
+        ids = self._branches.draft_ids[top.indices].float()  # float32 holds every id below 2^24
         return torch.stack([ids, top.values], dim=-1).tolist()  # one transfer
 
 
@@ -203,7 +203,7 @@ class SampledTreeDrafter(TreeDrafter):
         wanted = shape(math.ceil(self._nodes * min(1, k / self._lookahead)), k)
         tokens = [1.0, *(1 + sum(map(chance, wanted[:n])) for n in range(1, len(wanted) + 1))]
         wanted = wanted[: max(range(len(tokens)), key=lambda n: tokens[n] / self._cost(n + 1))]
-        children: dict[Place, int] = {}  # of each place, how many
+        children: dict[Place, int] = {}  # place -> its number of children
         for place in wanted:
             children[place[:-1]] = children.get(place[:-1], 0) + 1
         nodes: list[Node] = []

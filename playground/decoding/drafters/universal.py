@@ -53,7 +53,7 @@ class UniversalDrafter(Drafter):
         most = min(MOST * k, self._model.context_limit - len(text))
         if len(text) >= self._model.context_limit:
             return past(self._model.context_limit)
-        if k < 1 or not text or max(text) >= self._model.vocab_size:  # ids that its embedding lacks
+        if k < 1 or not text or max(text) >= self._model.vocab_size:  # an id that its embedding lacks
             return NOTHING
         self._roll_back(text)
         return self._draft(text, end, k, most, stop_below)

@@ -30,8 +30,8 @@ class WalkedBranches:
         self._block = target.block(network)
         self._states: torch.Tensor  # (slots, width)
         self._base: torch.Tensor  # (slots, draft vocabulary), before anything is chosen
-        self._memory: torch.Tensor  # (rows, values), of the rows of the last logits
-        self._slot = 0  # the next one
+        self._memory: torch.Tensor  # (rows, values), for the rows of the last logits
+        self._slot = 0  # index of the next slot
 
     @property
     def cache_bytes(self) -> int:

@@ -79,7 +79,7 @@ def tree_masks(
     for kind, window in windows.items():
         if kind == FULL:
             masks[kind] = sees
-        else:  # the cache hands the layer at most the last window - 1 entries besides the tokens fed
+        else:  # the cache gives the layer at most the last window - 1 entries in addition to the tokens fed
             within = sees & (positions[cached:, None] - positions < window)
             masks[kind] = within[:, max(0, cached - window + 1) :]
     return masks, positions[cached:]

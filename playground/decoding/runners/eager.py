@@ -54,7 +54,7 @@ class EagerRunner:
 
     @property
     def takes_trees(self) -> bool:
-        return self._takes_positions and self._cache.takes_trees  # branches need positions of their own
+        return self._takes_positions and self._cache.takes_trees  # branches need explicit positions
 
     @property
     def discards_old(self) -> bool:

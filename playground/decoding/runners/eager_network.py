@@ -26,8 +26,8 @@ class EagerLayer:
         self._window = getattr(self._cache.layers[0], "sliding_window", None)
         self._out: Tensor  # (1, rows, width), the output of the last pass
         self._sees: Tensor  # (rows, draft entries), which of the draft's entries are ancestors of each row
-        self._positions: Tensor  # (entries,), of text and draft
-        self._depth = 0  # of the draft
+        self._positions: Tensor  # (entries,), positions of text and draft
+        self._depth = 0  # depth of the draft
 
     @property
     def cache_bytes(self) -> int:
@@ -45,7 +45,7 @@ class EagerLayer:
         device, n = self._out.device, len(ids)
         self._sees = torch.cat([self._sees.index_select(0, torch.tensor(rows)), torch.eye(n, dtype=torch.bool)], dim=1)
         self._depth += 1
-        position = self._entries - 1 + self._depth  # of all new entries
+        position = self._entries - 1 + self._depth  # position of all new entries
         self._positions = torch.cat([self._positions, torch.full((n,), position)])
         sees = torch.cat([torch.ones(n, self._entries, dtype=torch.bool), self._sees], dim=1)
         if self._window:

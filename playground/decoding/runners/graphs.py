@@ -86,7 +86,7 @@ def cuda_capture(device: torch.device) -> Capture:
     def capture(work: Work) -> Work:
         nonlocal pool
         outer, side = torch.cuda.current_stream(device), _side_stream(device)
-        if not alive:  # the pool of graphs that are gone cannot be used again
+        if not alive:  # the pool of deleted graphs cannot be used again
             pool = torch.cuda.graph_pool_handle()
         side.wait_stream(outer)
         with torch.cuda.stream(side):  # its device becomes the current one
@@ -112,7 +112,7 @@ def _recorded(work: Work, pool: Any, device: torch.device) -> torch.cuda.CUDAGra
     the capture failed, and leaves its stream the current one."""
     graph = torch.cuda.CUDAGraph()
     try:
-        # Other threads, such as the page's, may ask for the device's memory meanwhile.
+        # Other threads, such as the page's, may query the device's memory meanwhile.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             work()

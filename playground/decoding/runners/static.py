@@ -52,7 +52,7 @@ class StaticRunner:
     @property
     def cache_bytes(self) -> int:
         cache = self._static.cache
-        return cache_bytes(cache.states) * self.length // cache.cursor.length  # without the room for what comes
+        return cache_bytes(cache.states) * self.length // cache.cursor.length  # without the reserved entries
 
     @property
     def hidden(self) -> Tensor:
@@ -65,7 +65,7 @@ class StaticRunner:
         return {FULL: (layer.keys[:, :, : self.length], layer.values[:, :, : self.length])}
 
     def share_kv(self) -> None:
-        pass  # nothing slides
+        pass  # there are no sliding windows
 
     def watch(self, layers: Sequence[int]) -> None:
         self._layers = layers
@@ -126,7 +126,7 @@ class StaticRunner:
             logits, hidden = static.narrow(ids, self.length, tree)
             return logits[-keep:], hidden
         parts, states, start = [], [], 0
-        for end in sorted(range(n, 0, -MOST)):  # the tree, which comes last, is in one of them
+        for end in sorted(range(n, 0, -MOST)):  # the last part contains the whole tree
             logits, hidden = static.narrow(ids[start:end], self.length + start, tree if end == n else ())
             parts.append(logits.clone())
             states += [] if hidden is None else [hidden.clone()]

@@ -119,7 +119,7 @@ class StaticModel:
                         self.graphs.prepare(self._key(width, read), partial(self._pass, width, read))
                 read *= 2
             if self.graphs.lacks(self._move_key(width)):
-                self._moves_of(width).send(range(width), range(width))  # each entry to where it is
+                self._moves_of(width).send(range(width), range(width))  # each entry moves to its own place
                 self.graphs.prepare(self._move_key(width), partial(self._move, width))
 
     def reserve(self, length: int) -> None:
@@ -226,7 +226,7 @@ class StaticModel:
         `start` on, (tokens, layers x width), whose rows are moved in the same way."""
         n, width = len(rows), width_of(len(rows))
         moves, to = self._moves_of(width), range(start, start + width)
-        moves.send([*(start + row for row in rows), *to[n:]], to)  # those after the branch move to where they are
+        moves.send([*(start + row for row in rows), *to[n:]], to)  # entries after the branch move to their own places
         self.graphs.run(self._move_key(width), partial(self._move, width))
         if hidden is not None:
             hidden[:n] = hidden.index_select(0, moves.rows[0, :n] - start)

@@ -58,7 +58,7 @@ class StaticNetwork(ABC):
             self._entries = torch.arange(length, device=hidden.device)
             self._hidden = hidden.new_zeros(MOST, hidden.shape[1])
             self._allocate(entries)
-        if not entries:  # a value that is not a number would pass through the mask
+        if not entries:  # NaN would pass through the mask
             self.cache.clear()
             self._hidden.zero_()
 
@@ -94,7 +94,7 @@ class StaticLayer(StaticNetwork):
         # By width: first entry, index of the last token, tokens.
         self._inputs = {width: Inputs(1, 2 + width, torch.int64, device) for width in WIDTHS}
         self._picks = Inputs(2, BRANCHES[-1], torch.int64, device)  # tokens of a draft, the rows that they follow
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)  # of the last pass's tokens
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)  # position of the last pass's tokens
         self._free = torch.zeros(1, dtype=torch.int64, device=device)  # the next entry of the draft
 
     def _allocate(self, entries: int) -> None:
@@ -171,7 +171,7 @@ class StaticLayer(StaticNetwork):
 
     def _pass(self, ids: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
         self.cache.cursor.slots, self.cache.cursor.read = slots, len(self._entries)
-        positions = positions.clamp(max=self._limit - 1)  # of padding
+        positions = positions.clamp(max=self._limit - 1)  # padding may lie beyond
         return self._layer(ids[None], hidden[None], self.cache.states, positions[None], mask[None, None])[0]
 
 
@@ -180,7 +180,7 @@ class StaticLayerRunner:
 
     def __init__(self, static: StaticLayer) -> None:
         self._static = static
-        self._entries = 0  # of the text
+        self._entries = 0  # entries of the text
 
     @property
     def cache_bytes(self) -> int:
@@ -203,7 +203,7 @@ class StaticLayerRunner:
         pass  # the entries after the text are masked, then overwritten
 
     def rewind(self, entries: int) -> int:
-        return 0  # its buffers are every lane's
+        return 0  # all lanes share its buffers
 
 
 class StaticBlock(StaticNetwork):
@@ -249,8 +249,8 @@ class StaticBlock(StaticNetwork):
         size, width, entries = self._network.block_size, len(hidden), self._entries
         start, n, token = at[:1], at[1:2], at[2:]
         slots = start + entries[: width + size]
-        block = start + n + entries[:size]  # positions
-        positions = torch.where(entries < start + width, entries, entries - width + n)  # of all entries
+        block = start + n + entries[:size]  # positions of the block
+        positions = torch.where(entries < start + width, entries, entries - width + n)  # positions of all entries
         visible = (entries < start + n) | ((entries >= start + width) & (entries < start + width + size))
         masks = {}
         for kind in set(self._network.config.layer_types):
@@ -265,7 +265,7 @@ class StaticBlockRunner:
 
     def __init__(self, static: StaticBlock) -> None:
         self._static = static
-        self._entries = 0  # of the text
+        self._entries = 0  # entries of the text
 
     @property
     def cache_bytes(self) -> int:
@@ -285,4 +285,4 @@ class StaticBlockRunner:
         pass  # the entries after the text are masked, then overwritten
 
     def rewind(self, entries: int) -> int:
-        return 0  # its buffers are every lane's
+        return 0  # all lanes share its buffers

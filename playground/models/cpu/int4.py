@@ -118,7 +118,7 @@ class Int4Linear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         q, scale, zero = layer.decoded()
-        # No buffers, which would be converted with the model.
+        # Not buffers: these would be converted with the model.
         self._matrix = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.int(), 1)
         self._scales = torch.stack([scale, zero], dim=-1).transpose(0, 1).bfloat16().contiguous()  # (in / 32, out, 2)
         self._bias = None if layer.bias is None else layer.bias.float()

@@ -132,7 +132,7 @@ def pack(network: nn.Module) -> None:
         return copies.setdefault(weight.data_ptr(), weight.detach().clone())
 
     def packed(layer: nn.Module) -> nn.Module:
-        if type(layer) is nn.Linear:  # no subclass, which computes in its own way
+        if type(layer) is nn.Linear:  # subclasses compute in other ways
             return PackedLinear(layer, copy_of(layer.weight) if layer in heads else None)
         if isinstance(layer, BlockLinear):
             return Int4Linear(layer)
@@ -176,7 +176,7 @@ def _give_back() -> None:
     """Returns the memory of the original weights to the system; glibc would retain most of it."""
     gc.collect()  # transformers' modules refer to each other
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # which musl lacks
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl lacks it
         if trim:
             trim(0)
 

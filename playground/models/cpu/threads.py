@@ -86,7 +86,7 @@ def tensors_apart() -> Iterator[None]:
 
 def _set_limits(block: int, trim: int) -> None:
     if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # which musl lacks
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl lacks it
         if mallopt:
             mallopt(M_MMAP_THRESHOLD, block)
             mallopt(M_TRIM_THRESHOLD, trim)

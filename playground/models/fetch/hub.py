@@ -29,7 +29,7 @@ from playground.presets import HUB
 from playground.progress import Progress, of_bytes
 
 FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
-COPIES = ["*/*", "consolidated*"]  # of the same weights in other layouts
+COPIES = ["*/*", "consolidated*"]  # copies of the weights in other layouts
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class DFlash(nn.Module):
         `drafted`."""
         masks_after = tokens.new_full((len(tokens), self.block_size - 1), self.config.mask_token_id)
         blocks = torch.cat([tokens[:, None], masks_after], dim=1).view(1, -1)
-        # The plain embedding: training left out what some target classes do to it (scales, norms).
+        # The plain embedding: training did not apply the scales and norms of some target classes.
         noise = nn.functional.embedding(blocks, self._embedding.weight).to(self.base.dtype)
         noise = noise * getattr(self.config, "input_embedding_scale", 1.0)
         out = self.base(

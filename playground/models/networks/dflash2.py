@@ -79,7 +79,7 @@ class Convolved(nn.Module):
     def forward(self, hidden_states: Tensor, **others: Any) -> Any:
         first, last = self.conv.kernels(hidden_states)
         out = self.inner(self.conv.apply_to(hidden_states, first), **others)
-        if isinstance(out, tuple):  # attention's
+        if isinstance(out, tuple):  # attention returns a tuple
             return self.conv.apply_to(out[0], last), *out[1:]
         return self.conv.apply_to(out, last)
 

@@ -167,8 +167,8 @@ def load_medusa(name: str, target: LoadedModel, progress: Callable[[Progress], N
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, target.model.device):
         check_memory(weights, target.model.dtype, target.model.device)
-        # By way of the CPU: read straight to a GPU, safetensors pins memory, which needs CUDA itself, and the process
-        # that loads on ZeroGPU has only an emulation of it.
+        # Read on the CPU first: reading directly to a GPU, safetensors pins memory, which needs CUDA itself, and on
+        # ZeroGPU the loading process has only an emulation of it.
         loaded = load_file(path)
         state = {key: tensor.to(target.model.device, target.model.dtype) for key, tensor in loaded.items()}
     first, last = state.get("0.0.linear.weight"), state.get(f"0.{blocks}.weight")

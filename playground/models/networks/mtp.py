@@ -69,7 +69,7 @@ def one_layer(config: PretrainedConfig) -> PretrainedConfig:
     """Returns the config of a model with one layer of the same kind as the target's last."""
     one = copy.deepcopy(config.get_text_config(decoder=True))
     one.num_hidden_layers = 1
-    one.vocab_size, one.pad_token_id = 1, None  # its own embedding is never used
+    one.vocab_size, one.pad_token_id = 1, None  # the model's own embedding is never used
     if getattr(one, "layer_types", None):
         one.layer_types = one.layer_types[-1:]
     return one
