@@ -61,6 +61,16 @@ def sampling_defaults(config: GenerationConfig) -> dict[str, float]:
     return {name: SETTINGS[name].clip(value) for name, value in own.items()}
 
 
+def check_generation_config(config: GenerationConfig) -> None:
+    """Raises ValueError if a value that is read here has a wrong type; transformers checks only some of them."""
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    numbers = {name: getattr(config, name, None) for name in SAMPLING}
+    wrong = [f"eos_token_id {end!r}" for end in ends if not isinstance(end, int | None)]
+    wrong += [f"{name} {value!r}" for name, value in numbers.items() if not isinstance(value, int | float | None)]
+    if wrong:
+        raise ValueError(f"generation_config.json has {wrong[0]}, which is no number")
+
+
 def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
     """Returns the checkpoint's settings that differ from the request's."""
     return {name: value for name, value in own.items() if asked[name] != value}
@@ -236,7 +246,9 @@ def _load(
     progress(Progress(f"Loading {weights.name}"))
     with explained(weights, device):
         tokenizer = AutoTokenizer.from_pretrained(weights.folder, gguf_file=weights.gguf, trust_remote_code=False)
+        tokenizer("")  # fails here if its config has values of a wrong type
         model = read(weights, dtype, device, bits, own, adapter)
+        check_generation_config(model.generation_config)
     if "past_key_values" not in signature(model.forward).parameters:
         raise PlaygroundError(
             f"{weights.name} ({type(model).__name__}) keeps its state in a cache of its own kind, which cannot be "

@@ -79,6 +79,21 @@ def test_a_config_of_which_nothing_can_be_made_is_refused_in_a_sentence(tiny_fol
         SequenceCache.empty(AutoConfig.from_pretrained(tiny_folder))
 
 
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("generation_config.json", "eos_token_id", "x"),
+        ("generation_config.json", "repetition_penalty", []),
+        ("tokenizer_config.json", "model_max_length", {}),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_in_a_sentence(tiny_folder, file, key, value):
+    path = tiny_folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(PlaygroundError, match=r"Error: .*\. (Fetch|Check)"):
+        get(tiny_folder)
+
+
 def test_the_sentence_says_what_does_not_belong_together(tiny_folder):
     change(tiny_folder, vocab_size=2_000_000_000)
     with pytest.raises(PlaygroundError, match="config and weights do not belong together"):
