@@ -1,5 +1,6 @@
-"""Verification that changes the output, and verification with acceptance rates that are given. No preset, page or
-default uses either, and the name of a lane that does says so.
+"""Verification rules that change the output, and verification with given acceptance rates.
+
+No preset, page or default uses either, and the name of a lane that does says so.
 
 The lossy rules show that `experiments/kinds/lossless.py` finds such a change. Each change is small, as in engines: the
 text still reads well, and only its distribution differs. A rule takes the arguments of `verify.decide`.

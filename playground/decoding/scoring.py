@@ -1,5 +1,4 @@
-"""Scores a finished text by the target, in separate passes: without drafts, trees or roll-backs, so that a fault in any
-of them shows."""
+"""Scores a finished text by the target, without drafts, trees or roll-backs, so that a fault in any of them shows."""
 
 from __future__ import annotations
 

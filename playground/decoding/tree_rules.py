@@ -1,5 +1,6 @@
-"""Verification of a tree of sampled tokens: after each token, several were drawn from q without replacement, each from
-the rest of q. Both rules take siblings in the order in which they were drawn, and leave p unchanged.
+"""Verification of a tree of sampled tokens: after each token, several were drawn from q without replacement.
+
+Both rules take siblings in the order in which they were drawn, and leave p unchanged.
 
 Recursive rejection sampling without replacement (Jeon et al. 2024, Yang et al. 2024), from the root: a child x is
 accepted with probability min(1, p(x) / q(x)). After a rejection p becomes norm(max(0, p - q)), and q loses x. Where all

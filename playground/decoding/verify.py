@@ -1,5 +1,6 @@
-"""Verification: decides which draft tokens are accepted and which token the target adds (`decide`), then describes the
-tokens for the trace (`annotate`).
+"""Verification: decides which draft tokens are accepted and which token the target adds (`decide`).
+
+`annotate` then describes the tokens for the trace.
 
 The target chooses as it would alone, by argmax or by sampling from its distribution p, and as long as its choice was
 drafted, the draft token is accepted. That is exact. A sample depends only on the seed and on the position in the text:

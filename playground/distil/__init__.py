@@ -1,1 +1,1 @@
-"""Train drafters on what their target writes: prompts, the target's answers, the drafter, its weights and card."""
+"""Trains drafters on their target's answers: prompts, answers, training, the drafter's weights and model card."""

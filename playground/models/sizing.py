@@ -1,5 +1,4 @@
-"""Memory: the bytes that models and caches hold, and a check of a config against its weights before anything is
-allocated.
+"""Memory: the bytes that models and caches hold, and a check of a config before anything is allocated.
 
 transformers builds a model on the meta device first, where a tensor takes no memory. Torch's hooks count its parts, and
 stop the construction once it is far larger than the files can fill (`within_files`): a config of a few KB could

@@ -106,7 +106,7 @@ class Arm:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """The drafter's tokens per second; 0 before its first round."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
 

@@ -1,5 +1,4 @@
-"""Parts of drafters that read the target's hidden states and draft from a reduced vocabulary: the states, the
-vocabulary, and the choice of a token."""
+"""Parts of drafters that read hidden states: the states, the reduced vocabulary, and the choice of a token."""
 
 from __future__ import annotations
 

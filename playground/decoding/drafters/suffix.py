@@ -39,7 +39,7 @@ class SuffixDrafter(Drafter):
 
 @dataclass
 class State:
-    """Substrings that end at the same positions.
+    """A state of the automaton: the substrings that end at the same positions.
 
     Attributes:
         length: the tokens of the longest one.
@@ -55,7 +55,7 @@ class State:
 
 
 class SuffixAutomaton:
-    """All substrings of a growing sequence."""
+    """A suffix automaton: it recognises all substrings of a growing sequence."""
 
     def __init__(self) -> None:
         self.length = 0

@@ -1,1 +1,1 @@
-"""Runners: a model together with the cache of one sequence. `base` is the protocol, `eager` runs plain PyTorch."""
+"""Runners: a model together with the cache of one sequence. `base` has the protocols."""

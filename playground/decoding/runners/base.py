@@ -38,7 +38,7 @@ class Runner(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Columns of the logits."""
+        """The number of columns of the logits."""
 
     @property
     def context_limit(self) -> int:

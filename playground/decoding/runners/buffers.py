@@ -1,5 +1,4 @@
-"""Inputs of passes: the fixed widths of static passes, buffers of fixed address that the host fills, and the attention
-masks and positions of a draft tree."""
+"""Inputs of passes: fixed widths, buffers of fixed address that the host fills, and the masks of draft trees."""
 
 from __future__ import annotations
 

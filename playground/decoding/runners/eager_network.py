@@ -1,5 +1,4 @@
-"""The eager runners of networks that draft from a model's hidden states, layer or block: plain calls, on a cache that
-grows."""
+"""The eager runners of layers and block networks that draft: plain calls, on a cache that grows."""
 
 from __future__ import annotations
 

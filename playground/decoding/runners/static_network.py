@@ -1,8 +1,8 @@
-"""The static runners of networks that draft from a static model's hidden states, layer or block: fixed widths, a cache
-of fixed length, graphs.
+"""The static runners of layers and block networks that draft: fixed widths, a cache of fixed length, graphs.
 
-A layer drafts recursively. One pass leaves its output, the attention mask of its rows and the draft's position to the
-next on the device, so that the passes of a chain follow each other without the host.
+They draft from a static model's hidden states. A layer drafts recursively: one pass leaves its output, the attention
+mask of its rows and the draft's position to the next on the device, so that the passes of a chain follow each other
+without the host.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What makes a pass fast on a CPU: attention kernels, weight layout, packed weights."""
+"""Fast passes on a CPU: the number of threads, weight layout, packed weights, layers of four bits."""

@@ -1,5 +1,4 @@
-"""Linear layers of four bits: read from GGUF files of the types Q4_0 and Q4_1, and multiplied by a CPU without
-unpacking.
+"""Linear layers of four bits, read from GGUF files (Q4_0, Q4_1), which a CPU multiplies without unpacking them.
 
 A row consists of blocks of 32 weights: a scale d in float16, in Q4_1 a minimum m in float16, then 16 bytes, with weight
 i in the lower half of byte i and weight i + 16 in the upper half. A weight is d (q - 8) in Q4_0 and d q + m in Q4_1,

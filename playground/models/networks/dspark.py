@@ -1,5 +1,6 @@
-"""DSpark, and the base of networks whose slots are drafted in one pass and then walked: a slot's logits depend on the
-tokens chosen before it.
+"""DSpark, and the base of networks that draft slots in one pass and then walk them (`Walked`).
+
+In such a walk a slot's logits depend on the tokens chosen before it.
 
 DeepSeek-AI 2026, "DSpark": DFlash's block with a Markov head, which makes a slot depend on the token before it, and a
 confidence head. A pass over the block gives states h_1 … h_γ and logits as in DFlash. From left to right, the Markov

@@ -1,5 +1,6 @@
-"""Parallel heads, which give several future tokens from the target's last hidden state, and the base of networks that
-use the target's embedding and rows of its head (`SharedHead`).
+"""Parallel heads: several future tokens from the target's last hidden state.
+
+`SharedHead` is the base of networks that use the target's embedding and rows of its head.
 
 `ParallelHeads` are trained by this project. They combine Medusa (Cai et al. 2024) with independent heads for several
 tokens (Gloeckle et al. 2024). Unlike Medusa's, they read the token that the target has just chosen: from its embedding
