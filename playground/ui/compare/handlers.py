@@ -40,7 +40,7 @@ from playground.views.stage import Status
 
 
 class LargeDownload(PlaygroundError):
-    """Nobody has agreed to this download yet."""
+    """A download that needs the user's agreement and does not have it yet."""
 
     def __init__(self, pair: Pair, size: float) -> None:
         super().__init__(
@@ -52,15 +52,17 @@ class LargeDownload(PlaygroundError):
 
 @dataclass(frozen=True)
 class Offer:
-    """A download of at most `size` bytes that a session was asked about, and the run that wants it."""
+    """A download of at most `size` bytes that a session was asked to agree to, and the run that needs it."""
 
     size: float
     every: bool
 
 
 def check_fit(pair: Pair, fit: Fit, agreed: float) -> None:
-    """Raises:
-    PlaygroundError: the pair cannot run here, or needs a larger download than was agreed to.
+    """Checks that a pair can run here without an unexpected download.
+
+    Raises:
+        PlaygroundError: the pair cannot run here, or needs a larger download than was agreed to.
     """
     if fit.state in ("too large", "gated"):
         raise PlaygroundError(f"{pair.title} cannot run here. {fit.sentence}")
@@ -79,16 +81,16 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """Handlers that share the queue for the device and know who is running what.
+    """Handlers that share the queue for the device and know which session runs what.
 
-    They return values by the names of the page's components; those that they do not name stay as they are.
+    They return values by the names of the page's components; the components that they do not name do not change.
 
     Args:
-        backend_for: the backend that runs a pair's lanes.
-        fit_of: whether a pair can run here.
-        elsewhere: decodes in place of this process, and without its queue for the device.
+        backend_for: returns the backend that runs a pair's lanes.
+        fit_of: returns whether a pair can run here.
+        elsewhere: decodes instead of this process, and without its queue for the device.
         access: what visitors may do.
-        runner: has the queue for the device.
+        runner: holds the queue for the device.
     """
 
     def __init__(
@@ -129,9 +131,16 @@ class Handlers:
         agreed: float = LARGE,
         address: str = "",
     ) -> AsyncGenerator[Named, None]:
-        """Runs one comparison, with `every` of all drafters: the stage's value as it changes and, at last, what is
-        shown (None without a comparison). The lanes of `servers` run beside those of this process; two servers are
-        compared with each other. `agreed`: the largest download, in bytes. `address`: the browser's."""
+        """Runs one comparison. Yields the stage's value as it changes, and at last the comparison that is shown (None
+        without one).
+
+        The lanes of `servers` are compared with those of this process; two servers are compared with each other.
+
+        Args:
+            every: whether to run a lane for each drafter.
+            agreed: the largest download without another question, in bytes.
+            address: the browser's IP address.
+        """
 
         async def read() -> Ready:
             pair, lanes, request = await self._resolved(session, address, asked, every=every)
@@ -151,12 +160,13 @@ class Handlers:
         *,
         address: str = "",
     ) -> AsyncGenerator[Named, None]:
-        """The download that was offered is wanted: as `stream`. A larger one is asked about again."""
+        """Runs the comparison after the user has agreed to the offered download, like `stream`. A larger download needs
+        a new agreement."""
         offer = self._offers.pop(session, Offer(LARGE, every=False))
         return self.stream(session, asked, servers, every=offer.every, agreed=offer.size, address=address)
 
     def repeat(self, session: str, shown: Shown | None, *, address: str = "") -> AsyncGenerator[Named, None]:
-        """Runs all lanes again, interleaved; as `stream`."""
+        """Runs all lanes again, interleaved. Yields like `stream`."""
         if shown is None or shown.pair is None:
             raise _nothing_shown()
         ready = shown.pair, shown.screen(), Repeat(shown.comparison, REPEATS)
@@ -169,8 +179,8 @@ class Handlers:
     def turn(
         self, session: str, shown: Shown | None, message: str, *, address: str = ""
     ) -> AsyncGenerator[Named, None]:
-        """The conversation that is shown goes on with this message of the user, in the two lanes that are shown; as
-        `stream`. Both have the baseline's answer as their history."""
+        """Adds a turn with this message to the conversation that is shown, in its two lanes. Yields like `stream`. Both
+        lanes get the baseline's answer as their history."""
         if shown is None:
             raise _nothing_shown()
         pair = shown.pair or goes_on_with(shown.comparison, shown.chosen, self._pairs)
@@ -194,7 +204,7 @@ class Handlers:
         return request
 
     async def choose(self, shown: Shown | None, name: object, session: str = "", address: str = "") -> Named:
-        """Another lane beside the baseline: the stage, what is shown, the results."""
+        """Shows another lane with the baseline: returns the stage, what is shown, and the results."""
         if shown is None:
             raise _nothing_shown()
         if isinstance(shown.held, Held):
@@ -221,8 +231,8 @@ class Handlers:
         self, session: str, read: Callable[[], Awaitable[Ready]], agreed: float = float("inf"), address: str = "",
         name: str = "", before: Shown | None = None,
     ) -> AsyncGenerator[Named, None]:  # fmt: skip
-        """`read`: of what was asked for. `name`: of the run, where it has one. `before`: what is shown again if nothing
-        comes of it."""
+        """Runs what `read` returns. `name`: the run's name, if it has one. `before`: the run to show again if this one
+        has no result."""
         try:
             pair, screen, work = await read()
         except PlaygroundError as problem:
@@ -258,7 +268,7 @@ class Handlers:
         yield {"stage": await to_thread.run_sync(screen.packed), "shown": shown}
 
     def share(self, shown: Shown) -> Named:
-        """What can be shared and saved of a run that the page shows from the start."""
+        """Returns the files and texts to share a run that the page shows from the start."""
         return rendered.shared(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
 
     def finish(self, shown: Shown | None) -> Named:
@@ -266,16 +276,17 @@ class Handlers:
         return {**(self._outcome(shown) if shown else _no_outcome()), **_buttons(running=False)}
 
     def stop(self, session: str) -> None:
-        """Ends this browser session's run within one round. What it decoded stays."""
+        """Ends this browser session's run within one round. What it decoded remains."""
         self.turns.stop(session)
 
     def leave(self, session: str) -> None:
-        """The tab was closed or loaded anew."""
+        """Ends a session whose tab was closed or reloaded."""
         self._offers.pop(session, None)
         self.turns.leave(session)
 
     async def open(self, data: bytes | None, session: str = "", address: str = "") -> Named:
-        """Shows an uploaded trace, with its prompt and settings; what was there stays where it is none, or no file."""
+        """Shows an uploaded trace, with its prompt and settings. The page does not change without a file, or if it is
+        no trace."""
         limits = self._access.limits
         packed, chosen, drawn = await self._aside(
             session, address, rendered.file, data or b"", limits.trace_tokens, self._pairs, limits.files
@@ -283,8 +294,8 @@ class Handlers:
         return {"shown": Shown(self._opened.keep(packed), chosen), **drawn}
 
     def show(self, comparison: Comparison, source: str, *, own: bool = False) -> Named:
-        """A comparison with its prompt and settings; with `own`, also with models that no preset has. `source`: where
-        it comes from, as the page says."""
+        """Shows a comparison with its prompt and settings. `own`: also fill in models that no preset has. `source`:
+        where it comes from, in words."""
         screen = Screen()
         screen.opened(comparison, source)
         screen.goes_on = goes_on_with(comparison, screen.chosen, self._pairs) is not None
@@ -294,17 +305,17 @@ class Handlers:
         return drawn | prefill.updates(values, self._pairs)
 
     def restore(self, shown: Shown | None) -> Named:
-        """Shows a run of this session again, with its prompt and settings; as `open`."""
+        """Shows a run of this session again, with its prompt and settings."""
         if shown is None:
             raise _nothing_shown()
         values = prefill.from_comparison(metrics.pair_with(shown.comparison, shown.chosen), self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
     async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> Shown:
-        """The endpoint: one comparison, with the fastest lane beside the baseline.
+        """Runs one comparison for the endpoint, and shows the fastest lane with the baseline.
 
         Raises:
-            gr.Error: it cannot be had, in words.
+            gr.Error: the comparison failed or was refused.
         """
         try:
             pair, lanes, request = await self._resolved(session, address, asked)
@@ -319,7 +330,7 @@ class Handlers:
             raise gr.Error(self._access.told(str(problem)), print_exception=False) from None
 
     def _told(self, event: Event) -> Event:
-        """The event with its sentences as visitors may read them."""
+        """Returns the event with its sentences as visitors may read them."""
         match event:
             case Progress():
                 return replace(event, label=self._access.told(event.label))
@@ -328,8 +339,8 @@ class Handlers:
         return event
 
     def prepared(self, pair: Pair | None, work: Work, agreed: float = LARGE) -> Callable[[Watch], None]:
-        """What a run does: it checks that the pair can run here, and decodes. `agreed`: the largest download, in bytes.
-        `pair`: None where servers alone decode."""
+        """Returns the function of a run: it checks that the pair can run here, and decodes. `pair`: None where servers
+        alone decode. `agreed`: the largest download, in bytes."""
 
         def act(watch: Watch) -> None:
             if pair is None:
@@ -347,10 +358,10 @@ class Handlers:
     async def _resolved(
         self, session: str, address: str, asked: CompareOptions, *, every: bool = False
     ) -> tuple[Pair, list[Lane], Request]:
-        """Reads what was typed in a thread: it can take long, and the event loop serves everybody.
+        """Reads what the user typed in a thread, because it can take long and the event loop serves everybody.
 
         Raises:
-            PlaygroundError: it cannot be run, or is more than visitors may ask for.
+            PlaygroundError: it cannot be run, or exceeds the limits of visitors.
         """
 
         def resolve() -> tuple[Pair, list[Lane], Request]:
@@ -373,10 +384,10 @@ class Handlers:
         return rendered.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
 
     async def _aside(self, session: str, address: str, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function of `rendered` makes of a trace from a file: of strangers' in another process.
+        """Calls a function of `rendered` on a trace from a file; on a public page in another process.
 
         Raises:
-            gr.Error: it cannot be had, in words.
+            gr.Error: the function failed or was refused.
         """
         try:
             with self._opened.opening(visitor(address, session)):
@@ -391,12 +402,12 @@ class Handlers:
 
 
 def _nothing_shown() -> gr.Error:
-    """For a run that is no longer kept, and for programs that press what no page shows."""
+    """Returns the error for a run that was dropped, and for programs that send events which no page sends."""
     return gr.Error("This run is no longer kept. Run it again.", print_exception=False)
 
 
 def _waiting(work: Compare) -> Screen:
-    """The stage of a comparison that is to run."""
+    """Returns the stage of a comparison that waits to run."""
     screen = Screen("waiting", limit=work.request.max_new_tokens, lanes=work.count)
     screen.ask(work.request)
     screen.status = Status("Waiting for its turn", "busy")

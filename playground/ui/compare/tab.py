@@ -256,7 +256,7 @@ def _wire_history(
 
 
 def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:
-    """The controls have what the page's address says."""
+    """Fills the controls from the page's address."""
 
     def fill(request: gr.Request) -> Filled:
         values, ignored = prefill.from_address(dict(request.query_params), pairs, default)
