@@ -1,5 +1,4 @@
-"""Runs the parts of the benchmark: ratios of interleaved runs with their spread, and two plain measurements (start,
-memory).
+"""The parts of the benchmark: ratios of interleaved runs with their spread, start-up time and memory.
 
 A part with a ratio runs two alternatives in turn, pair by pair, and gives the ratio of each pair: above 1, ours is
 faster. A noisy machine slows both sides of a pair alike, so the ratios hold where seconds do not.

@@ -1,5 +1,4 @@
-"""The commands `compare`, one prompt through standard and assisted decoding, and `why`, which explains the speed-up of
-a saved comparison."""
+"""The commands `compare`, which runs a prompt with and without speculation, and `why`, which explains the speed-up."""
 
 from __future__ import annotations
 

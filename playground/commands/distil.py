@@ -1,5 +1,4 @@
-"""The commands `distil`, which trains a drafter for a target, and `export-drafter`, which writes it for other
-engines."""
+"""The commands `distil`, which trains a drafter, and `export-drafter`, which writes one for other engines."""
 
 from __future__ import annotations
 

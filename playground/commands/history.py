@@ -1,5 +1,5 @@
-"""The commands `history` and `report`, for past runs and result files, and `pairs` and `drafters`, for what can be
-chosen."""
+"""The commands `history` and `report`, for past runs and result files, and `pairs` and `drafters`, which list
+choices."""
 
 from __future__ import annotations
 

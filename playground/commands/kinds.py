@@ -1,5 +1,7 @@
-"""A command for each kind of experiment, made from its options. It shows progress, Ctrl-C stops it, and the same
-command resumes it."""
+"""A command for each kind of experiment, made from its options.
+
+It shows progress, Ctrl-C stops it, and the same command resumes it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The token view in another Gradio app: both lanes, the timeline and the replay of a saved trace, without models and
-without this page. docs/embed.md shows it."""
+"""The token view of a saved trace in another Gradio app, without models and without this page.
+
+It shows both lanes, the timeline and the replay. docs/embed.md shows how to use it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Background work while the page already answers: loading the default pair, and finding out which pairs can run
-here."""
+"""Background work while the page already answers: loading the default pair, and finding the pairs that can run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The Acceptance experiment: what would a better drafter gain on this machine? It measures speed-up over acceptance,
-with the real drafter as one point."""
+"""The Acceptance experiment: what would a better drafter gain on this machine?
+
+It measures speed-up over acceptance, with the real drafter as one point.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The Depth experiment: how far into a long context does speculation pay? One conversation grows turn by turn, and its
-rounds are grouped by depth.
+"""The Depth experiment: how far into a long context does speculation pay?
 
-The cache of the earlier turns is reused, so that all depths together cost one conversation and not a prefill each. The
-conversation grows by the project's own documents, a text that is always available and does not repeat.
+One conversation grows turn by turn, and its rounds are grouped by depth. The cache of the earlier turns is reused, so
+that all depths together cost one conversation and not a prefill each. The conversation grows by the project's own
+documents, a text that is always available and does not repeat.
 """
 
 from __future__ import annotations

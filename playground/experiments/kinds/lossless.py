@@ -1,5 +1,8 @@
-"""The Lossless experiment: is the output the target's own? Greedy outputs are compared with standard decoding's, token
-for token; sampled tokens are tested against the distribution that the target gives them in a separate pass."""
+"""The Lossless experiment: is the output the target's own?
+
+Greedy outputs are compared with standard decoding's, token for token; sampled tokens are tested against the
+distribution that the target gives them in a separate pass.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The options of the kinds of experiments, as fields of dataclasses from which tab, command and endpoint are made.
-Importing this module is quick, because the terminal imports it for every command."""
+"""The options of the kinds of experiments, as fields from which tab, command and endpoint are made.
+
+Importing this module is quick, because the terminal imports it for every command.
+"""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Shown:
 
     @property
     def repeatable(self) -> bool:
-        """Whether this page can run the comparison again: it ran here, and no lane was stopped."""
+        """True where this page can run the comparison again: it ran here, and no lane was stopped."""
         return self.pair is not None and all(trace.finish != "stopped" for trace in self.comparison.lanes)
 
 

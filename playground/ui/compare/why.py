@@ -1,5 +1,7 @@
-"""Folded sections under a run, filled when they are unfolded: why it is as fast as it is, what a batch or load would
-change, what a token costs, and settings for a server."""
+"""Folded sections under a run, filled when they are unfolded.
+
+They say why it is as fast as it is, what a batch or load would change, what a token costs, and a server's settings.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Starts, watches and stops long experiments for the page's tabs and the endpoints. An experiment continues when nobody
-watches it."""
+"""Starts, watches and stops long experiments for pages and endpoints.
+
+An experiment continues when nobody watches it.
+"""
 
 from __future__ import annotations
 
