@@ -9,8 +9,6 @@ import pytest
 
 from playground.views import scripts
 
-MODULES = [path.relative_to(scripts.ASSETS).as_posix() for path in sorted(scripts.ASSETS.rglob("*.js"))]
-
 
 @pytest.fixture
 def assets(tmp_path, monkeypatch):
@@ -24,27 +22,6 @@ def assets(tmp_path, monkeypatch):
     scripts.bundle.cache_clear()
     yield write
     scripts.bundle.cache_clear()
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_no_syntax_of_modules_is_left(name):
-    assert re.findall(r"^(?:import|export)\b.*", scripts.bundle(name), re.M) == []
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_each_name_that_a_module_imports_is_found(name):
-    text = scripts.bundle(name)
-    found = re.findall(r'^const (\{[^}]*\}) = modules\["(.*)"\];$', text, re.M)
-    assert len(found) == len(re.findall(r"^import ", _sources(text), re.M))
-    for names, module in found:
-        exports = set(scripts.EXPORT.findall((scripts.ASSETS / module).read_text(encoding="utf-8")))
-        assert set(re.findall(r"\w+", names)) <= exports
-
-
-def _sources(text: str) -> str:
-    """The modules in a bundle, as they are written."""
-    names = re.findall(r'^modules\["(.*)"\] = ', text, re.M)
-    return "\n".join((scripts.ASSETS / name).read_text(encoding="utf-8") for name in names)
 
 
 def test_a_module_stands_after_those_that_it_imports_and_only_once(assets):
