@@ -281,6 +281,8 @@ class Lane(DraftSettings):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.backend == LOCAL:
+            _check_known(self.drafter)
         check(self.rule == "exact" or LOSSY in self.name, f"A lane with the rule {self.rule} must be named {LOSSY}.")
         check(
             not self.forced_rates or SYNTHETIC in self.name, f"A lane with forced acceptance must be named {SYNTHETIC}."
@@ -298,6 +300,14 @@ class Lane(DraftSettings):
         return self.backend.partition(" at ")[2]
 
 
+def _check_known(drafter: str) -> None:
+    known = ", ".join(METHODS)
+    check(
+        drafter in METHODS,
+        f"There is no drafter {drafter!r}. Choose one of {known}, or install the package that adds it.",
+    )
+
+
 def standard_lane(pair: Pair) -> Lane:
     return Lane(STANDARD, pair.target)
 
@@ -313,8 +323,7 @@ def assisted_lane(pair: Pair, drafter: str | None = None, lookahead: int | None 
         PlaygroundError: a drafter that does not exist, or that the pair lacks.
     """
     drafter = drafter or pair.drafter
-    if drafter not in METHODS:
-        raise PlaygroundError(f"There is no drafter {drafter!r}. Choose one of {', '.join(METHODS)}.")
+    _check_known(drafter)
     given = {name: value for name, value in {"lookahead": lookahead, **settings}.items() if value is not None}
     settings = {name: getattr(pair, name) for name in PRESET} | given
     return Lane(METHODS[drafter].label, pair.target, drafter, pair.weights_of(drafter), **settings)

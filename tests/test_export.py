@@ -41,6 +41,13 @@ def test_trees_survive():
     assert load(json.dumps(to_json(tree))) == tree
 
 
+def test_a_drafter_that_is_not_installed_here_is_named():
+    foreign = exported()
+    foreign["lanes"][1]["lane"]["drafter"] = "repeat"
+    with pytest.raises(PlaygroundError, match=r"no drafter 'repeat'.* or install the package that adds it"):
+        from_json(foreign)
+
+
 def test_drawn_verdicts_open_by_the_name_that_they_had():
     old = exported()
     lane = old["lanes"][1]["lane"]
