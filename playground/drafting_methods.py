@@ -1,4 +1,4 @@
-"""The drafting methods, one registration each.
+"""The drafting methods, one registration each: those of this package, and those that others add over entry points.
 
 Presets, commands and traces use their names. Loaders and builders are named, not imported, so that importing this
 module never imports torch. docs/add-a-drafter.md shows how to add one.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from playground import ROOT
+from playground.errors import PlaygroundError, check
+from playground.plugins import load_plugins
 
 HELP = ROOT / "assets" / "help"
+TARGETS = "targets"  # the help page on which targets work with which methods
 DRAFTERS = "playground.decoding.drafters"
 NETWORKS = "playground.models.networks"
 CHAIN = f"{DRAFTERS}.branches:build_chain"
@@ -26,7 +30,7 @@ class DraftingMethod:
     References have the form "package.module:name", as `pkgutil.resolve_name` reads them.
 
     Attributes:
-        name: in presets, commands and traces; its help page is assets/help/<name>.md.
+        name: in presets, commands and traces.
         label: its name in lists of choices and tables, and of its lane.
         needs: its requirements, for people.
         paper: its source.
@@ -42,6 +46,8 @@ class DraftingMethod:
         published: how a folder of its weights is recognised: for keys of config.json, a pattern found in the value.
         part: where another method's weights are published under the same config, a pattern found in the name of a
             tensor that only this one's have.
+        help: its help page as Markdown; "" for assets/help/<name>.md, where this package has its own.
+        package: the package that added it over an entry point; "" for this one. It is set when it is added.
     """
 
     name: str
@@ -56,13 +62,31 @@ class DraftingMethod:
     tree: bool = False
     published: Mapping[str, str] = field(default_factory=dict)
     part: str = ""
+    help: str = ""
+    package: str = ""
 
     @property
     def drafts_with(self) -> tuple[str, ...]:
         """The methods whose weights it can use, the best first; none where it needs no weights."""
         if self.tree:
-            return tuple(method.name for method in METHODS.values() if method.branches)
+            return tuple(method.name for method in _methods().values() if method.branches)
         return (self.name,) if self.weights else ()
+
+    def resolve(self, reference: str) -> Any:
+        """Import and return what one of the references names.
+
+        Raises:
+            PlaygroundError: the code of another package cannot be imported.
+        """
+        try:
+            return resolve_name(reference)
+        except (ImportError, AttributeError, ValueError) as error:
+            if not self.package:
+                raise
+            raise PlaygroundError(
+                f"{self.label} comes from the package {self.package}, and its {reference} cannot be imported: {error}. "
+                "Update the package, or choose another drafter."
+            ) from error
 
     def recognises(self, config: Mapping[str, Any], tensors: Collection[str]) -> bool:
         """Return True if a folder with this config.json and tensors of these names can hold weights for this method."""
@@ -266,19 +290,42 @@ ALL = (
         builder=f"{DRAFTERS}.base:build_none",
     ),
 )
-METHODS = {method.name: method for method in ALL}
+METHODS: dict[str, DraftingMethod]  # made by __getattr__
+_METHODS: dict[str, DraftingMethod] = {}
+
+
+def _methods() -> dict[str, DraftingMethod]:
+    """Return all methods by name, in the order of menus. The first call loads the plugins; what they import may call
+    this again, and gets the dictionary that they are added to."""
+    if not _METHODS:
+        _METHODS.update((method.name, method) for method in ALL)
+        load_plugins("playground.drafters", _add)
+    return _METHODS
+
+
+def _add(method: DraftingMethod, package: str) -> None:
+    check(isinstance(method, DraftingMethod), f"it is no DraftingMethod, but a {type(method).__name__}")
+    check(method.name not in {*_METHODS, TARGETS}, f"there is a drafter {method.name} already")
+    check(bool(method.help), f"the drafter {method.name} has no help")
+    _METHODS[method.name] = replace(method, package=package)
+
+
+def __getattr__(name: str) -> object:
+    """Make METHODS when it is first read, and not when this module is imported, since plugins import it for
+    DraftingMethod."""
+    if name == "METHODS":
+        return _methods()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def recognised(config: Mapping[str, Any], tensors: Collection[str] = ()) -> str | None:
     """Return the method that a folder holds weights for; None for none. `part` decides between methods that share a
     config."""
-    found = [method for method in ALL if method.recognises(config, tensors)]
+    found = [method for method in _methods().values() if method.recognises(config, tensors)]
     return next((method.name for method in sorted(found, key=lambda method: not method.part)), None)
-
-
-TARGETS = "targets"  # the help page on which targets work with which methods
 
 
 def help_for(name: str) -> str:
     """Return the help page of a method, or TARGETS, as Markdown."""
-    return (HELP / f"{name}.md").read_text(encoding="utf-8")
+    method = _methods().get(name)
+    return method.help if method and method.help else (HELP / f"{name}.md").read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""docs/add-a-drafter.md, followed to the letter: what it registers is offered wherever drafters are."""
+"""docs/add-a-drafter.md, followed to the letter: what it registers is offered wherever drafters are, in this repository
+and in a package of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from playground.drafting_methods import DRAFTERS, HELP, METHODS, DraftingMethod
 from playground.presets import load_pairs
 from playground.ui import page
 from playground.ui.compare.controls import drafter_choices
+from tests.packages import files_of, in_python, installed
 from tests.ui import fakes
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "add-a-drafter.md").read_text(encoding="utf-8")
@@ -24,7 +26,7 @@ REGISTRATION, CODE, *_ = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 (HELP_PAGE,) = re.findall(r"```markdown\n(.*?)```", GUIDE, re.DOTALL)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def registered(tmp_path, monkeypatch):
     (tmp_path / "repeat.py").write_text(CODE, encoding="utf-8")
     monkeypatch.setattr(drafters, "__path__", [*drafters.__path__, str(tmp_path)])
@@ -35,14 +37,14 @@ def registered(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, method.name, method)
 
 
-def test_it_is_in_the_menu_of_every_pair_that_fits():
+def test_it_is_in_the_menu_of_every_pair_that_fits(registered):
     pairs, problems = load_pairs()
     assert not problems
     for pair in (*pairs.values(), None):
         assert ("Repeat the last token", "repeat") in drafter_choices(pair)
 
 
-def test_the_terminal_lists_it_and_runs_it(tiny_folder, tmp_path, capsys):
+def test_the_terminal_lists_it_and_runs_it(registered, tiny_folder, tmp_path, capsys):
     main(["drafters"])
     assert "repeat      Repeat the last token; exact; needs nothing" in capsys.readouterr().out
     main(["drafters", "repeat"])
@@ -56,7 +58,26 @@ def test_the_terminal_lists_it_and_runs_it(tiny_folder, tmp_path, capsys):
     assert lane["token_ids"] == standard["token_ids"]
 
 
-def test_the_endpoint_accepts_it():
+def test_the_endpoint_accepts_it(registered):
     blocks = page.build(fakes.Store(), {"fake": fakes.PAIR}, fakes.PAIR, ())
     compare = next(it.fn for it in blocks.fns.values() if it.api_name == "compare")
     assert re.search(r"One of ngram, .*\brepeat\b", get_function_description(compare)[1]["drafter"])
+
+
+def test_a_package_of_its_own_adds_it_once_it_is_installed(tiny_folder, tmp_path):
+    site = installed(tmp_path, {**files_of(GUIDE), "playground_repeat/drafter.py": CODE})
+    first = (
+        "import sys, playground_repeat, playground.drafting_methods as it; print(*it.METHODS, 'torch' in sys.modules)"
+    )
+    assert in_python(site, "-c", first).endswith(" none repeat False\n"), "its registration may be imported first"
+    out = tmp_path / "out.json"
+    compare = ["compare", "--target", str(tiny_folder), "--drafter", "repeat", "--prompt", "waves and waves and",
+               "--max-new-tokens", "12", "--lookahead", "3", "--dtype", "float32", "--json", str(out)]  # fmt: skip
+    code = f"from playground.commands import main; main(['drafters', 'repeat']); main({compare})"
+    assert in_python(site, "-c", code).startswith("# Repeat the last token")
+    standard, lane = json.loads(out.read_text())["lanes"]
+    assert lane["lane"]["name"] == "Repeat the last token"
+    assert max(len(round_["drafted"]) for round_ in lane["rounds"]) == 3
+    assert lane["token_ids"] == standard["token_ids"]
+    assert lane["environment"]["versions"]["playground-repeat"] == "0.1.0"
+    assert "playground-repeat" not in standard["environment"]["versions"]

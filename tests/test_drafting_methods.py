@@ -8,8 +8,11 @@ from pkgutil import resolve_name
 
 import pytest
 
+from playground import drafting_methods
 from playground.drafting_methods import METHODS, help_for, recognised
+from playground.errors import PlaygroundError
 from playground.presets import SHIPPED, kind_of
+from tests.packages import registered
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -88,6 +91,45 @@ def test_the_shipped_drafters_are_recognised():
 def test_a_folder_with_an_odd_config_holds_no_drafter(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     assert kind_of(str(tmp_path)) is None
+
+
+FOREIGN = """
+from playground.drafting_methods import METHODS, DraftingMethod
+
+def method(name, **more):
+    given = dict(label="Foreign", needs="nothing", paper="an example", builder="missing_api:build", help="# Foreign")
+    return DraftingMethod(name, **given | more)
+
+"""
+OF_PACKAGES = {
+    "broken": "import no_such_module",
+    "helpless": "IT = method('helpless', help='')",
+    "late": "IT = [method('ngram'), method('late', weights='network', published={'kind': '^late$'})]",
+    "later": "IT = method('late')",
+    "newer": "IT = method('newer', of_a_newer_api=True)",
+    "other": "IT = 3",
+}
+
+
+def test_a_package_adds_its_methods_and_what_is_wrong_with_one_ends_in_a_warning(tmp_path, monkeypatch, caplog):
+    registered(tmp_path, "playground.drafters", {name: FOREIGN + text for name, text in OF_PACKAGES.items()})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(drafting_methods, "_METHODS", {})
+    methods = drafting_methods.METHODS
+    assert [*methods] == [*METHODS, "late"]
+    assert recognised({"kind": "late"}) == "late" and help_for("late") == "# Foreign"
+    for package, reason in (
+        ("broken", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("helpless", "has no help"),
+        ("late", "there is a drafter ngram already"),
+        ("later", "there is a drafter late already"),
+        ("newer", "of_a_newer_api"),
+        ("other", "it is no DraftingMethod"),
+    ):
+        (warning,) = (line for line in caplog.messages if f"the package {package} adds" in line)
+        assert reason in warning
+    with pytest.raises(PlaygroundError, match="Foreign comes from the package late, and its missing_api:build"):
+        methods["late"].resolve(methods["late"].builder)
 
 
 def test_presets_are_read_without_torch():

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -117,12 +118,14 @@ class LocalBackend:
         drafting = models.drafting if lane.drafter != "none" else None
         runners = self.runners(models)
         how = runners.describe(models.target)
+        package = METHODS[lane.drafter].package
         return Environment(
             versions={
                 "playground": __version__,
                 "python": platform.python_version(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
+                **({package: version(package)} if package else {}),
             },
             platform=platform.platform(),
             device=device.type,

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pkgutil import resolve_name
 from traceback import clear_frames
 from typing import Protocol, TypeVar, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from playground.drafting_methods import METHODS
+from playground.drafting_methods import METHODS, DraftingMethod
 from playground.models.cpu.packed import is_packed, lay_out, pack
 from playground.models.cpu.threads import tensors_apart
 from playground.models.device import free_bytes, keeps_blocks, resolve_device, resolve_dtype, weight_bits
@@ -112,14 +111,14 @@ class ModelStore:
                 return LoadedPair(pair, target)
             method, named = METHODS[kind], str(pair.weights[kind])
             if method.weights == "layers":
-                return LoadedPair(pair, target, resolve_name(method.loader)(target, pair.weights[kind]))
+                return LoadedPair(pair, target, method.resolve(method.loader)(target, pair.weights[kind]))
             if method.weights == "network":
-                network = partial(self._network, method.loader, named, target, progress)
+                network = partial(self._network, method, named, target, progress)
                 key = _adapted(f"{named} for {pair.target}", pair.adapter)
                 return LoadedPair(pair, target, self._load(key, format_, network))
             assistant = self._model(named, format_, progress)
             if method.check and (pair.target, named) not in self._checked:
-                resolve_name(method.check)(target, assistant)
+                method.resolve(method.check)(target, assistant)
                 self._checked.add((pair.target, named))
             return LoadedPair(pair, target, assistant)
 
@@ -170,14 +169,17 @@ class ModelStore:
         return self._load(_adapted(name, adapter), format_, load_it)
 
     @staticmethod
-    def _network(loader: str, name: str, target: LoadedModel, progress: Callable[[Progress], None]) -> LoadedDrafter:
+    def _network(
+        method: DraftingMethod, name: str, target: LoadedModel, progress: Callable[[Progress], None]
+    ) -> LoadedDrafter:
+        load_it = method.resolve(method.loader)
         if not is_packed(target.model):
-            loaded = resolve_name(loader)(name, target, progress)
+            loaded = load_it(name, target, progress)
             fuse_and_join(loaded.network, target.model.device)
             lay_out(loaded.network)
             return loaded
         with tensors_apart():
-            loaded = resolve_name(loader)(name, target, progress)
+            loaded = load_it(name, target, progress)
             pack(loaded.network)
         return loaded
 

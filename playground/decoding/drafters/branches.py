@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from pkgutil import resolve_name
 from typing import Protocol
 
 import torch
@@ -159,8 +158,9 @@ def branches_of(setup: Setup) -> Branches:
     """Makes the `Branches` of the network or the model that was loaded for the lane."""
     kind = setup.models.pair.drafts_by(setup.lane.drafter)
     assert kind, "what is loaded is of a kind of weights that the pair names"
-    grown = resolve_name(METHODS[kind].branches)
-    return grown(setup) if METHODS[kind].weights == "model" else grown(setup.network, setup.target)
+    method = METHODS[kind]
+    grown = method.resolve(method.branches)
+    return grown(setup) if method.weights == "model" else grown(setup.network, setup.target)
 
 
 def build_chain(setup: Setup) -> ChainDrafter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from pkgutil import resolve_name
 
 from torch import nn
 
@@ -58,8 +57,8 @@ def build_drafter(models: LoadedPair, lane: Lane, target: Runner, runners: Runne
     Raises:
         PlaygroundError: the lane's method cannot draft for the target.
     """
-    setup = Setup(models, lane, target, runners or Runners())
-    return resolve_name(METHODS[lane.drafter].builder)(setup)
+    method = METHODS[lane.drafter]
+    return method.resolve(method.builder)(Setup(models, lane, target, runners or Runners()))
 
 
 def refuse_recurrent(model: Runner, name: str) -> None:
