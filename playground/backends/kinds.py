@@ -1,8 +1,14 @@
-"""The kinds of model server, one registration each. docs/add-a-backend.md shows how to add one."""
+"""The kinds of model server: those of this package, and those that others add over entry points.
+
+This package's own are listed here and are no entry points: a checkout that is not installed has none.
+docs/add-a-backend.md shows how to add one.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from playground.backends.counters import counters
@@ -12,11 +18,28 @@ from playground.backends.openai import OpenAiServer
 from playground.backends.others import LmStudio, MlxVlm, Ollama, SglangServer
 from playground.backends.server import ServerBackend
 from playground.backends.vllm import VllmServer
-from playground.errors import PlaygroundError
+from playground.errors import PlaygroundError, check
 from playground.metrics.load import Counts
+from playground.plugins import load_plugins
 
-# OpenAiServer is not listed: it is the default for any other server.
+# In the order in which they are tried. OpenAiServer is not listed: it is the default for any other server.
 KINDS: list[type[ServerBackend]] = [LlamaServer, VllmServer, SglangServer, LmStudio, MlxVlm, Ollama]
+
+
+def _add(kind: type[ServerBackend], package: str) -> None:
+    check(isinstance(kind, type) and issubclass(kind, ServerBackend), "it is no subclass of ServerBackend")
+    check(not inspect.isabstract(kind), f"it lacks {', '.join(sorted(kind.__abstractmethods__))}")
+    taken = _names(kind) & _names(OpenAiServer).union(*map(_names, KINDS))
+    check(not taken, f"there is a server named {' and '.join(sorted(taken))} already")
+    KINDS.append(kind)
+
+
+def _names(kind: type[ServerBackend]) -> set[str]:
+    """Returns the name of the program, and that of the command that starts it."""
+    return {kind.kind, kind.launch.name} if kind.launch else {kind.kind}
+
+
+load_plugins("playground.backends", _add)
 
 
 def programs() -> str:
@@ -33,7 +56,11 @@ def either(kinds: Sequence[type[ServerBackend]]) -> str:
 
 def kind_of(http: Http, listing: Sequence[Mapping[str, Any]]) -> type[ServerBackend]:
     """Returns the kind of server that has this listing at /v1/models; by default an OpenAI-compatible one."""
-    return next((kind for kind in KINDS if kind.is_at(http, listing)), OpenAiServer)
+    for kind in KINDS:
+        with suppress(PlaygroundError):  # it may ask for a path that other servers do not have
+            if kind.is_at(http, listing):
+                return kind
+    return OpenAiServer
 
 
 def counts_of(text: str) -> Counts:

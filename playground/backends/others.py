@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from playground.backends.http import Http
 from playground.backends.openai import OpenAiServer
 from playground.backends.server import ServerBackend, ServerRun, chat_of, stop_of
 from playground.backends.vllm import PLAIN, Chunk, Step, VllmServer, estimated
-from playground.errors import PlaygroundError, check
+from playground.errors import check
 from playground.format import count
 from playground.lane import Request
 from playground.metrics.load import Counts
@@ -214,10 +213,8 @@ class Ollama(OpenAiServer):
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
-        """Recognises the server by the owner, which is the publisher of the model."""
-        with suppress(PlaygroundError):
-            return "version" in http.get(cls.health)
-        return False
+        """Recognises the server by its version, since the owner that it names is the publisher of the model."""
+        return "version" in http.get(cls.health)
 
     def body(self, run: ServerRun) -> dict[str, Any]:
         request = run.request

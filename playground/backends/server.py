@@ -60,7 +60,7 @@ def lane_of(
 
 
 class ServerBackend(ABC):
-    """Runs lanes on one server. Runs may overlap. A kind of server is a subclass that is listed in `kinds.KINDS`;
+    """Runs lanes on one server. Runs may overlap. A kind of server is a subclass in `kinds.KINDS`;
     docs/add-a-backend.md shows how to add one.
 
     Attributes:
@@ -107,7 +107,8 @@ class ServerBackend(ABC):
 
     @classmethod
     def is_at(cls, http: Http, listing: Sequence[Mapping[str, Any]]) -> bool:
-        """Returns whether a server with this listing at /v1/models is of this kind."""
+        """Returns whether a server with this listing at /v1/models is of this kind. It may request more from the
+        server; a PlaygroundError then means no."""
         return listing[0].get("owned_by") == cls.owner
 
     @classmethod

@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 
 from playground import backends
+from playground.backends import kinds
 from playground.backends.connect import connect
 from playground.backends.kinds import KINDS
+from playground.backends.openai import OpenAiServer
 from playground.backends.server import ServerBackend
 from playground.commands import main
 from playground.errors import PlaygroundError
-from tests.backends.fake_server import serve
+from playground.plugins import load_plugins
+from tests.backends.fake_server import Answer, serve
+from tests.packages import files_of, in_python, installed
+from tests.packages import registered as written
 
-GUIDE = Path(__file__).parents[2] / "docs" / "add-a-backend.md"
-FILE, REGISTRATION, TEST = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+GUIDE = (Path(__file__).parents[2] / "docs" / "add-a-backend.md").read_text(encoding="utf-8")
+FILE, REGISTRATION, TEST = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.fixture
@@ -51,3 +56,43 @@ def test_a_registered_kind_is_named_wherever_kinds_are(registered, capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
     assert "Ollama, tiny-server or OpenAI-compatible server" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_package_of_its_own_adds_a_kind_once_it_is_installed(tmp_path):
+    site = installed(tmp_path, {**files_of(GUIDE), "playground_tiny/__init__.py": FILE})
+    code: dict = {}
+    exec(TEST, code)
+    with serve(code["tiny"](drafted=True)) as server:
+        asked = f"from playground.backends.connect import connect; print(connect({server.url!r}).name)"
+        assert in_python(site, "-c", asked).startswith("tiny-server at http")
+
+
+OF_PACKAGES = {
+    "broken": "import no_such_module",
+    "half": "class IT(ServerBackend): kind, how_to_speculate = 'half-server', ''",
+    "nosy": "class IT(OpenAiServer): kind, is_at = 'nosy-server', classmethod(lambda cls, http, _: http.get('/a'))",
+    "other": "IT = 3",
+    "second": "class IT(OpenAiServer): kind = 'vLLM'",
+}
+
+
+def test_what_is_wrong_with_a_package_s_kind_ends_in_a_warning(tmp_path, monkeypatch, caplog):
+    given = (
+        "from playground.backends.openai import OpenAiServer\nfrom playground.backends.server import ServerBackend\n"
+    )
+    written(tmp_path, "playground.backends", {name: given + text for name, text in OF_PACKAGES.items()})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(kinds, "KINDS", [*KINDS])
+    load_plugins("playground.backends", kinds._add)
+    assert [kind.kind for kind in kinds.KINDS] == [*(kind.kind for kind in KINDS), "nosy-server"]
+    for package, reason in (
+        ("broken", "No module named 'no_such_module'"),
+        ("half", "it lacks answer, encode, software"),
+        ("other", "it is no subclass of ServerBackend"),
+        ("second", "there is a server named vLLM already"),
+    ):
+        (warning,) = (line for line in caplog.messages if f"the package {package} adds" in line)
+        assert reason in warning
+    listing = {"data": [{"id": "m", "owned_by": "somebody"}]}
+    with serve({"/v1/models": Answer(listing)}) as server:  # which has no /a
+        assert connect(server.url).kind == OpenAiServer.kind
