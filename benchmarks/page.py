@@ -122,7 +122,7 @@ def _call(url: str, session: str, name: str, changed: dict[str, Any]) -> list[An
     events = config["dependencies"]
     event = next(it for it in events if it["api_name"] == name)
     # The browser gathers the values of many controls into the one input.
-    gathers = next((it for it in events if it["js"] and it["outputs"] == event["inputs"] != []), None)
+    gathers = next((it for it in events if it["js"] and it["outputs"][:1] == event["inputs"] != []), None)
     props = {component["id"]: component["props"] for component in config["components"]}
     controls = [props[control] for control in (gathers or event)["inputs"]]
     values = [changed.get(control.get("label"), control.get("value")) for control in controls]

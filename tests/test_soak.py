@@ -38,7 +38,7 @@ VALID = [*ASKED.values.values(), *[""] * len(SERVERS)]  # the endpoint takes the
 TRACE = export.to_json(fakes.comparison(tokens=12))
 EVENTS = ("stream", "stream_every", "accept", "repeat", "choose", "open", "finish", "listed", "fill")
 GATHERED = EVENTS[:3]  # take all controls' values as one
-PRESSES = ("begin", "begin_repeat", "stop_own", "clear")
+PRESSES = ("pick", "write", "stop_own", "clear")
 
 OURS = re.compile(
     r"/playground/(?!hosting/(?:page_head|size_limits|request_filter|quiet_blocks)\.py)"

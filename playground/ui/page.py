@@ -100,8 +100,9 @@ def build(
         for problem in problems or []:
             gr.HTML(panels.status(access.told(problem), "error"), apply_default_css=False)
         parts = tab.lay_out(pairs, default, examples, fits, access)
-        finished = tab.wire(page, parts, events, past, pairs, default, waiting)
-        tab.wire_models(page, parts, model, store, pairs, preload, fits, own, access, finished)
+        parts["model"] = model
+        loaded = tab.LoadedModels(parts, store, pairs, preload, fits, own, access)
+        tab.wire(page, parts, events, past, pairs, default, waiting, loaded)
         publish(page, events, past, pairs, waiting)
         api.publish_watch(page, events, past, pairs, waiting)
         experiments_api.publish(page, experiments, pairs)

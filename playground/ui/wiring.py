@@ -29,12 +29,12 @@ class Gathered:
     """
 
     def __init__(self, controls: Sequence[Component]) -> None:
-        self._controls = [*controls]
-        self.input = gr.JSON(visible=False)
+        self.controls = [*controls]
+        self.input = gr.JSON([it.value for it in controls], visible=False)
 
     def after(self, event: Callable[..., Dependency]) -> Dependency:
         """Gathers the values when this event happens. Events that need them come after it, with `input`."""
-        return event(None, self._controls, self.input, js="(...values) => [values]", **QUIET)
+        return event(None, self.controls, self.input, js="(...values) => [values]", **QUIET)
 
     def read(self, gathered: Any) -> list[Any]:
         """Returns the controls' values from that of `input`, as the browser sent them: no control has checked them.
@@ -42,9 +42,20 @@ class Gathered:
         Raises:
             gr.Error: their number is wrong, because the page is older than the program or a stranger made them up.
         """
-        if not isinstance(gathered, list) or len(gathered) != len(self._controls):
+        if not isinstance(gathered, list) or len(gathered) != len(self.controls):
             raise gr.Error("This page does not match the running program. Reload it.", print_exception=False)
         return gathered
+
+
+def in_browser(changes: Mapping[str, Sequence[Component]]) -> tuple[list[Component], str]:
+    """Returns components, and a JavaScript list of their updates, for an event that the browser handles alone.
+
+    Args:
+        changes: the properties that change, as JavaScript, to the components that get them.
+    """
+    outputs = [part for parts in changes.values() for part in parts]
+    updates = [f"{{__type__: 'update', {change}}}" for change, parts in changes.items() for _ in parts]
+    return outputs, f"[{', '.join(updates)}]"
 
 
 def picked(dropdown: gr.Dropdown, act: Callable[[str], Any], outputs: Any) -> None:

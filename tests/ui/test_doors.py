@@ -134,7 +134,7 @@ def ended(client: httpx.Client, session: str, sent: list) -> str:
 
 def test_values_that_no_component_takes_are_answered_without_a_traceback(logged, capfd):
     anything = ([], ["x"], [1e300], [[[1]]], [{"path": "/etc/passwd"}])
-    names = ("stream", "check", "compare", "open", "choose", "_keep", "restore", "_cost", "recommend")
+    names = ("stream", "check", "compare", "open", "choose", "finish", "_keep_opened", "restore", "_cost", "recommend")
     sent = [
         (name, data * logged.inputs[name], {"event_data": {"ids": 7, "lane": [1]}})
         for name in names

@@ -71,7 +71,6 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
     assert "Done" in stage["status"]["text"]
     end = events.finish(shown)
-    assert end["run"]["interactive"] and not end["stop"]["interactive"]
     with open(end["save"]["value"], encoding="utf-8") as file:
         assert export.load(file.read()) == shown.comparison
 
@@ -86,12 +85,12 @@ def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
         ({"pair": "nothing"}, "There is no pair"),
     ],
 )
-def test_an_error_becomes_a_sentence_and_run_can_be_pressed_again(changes, sentence):
+def test_an_error_becomes_a_sentence_and_leaves_nothing_to_save(changes, sentence):
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(**changes)))
     assert sentence in stage["status"]["text"] and stage["status"]["kind"] == "error"
     end = events.finish(shown)
-    assert end["run"]["interactive"] and not end["save"]["interactive"]
+    assert not end["menu"] and not end["save"]["interactive"]
 
 
 def test_stop_ends_the_session_s_own_run_and_no_other():
@@ -151,7 +150,7 @@ def test_a_repeat_counts_in_the_interval_and_keeps_the_run():
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("mine", asked(max_new_tokens=8)))
     assert stage["verdict"]["repeatable"] and stage["verdict"]["runs"].endswith("1 speculative run, 2 standard runs")
-    events.begin_repeat("mine")
+    events.begin("mine")
     stages = list(driven(events.repeat("mine", shown)))
     told = [stage["status"]["text"] for stage, _ in stages]
     assert any(text.startswith("Repeat 2 of 3") for text in told)

@@ -54,9 +54,28 @@ def test_no_event_of_a_run_takes_the_controls_one_by_one(blocks):
     assert max(taken.values()) <= 2, taken
 
 
+def test_a_press_on_run_is_four_events(blocks):
+    """Each is a round trip or a redraw, on a machine that may be decoding."""
+    events = blocks.get_config_file()["dependencies"]
+
+    def chained(to: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        after = [it for it in events if it["trigger_after"] in {each["id"] for each in to}]
+        return [*to, *chained(after)] if after else to
+
+    ids = {block.elem_id: block._id for block in blocks.blocks.values() if isinstance(block, (gr.Button, gr.HTML))}
+    for button, event in (("run", "click"), ("every", "click"), ("stage", "download"), ("stage", "retry")):
+        pressed = chained([it for it in events if (ids[button], event) in map(tuple, it["targets"])])
+        assert len(pressed) <= 4, [it["api_name"] for it in pressed]
+        assert sum(it["backend_fn"] for it in pressed) == 2, "the run, and what follows it"
+    for event in ("submit", "option_select"):
+        assert len(chained([it for it in events if (ids["stage"], event) in map(tuple, it["targets"])])) <= 5
+    finished = [it for it in events if it["api_name"].startswith("finish")]
+    assert len(finished) == 6 and not any(it["trigger_only_on_success"] for it in finished)
+
+
 def gathered(blocks: gr.Blocks, event: Any) -> list[Any]:
-    """What the browser gathers into an event's only input."""
-    return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs == event.inputs)
+    """What the browser gathers into an event's only input, which is the first that it fills."""
+    return next(it.inputs for it in blocks.fns.values() if it.js and it.outputs[:1] == event.inputs)
 
 
 def test_the_page_does_without_examples():

@@ -112,14 +112,9 @@ class Handlers:
         self._readers, self._grammars = CapacityLimiter(READERS), CapacityLimiter(1)  # the others wait without a thread
         self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), SideProcess()
 
-    def begin(self, session: str) -> Named:
-        """Run was pressed: the last results go, Stop can be pressed."""
-        return {**_no_outcome(), **self.begin_repeat(session)}
-
-    def begin_repeat(self, session: str) -> Named:
-        """The results stay until there are better ones."""
+    def begin(self, session: str) -> None:
+        """Run was pressed: a Stop from now on ends the run that is to come."""
         self.turns.begin(session)
-        return _buttons(running=True)
 
     def stream(
         self,
@@ -273,7 +268,7 @@ class Handlers:
 
     def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
-        return {**(self._outcome(shown) if shown else _no_outcome()), **_buttons(running=False)}
+        return self._outcome(shown) if shown else _no_outcome()
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded remains."""
@@ -416,8 +411,3 @@ def _waiting(work: Compare) -> Screen:
 
 def _no_outcome() -> Named:
     return {"details": "", "menu": "", "html": panels.saved("", None), "save": panels.saved("", None)}
-
-
-def _buttons(*, running: bool) -> Named:
-    idle = ("run", "every", "open", "strip")
-    return {"stop": gr.update(interactive=running)} | dict.fromkeys(idle, gr.update(interactive=not running))

@@ -7,7 +7,7 @@ sampling settings that the loaded checkpoint recommends, and the variables that 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from html import escape
@@ -25,7 +25,7 @@ from playground.presets import Pair
 from playground.settings import DRAFTING, PRESET, SAMPLING, SETTINGS, default
 from playground.trace import Comparison
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
-from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, filled
+from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, Named, filled
 
 OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 
@@ -110,38 +110,50 @@ def lay_out() -> dict[str, Any]:
     return {"recommended": row, "recommended_line": line, "recommended_button": button}
 
 
-def wire_sampling(
-    parts: Mapping[str, Any],
-    pairs: Mapping[str, Pair],
-    defaults_of: Callable[[str], dict[str, float]],
-    after: Sequence[Dependency],
-) -> None:
-    """Checks the sampling settings whenever a control changes, and after the events that may have loaded a model.
+class RecommendedSampling:
+    """Compares the sampling settings with those that the loaded checkpoint recommends.
 
     Args:
         parts: the components by their names.
         defaults_of: returns a target's own sampling settings; none if it is not loaded.
     """
-    models = [parts["pair"], parts["target"]]
-    sampling = [parts[name] for name in SAMPLING]
-    chosen = Gathered([*models, *sampling])
-    row, line = parts["recommended"], parts["recommended_line"]
 
-    def defaults(pair: str, target: str) -> dict[str, float]:
-        return defaults_of(pairs[pair].target if pair in pairs else target.strip())
+    CONTROLS = ("pair", "target", *SAMPLING)
+    LINE = ("recommended", "recommended_line")
 
-    def check(gathered: Any) -> Filled:
-        pair, target, *values = chosen.read(gathered)
-        differ = differing(defaults(str(pair), str(target)), dict(zip(SAMPLING, values, strict=True)))
-        return {row: gr.update(visible=bool(differ)), line: f"<p>{escape(sampling_sentence(differ))}</p>"}
+    def __init__(
+        self, parts: Mapping[str, Any], pairs: Mapping[str, Pair], defaults_of: Callable[[str], dict[str, float]]
+    ) -> None:
+        self._parts, self._pairs, self._defaults_of = parts, pairs, defaults_of
+        self.chosen = Gathered([parts[name] for name in self.CONTROLS])
 
-    def use(pair: str, target: str) -> Filled:
-        return filled(parts, {name: value for name, value in defaults(pair, target).items() if name in SAMPLING})
+    def check(self, gathered: Any) -> Named:
+        """Returns updates of LINE for the values of CONTROLS, gathered by `chosen`."""
+        pair, target, *values = self.chosen.read(gathered)
+        differ = differing(self._defaults(str(pair), str(target)), dict(zip(SAMPLING, values, strict=True)))
+        words = f"<p>{escape(sampling_sentence(differ))}</p>"
+        return {"recommended": gr.update(visible=bool(differ)), "recommended_line": words}
 
-    changes = partial(gr.on, [control.change for control in (*models, *sampling)])
-    for event in (changes, *(end.then for end in after)):
-        chosen.after(event).then(check, chosen.input, [row, line], trigger_mode="always_last", **QUIET)
-    parts["recommended_button"].click(use, models, sampling, **QUIET)
+    def wire(self, loaded: Dependency) -> None:
+        """Checks the settings whenever a control changes, and after `loaded`, which may have loaded a model."""
+        parts, chosen = self._parts, self.chosen
+
+        def check(gathered: Any) -> Filled:
+            return filled(parts, self.check(gathered))
+
+        def use(pair: str, target: str) -> Filled:
+            values = self._defaults(pair, target)
+            return filled(parts, {name: value for name, value in values.items() if name in SAMPLING})
+
+        line = [parts[name] for name in self.LINE]
+        changes = partial(gr.on, [parts[name].change for name in self.CONTROLS])
+        for event in (changes, loaded.then):
+            chosen.after(event).then(check, chosen.input, line, trigger_mode="always_last", **QUIET)
+        sampling = [parts[name] for name in SAMPLING]
+        parts["recommended_button"].click(use, [parts["pair"], parts["target"]], sampling, **QUIET)
+
+    def _defaults(self, pair: str, target: str) -> dict[str, float]:
+        return self._defaults_of(self._pairs[pair].target if pair in self._pairs else target.strip())
 
 
 def sampling_sentence(differ: Mapping[str, float]) -> str:

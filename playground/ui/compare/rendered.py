@@ -57,18 +57,15 @@ def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> t
     return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen, rooms.home()).encode()
 
 
-def wire(
-    menu: Any, starts: Sequence[Any], filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]
-) -> None:
-    """Wires the menu and the page's address, which after each start of a run links to the same settings. All of it
-    happens in the browser: only the browser may write to the clipboard, and only right after a press.
+def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]) -> None:
+    """Wires the menu and what follows the controls. All of it happens in the browser: only the browser may write to the
+    clipboard, and only right after a press.
 
     Args:
         filled: events after which the controls have the values of the run that is shown.
     """
     known = json.dumps(prefill.defaults(pairs))
-    acts = [(menu.copy, "copyAddress")]
-    acts += [(start, "showAddress") for start in starts] + [(event, "follow") for event in filled]
+    acts = [(menu.copy, "copyAddress")] + [(event, "follow") for event in filled]
     acts += [(control.change, "changed") for control in asked]
     for event, act in acts:
         event(None, [*asked], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)

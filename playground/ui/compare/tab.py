@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -18,22 +19,20 @@ from playground.hosting.access import Access
 from playground.hosting.turns import address_of
 from playground.models.store import Store
 from playground.presets import Pair, Prompt
+from playground.settings import SETTINGS
 from playground.ui import panels
 from playground.ui.compare import controls, prefill, rendered, why
-from playground.ui.compare import prefill as recommended_sampling
-from playground.ui.compare import prefill as template_arguments
 from playground.ui.compare import shown as last_runs
 from playground.ui.compare.handlers import Handlers
 from playground.ui.compare.shown import Screen, Shown
 from playground.ui.past import VisibleHistory, owner_of
 from playground.ui.preload import Fits, Preload
 from playground.ui.serve import StartedServers
-from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, filled
+from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, filled, in_browser
 from playground.views import replay_file
 
 SHARED = ("menu", "html", "save")
 OUTCOME = ("details", *SHARED)
-BUTTONS = ("run", "stop", "every", "open", "strip")
 ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
 Parts = dict[str, Any]  # components by their names; of the controls, those of `Asked`
@@ -43,7 +42,7 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
     recorded = Screen.recorded()
     assert recorded.comparison
     asked, go = controls.build(pairs, default, recorded.comparison.standard.request.prompt, examples, fits, access)
-    parts = {**asked, **go._asdict(), **recommended_sampling.lay_out()}
+    parts = {**asked, **go._asdict(), **prefill.lay_out()}
     parts["stage"] = panels.stage(recorded.packed())
     with gr.Row(elem_id="actions"):
         parts["save"] = gr.DownloadButton(
@@ -57,7 +56,63 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
     parts["details"] = gr.HTML(elem_id="details", render=False)  # below the folds
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
     parts["message"] = gr.State("")  # of the turn that is being added
+    parts["saved"] = gr.Textbox(visible=False)  # the id of the run that the history has kept
     return parts
+
+
+class LoadedModels:
+    """What is in memory, which pairs can run, and which servers there are."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        store: Store,
+        pairs: Mapping[str, Pair],
+        preload: Preload,
+        fits: Fits,
+        own: StartedServers,
+        access: Access,
+    ) -> None:
+        self._parts, self._store, self._pairs, self._preload = parts, store, pairs, preload
+        self._fits, self._own, self._access = fits, own, access
+        self.sampling = prefill.RecommendedSampling(parts, pairs, store.sampling_defaults)
+
+    def after_run(self, gathered: Any) -> Named:
+        """Returns updates for the models that a run may have downloaded and loaded. `gathered`: see `sampling`."""
+        self._fits.refresh()
+        return {"pair": self._choices(), "model": self._ready(), **self.sampling.check(gathered)}
+
+    def wire(self, page: gr.Blocks) -> None:
+        parts, fits, preload, own = self._parts, self._fits, self._preload, self._own
+
+        def listed() -> Any:
+            fits.wait()
+            return self._choices()
+
+        async def loading() -> AsyncGenerator[str, None]:
+            while not preload.done:
+                yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
+                await asyncio.sleep(0.25)
+            yield self._ready()
+
+        loaded = page.load(loading, None, parts["model"], concurrency_limit=None, **PRIVATE)
+        page.load(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
+        loaded.then(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
+        addresses = [parts["server"], parts["baseline_server"]]
+        page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
+        self.sampling.wire(loaded)
+        prefill.wire_template(parts, self._pairs, self._store)
+
+    def _choices(self) -> Any:
+        return gr.update(choices=controls.pair_choices(self._fits))
+
+    def _ready(self) -> Any:
+        store, access, error = self._store, self._access, self._preload.error
+        if store.current is None:
+            return panels.status(access.told(error), "error") if error else gr.skip()
+        if access.public and store.current.name not in self._pairs:
+            return gr.skip()  # another visitor typed it
+        return panels.status(f"{store.current.title} is ready")
 
 
 def wire(
@@ -68,90 +123,148 @@ def wire(
     pairs: Mapping[str, Pair],
     default: Pair,
     waiting: Mapping[str, Any],
-) -> list[Dependency]:
-    """What does not depend on where models come from. Returns the ends of runs.
+    models: LoadedModels,
+) -> None:
+    """Connects buttons and handlers.
 
     Args:
         waiting: arguments of events that wait for the device.
     """
     stage = parts["stage"]
-    presses = [parts["run"].click, parts["every"].click, stage.download, stage.submit, stage.option_select]
-    looks = [stage.retry, stage.select, parts["open"].upload, parts["strip"].input]
-    why.wire(parts["shown"], pairs, [*presses, *looks])
-    finished = _wire_runs(parts, events, waiting)
+    folds = why.wire(parts["shown"], pairs, [stage.select, parts["open"].upload, parts["strip"].input])
+    owner, minutes, linked = _wire_history(page, parts, events, past)
+    _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
     chosen, looked = _wire_selection(page, parts, events)
-    fills = [*looked, _wire_history(page, parts, events, past, finished)]
-    why.renew([*finished, chosen, *fills])
+    fills = [*looked, linked]
+    why.renew([chosen, *fills])
     _wire_address(page, parts, pairs, default)
-    asked = controls.inputs(parts)
-    rendered.wire(parts["menu"], presses, [it.then for it in fills], asked, pairs)
+    rendered.wire(parts["menu"], [it.then for it in fills], controls.inputs(parts), pairs)
     parts["details"].render()
-    return finished
+    models.wire(page)
 
 
-def _wire_runs(parts: Parts, events: Handlers, waiting: Mapping[str, Any]) -> list[Dependency]:
-    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn. Returns the ends of runs."""
+def _wire_runs(
+    parts: Parts,
+    events: Handlers,
+    past: VisibleHistory,
+    pairs: Mapping[str, Pair],
+    waiting: Mapping[str, Any],
+    models: LoadedModels,
+    folds: Mapping[str, list[Any]],
+    owner: gr.State,
+    minutes: gr.JSON,
+) -> None:
+    """Run, Which drafter?, Download, Measure it here, Repeat and Add a turn.
+
+    A press is four events: the browser gathers the controls, clears the last results and turns the buttons off; the
+    server streams the run, and then says all that follows it; the browser turns the buttons on again. Each comes after
+    the one before also where that failed, so that a run can always be pressed again.
+
+    Args:
+        folds: changes that fold and empty the sections under a run.
+        owner: whose history the run is added to.
+        minutes: what the browser's clock is ahead of UTC; ZONE fills it.
+    """
     fill, of, stage, shown = _by_name(parts)
-    asked = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)])
+    asked, sampling = Gathered([*controls.inputs(parts), *controls.server_inputs(parts)]), models.sampling
 
-    async def begin(request: gr.Request) -> Filled:
-        return fill(events.begin(str(request.session_hash)))
-
-    async def begin_repeat(request: gr.Request) -> Filled:
-        return fill(events.begin_repeat(str(request.session_hash)))
-
-    async def begin_turn(pressed: gr.EventData, request: gr.Request) -> Filled:
-        message = str((pressed._data or {}).get("message", ""))
-        return fill({**events.begin(str(request.session_hash)), "message": message})
+    async def started(session: str, updates: AsyncGenerator[Named, None]) -> AsyncGenerator[Filled, None]:
+        events.begin(session)
+        yield fill({"stop": gr.update(interactive=True)})
+        async with aclosing(updates):
+            async for update in updates:
+                yield fill(update)
 
     async def stream(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        typed = controls.typed(asked.read(values))
-        async for update in _each(events.stream(str(request.session_hash), *typed, address=address_of(request))):
-            yield fill(update)
+        session, typed = str(request.session_hash), controls.typed(asked.read(values))
+        async for update in started(session, events.stream(session, *typed, address=address_of(request))):
+            yield update
 
     async def stream_every(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        session, typed, address = str(request.session_hash), controls.typed(asked.read(values)), address_of(request)
-        async for update in _each(events.stream(session, *typed, every=True, address=address)):
-            yield fill(update)
+        session, typed = str(request.session_hash), controls.typed(asked.read(values))
+        async for update in started(session, events.stream(session, *typed, every=True, address=address_of(request))):
+            yield update
+
+    async def accept(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
+        session, typed = str(request.session_hash), controls.typed(asked.read(values))
+        async for update in started(session, events.accept(session, *typed, address=address_of(request))):
+            yield update
+
+    async def repeat(request: gr.Request, shown: Shown | None) -> AsyncGenerator[Filled, None]:
+        session = str(request.session_hash)
+        async for update in started(session, events.repeat(session, shown, address=address_of(request))):
+            yield update
+
+    async def turn(request: gr.Request, shown: Shown | None, message: str) -> AsyncGenerator[Filled, None]:
+        session = str(request.session_hash)
+        async for update in started(session, events.turn(session, shown, message, address=address_of(request))):
+            yield update
+
+    def finish(owner: str, shown: Shown | None, runs: list[Shown], gathered: Any, minutes: float) -> Filled:
+        ran = shown if shown and shown.pair else None  # where the run could not start, something else is still shown
+        kept = {**_strip(runs, ran, minutes), "saved": past.keep(owner, ran)}
+        return fill({**events.finish(shown), **kept, **models.after_run(gathered)})
 
     def pick(pressed: gr.EventData) -> Any:
         drafter = (pressed._data or {}).get("drafter")
         return gr.update(value=drafter) if drafter in METHODS else gr.skip()
 
-    async def accept(request: gr.Request, values: Any) -> AsyncGenerator[Filled, None]:
-        typed = controls.typed(asked.read(values))
-        async for update in _each(events.accept(str(request.session_hash), *typed, address=address_of(request))):
-            yield fill(update)
+    def write(pressed: gr.EventData) -> str:
+        return str((pressed._data or {}).get("message", ""))
 
-    async def repeat(request: gr.Request, shown: Shown | None) -> AsyncGenerator[Filled, None]:
-        async for update in _each(events.repeat(str(request.session_hash), shown, address=address_of(request))):
-            yield fill(update)
-
-    async def turn(request: gr.Request, shown: Shown | None, message: str) -> AsyncGenerator[Filled, None]:
-        updates = events.turn(str(request.session_hash), shown, message, address=address_of(request))
-        async for update in _each(updates):
-            yield fill(update)
-
-    def finish(shown: Shown | None) -> Filled:
-        return fill(events.finish(shown))
-
-    results = of(*OUTCOME, *BUTTONS)
-    finished = []
+    idle = of("run", "every", "open", "strip")
+    begin, begin_again = _begin(parts, asked, sampling, pairs, idle, folds)
+    buttons, on = in_browser({"interactive: true": idle, "interactive: false": of("stop")})
+    end = f"(id) => {{ {rendered.SCRIPT}.showRun(id); {why.RENEW}; return {on}; }}"
+    outcome = of(*OUTCOME, "kept", "strip", "saved", "pair", "model", *sampling.LINE)
     picked = stage.option_select(pick, None, parts["drafter"], **QUIET)
-    for press, first, cleared, then, inputs in (
-        (parts["run"].click, begin, results, stream, asked.input),
-        (picked.success, begin, results, stream, asked.input),
-        (parts["every"].click, begin, results, stream_every, asked.input),
-        (stage.download, begin, results, accept, asked.input),
-        (stage.retry, begin_repeat, of(*BUTTONS), repeat, shown),
-        (stage.submit, begin_turn, [*results, parts["message"]], turn, [shown, parts["message"]]),
+    written = stage.submit(write, None, parts["message"], **QUIET)
+    for press, first, then, inputs in (
+        (parts["run"].click, begin, stream, asked.input),
+        (picked.success, begin, stream, asked.input),
+        (parts["every"].click, begin, stream_every, asked.input),
+        (stage.download, begin, accept, asked.input),
+        (stage.retry, begin_again, repeat, shown),
+        (written.success, begin, turn, [shown, parts["message"]]),
     ):
-        begun = asked.after(press(first, None, cleared, **QUIET).then)
-        streamed = begun.then(then, inputs, [stage, shown], **waiting, **PRIVATE)
-        finished.append(streamed.success(finish, shown, results, **PRIVATE))
-        # Of a page that is older than the program Gradio shows a message alone.
-        streamed.failure(lambda: finish(None), None, results, **PRIVATE)
-    return finished
+        streamed = press(**first, **QUIET).then(then, inputs, of("stage", "shown", "stop"), **waiting, **PRIVATE)
+        given = [owner, shown, parts["kept"], sampling.chosen.input, minutes]
+        finished = streamed.then(finish, given, outcome, js=ZONE, **PRIVATE)
+        finished.then(None, parts["saved"], buttons, js=end, **PRIVATE)
+
+
+def _begin(
+    parts: Parts,
+    asked: Gathered,
+    sampling: prefill.RecommendedSampling,
+    pairs: Mapping[str, Pair],
+    idle: Sequence[Any],
+    folds: Mapping[str, list[Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arguments of the event with which the browser answers a press, for a new run and for a repeat. A
+    repeat leaves the results until there are better ones.
+
+    Args:
+        idle: buttons that cannot be pressed while a run lasts.
+    """
+    emptied = [parts["saved"], *folds["value: ''"]]
+    off = {**folds, "interactive: false": [*idle], "value: ''": emptied}
+    cleared = {
+        **off,
+        "value: ''": [*emptied, parts["details"], parts["menu"]],
+        "value: null, interactive: false": [parts["html"], parts["save"]],
+    }
+    outputs, updates = in_browser(cleared)
+    names, known = [*SETTINGS], json.dumps(prefill.defaults(pairs))
+    chosen = ", ".join(f"values[{names.index(name)}]" for name in sampling.CONTROLS)
+    begin = f"""(...values) => {{
+      {rendered.SCRIPT}.showAddress(values.slice(0, {len(names)}), {known});
+      return [values, [{chosen}], ...{updates}];
+    }}"""
+    gathered = [asked.input, sampling.chosen.input, *outputs]
+    outputs, updates = in_browser(off)
+    again = {"fn": None, "inputs": None, "outputs": outputs, "js": f"() => {updates}"}
+    return {"fn": None, "inputs": asked.controls, "outputs": gathered, "js": begin}, again
 
 
 def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[Dependency, list[Dependency]]:
@@ -187,14 +300,17 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
 
 
 def _wire_history(
-    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, finished: Sequence[Dependency]
-) -> Dependency:
-    """What the page shows from the start: a recorded run, or the comparison that its address names. Each that ends is
-    kept, in the history and in the strip. Returns what fills the controls."""
+    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory
+) -> tuple[gr.State, gr.JSON, Dependency]:
+    """What the page shows from the start: a recorded run, or the comparison that its address names.
+
+    Returns:
+        The owner of the page's history; a component that ZONE fills with what the browser's clock is ahead of UTC, in
+        minutes; the event that fills the controls.
+    """
     fill, of, _, shown = _by_name(parts)
-    kept, strip = parts["kept"], parts["strip"]
     linked = gr.State("")  # the id of the address's run
-    minutes = gr.JSON(visible=False)  # what the browser's clock is ahead of UTC; ZONE fills it
+    minutes = gr.JSON(visible=False)
     recorded = Screen.recorded()
     assert recorded.comparison
     first = Shown(recorded.comparison, recorded.chosen)
@@ -211,14 +327,10 @@ def _wire_history(
         drawn = events.show(found, source, own=True)
         return {**fill(drawn), linked: drawn["shown"].id}
 
-    def _keep(runs: list[Shown], shown: Shown | None, minutes: float) -> Filled:
-        runs = last_runs.added(runs, shown)
-        return {kept: runs, strip: last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}
-
     def _keep_opened(runs: list[Shown], shown: Shown | None, linked: str, minutes: float) -> Filled:
         """A run of the address is in the strip, as it was before another room was visited; no other is: not the
         recorded run, nor what was opened while the page loaded."""
-        return _keep(runs, shown, minutes) if shown and shown.id == linked else gr.skip()
+        return fill(_strip(runs, shown, minutes)) if shown and shown.id == linked else gr.skip()
 
     def share_first() -> Filled:
         return fill({"shown": first, **events.share(first)})
@@ -227,13 +339,7 @@ def _wire_history(
     owner, known = owner_of(loaded.then, past)
     whole = [*of("stage", "shown", *OUTCOME), *controls.inputs(parts)]
     back = known.then(of_address, owner, [*whole, linked], **PRIVATE)
-    back.success(_keep_opened, [kept, shown, linked, minutes], [kept, strip], js=ZONE, **PRIVATE)
-    saved = gr.Textbox(visible=False)  # the id of the run that the history has kept
-    for end in finished:
-        end.then(_keep, [kept, shown, minutes], [kept, strip], js=ZONE, **PRIVATE)
-        end.then(past.keep, [owner, shown], saved, **PRIVATE).then(
-            None, saved, None, js=f"(id) => {rendered.SCRIPT}.showRun(id)", **PRIVATE
-        )
+    back.success(_keep_opened, [parts["kept"], shown, linked, minutes], of("kept", "strip"), js=ZONE, **PRIVATE)
     link = gr.Textbox(visible=False)  # what the address of a shared run asks for
 
     def share_run(owner: str, shown: Shown | None) -> str:
@@ -252,7 +358,7 @@ def _wire_history(
     drawn.success(None, None, None, js="() => document.getElementById('save-gif').click()", **PRIVATE)
     copied = f"(query) => {rendered.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
-    return back
+    return owner, minutes, back
 
 
 def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], default: Pair) -> None:
@@ -267,65 +373,12 @@ def _wire_address(page: gr.Blocks, parts: Parts, pairs: Mapping[str, Pair], defa
     page.load(fill, None, controls.inputs(parts), **PRIVATE)
 
 
-def wire_models(
-    page: gr.Blocks,
-    parts: Parts,
-    model: gr.HTML,
-    store: Store,
-    pairs: Mapping[str, Pair],
-    preload: Preload,
-    fits: Fits,
-    own: StartedServers,
-    access: Access,
-    finished: Sequence[Dependency],
-) -> None:
-    """What is in memory, which pairs can run, and which servers there are.
-
-    Args:
-        model: says what is in memory.
-        finished: the ends of runs, after which it may be another.
-    """
-
-    def listed() -> Any:
-        fits.wait()
-        return gr.update(choices=controls.pair_choices(fits))
-
-    def listed_again() -> Any:
-        fits.refresh()
-        return gr.update(choices=controls.pair_choices(fits))
-
-    async def loading() -> AsyncGenerator[str, None]:
-        while not preload.done:
-            yield panels.status(preload.latest.label, "busy", preload.latest.fraction)
-            await asyncio.sleep(0.25)
-        yield ready()
-
-    def ready() -> Any:
-        if store.current is None:
-            return panels.status(access.told(preload.error), "error") if preload.error else gr.skip()
-        if access.public and store.current.name not in pairs:
-            return gr.skip()  # another visitor typed it
-        return panels.status(f"{store.current.title} is ready")
-
-    loaded = page.load(loading, None, model, concurrency_limit=None, **PRIVATE)
-    page.load(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
-    loaded.then(listed, None, parts["pair"], concurrency_limit=None, **PRIVATE)
-    for end in finished:
-        end.then(listed_again, None, parts["pair"], **PRIVATE)
-        end.then(ready, None, model, **PRIVATE)
-    addresses = [parts["server"], parts["baseline_server"]]
-    page.load(lambda: dict.fromkeys(addresses, gr.update(choices=own.urls())), None, addresses, **PRIVATE)
-    recommended_sampling.wire_sampling(parts, pairs, store.sampling_defaults, [loaded, *finished])
-    template_arguments.wire_template(parts, pairs, store)
-
-
 def _by_name(parts: Parts) -> tuple[Callable[[Named], Filled], Callable[..., list[Any]], Any, gr.State]:
     """What handlers return by names, and lists of components by their names; the stage, and what it shows."""
     return partial(filled, parts), lambda *names: [parts[name] for name in names], parts["stage"], parts["shown"]
 
 
-async def _each(updates: AsyncGenerator[Named, None]) -> AsyncGenerator[Named, None]:
-    """The same, closed when this is."""
-    async with aclosing(updates):
-        async for update in updates:
-            yield update
+def _strip(runs: Sequence[Shown], shown: Shown | None, minutes: float) -> Named:
+    """Returns the session's last runs, and the strip that offers them, with the shown one."""
+    runs = last_runs.added(runs, shown)
+    return {"kept": runs, "strip": last_runs.choices(runs, last_runs.index_of(runs, shown), minutes)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import chain
 from typing import Any
 
 import gradio as gr
@@ -19,7 +18,7 @@ from playground.presets import Pair
 from playground.ui import panels
 from playground.ui import panels as deploy
 from playground.ui.compare.shown import Shown
-from playground.ui.wiring import PRIVATE
+from playground.ui.wiring import PRIVATE, in_browser
 from playground.views import charts, engines, facts, why
 from playground.views import charts as charts_predicted
 from playground.views import why as cost
@@ -35,18 +34,18 @@ SIMULATED = (
     "one more between two rounds. Memory limits and the network are not in it."
 )
 
-RENEW = """() => document.querySelectorAll(":is(#why, #predicted, #cost, #deploy) > button.open")
+RENEW = """document.querySelectorAll(":is(#why, #predicted, #cost, #deploy) > button.open")
   .forEach((fold) => { fold.click(); fold.click(); })"""
 
 
-def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> None:
-    """Lays the sections out here.
+def wire(shown: gr.State, pairs: Mapping[str, Pair], looks: Sequence[Any]) -> dict[str, list[Any]]:
+    """Lays the sections out here. Returns the changes that fold and empty them, as `in_browser` takes them: they would
+    otherwise show the previous run until there is a result.
 
     Args:
-        presses: events that start another run. They fold and empty all sections, which would otherwise show the
-            previous run until there is a result. Call this before other listeners of these events are added: Gradio
-            calls an event's listeners one after another and waits for each answer of the server, so a later listener
-            would fold what the user has unfolded by then.
+        looks: events that show another run, which fold and empty all sections. Call this before other listeners of
+            these events are added: Gradio calls an event's listeners one after another and waits for each answer of
+            the server, so a later listener would fold what the user has unfolded by then.
     """
     with gr.Accordion("Why this speed-up?", open=False, elem_id="why") as reasons:
         words = gr.HTML(apply_default_css=False)
@@ -77,8 +76,9 @@ def wire(shown: gr.State, pairs: Mapping[str, Pair], presses: Sequence[Any]) -> 
         "value: ''": [words, said, costs, settings],
         "visible: false": [plot, acceptance, batch, load],
     }
-    updates = ", ".join(f"{{__type__: 'update', {change}}}" for change, parts in folded.items() for _ in parts)
-    gr.on(list(presses), None, None, list(chain(*folded.values())), js=f"() => [{updates}]", **PRIVATE)
+    outputs, updates = in_browser(folded)
+    gr.on(list(looks), None, None, outputs, js=f"() => {updates}", **PRIVATE)
+    return folded
 
 
 def renew(ends: Sequence[Dependency]) -> None:
@@ -88,7 +88,7 @@ def renew(ends: Sequence[Dependency]) -> None:
         ends: events after which another run is shown.
     """
     for end in ends:
-        end.then(None, None, None, js=RENEW, **PRIVATE)
+        end.then(None, None, None, js=f"() => {RENEW}", **PRIVATE)
 
 
 def _why(shown: Shown | None) -> tuple[str, Any, Any]:
