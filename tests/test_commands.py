@@ -279,7 +279,7 @@ def test_a_suite_that_is_stopped_ends_with_130_and_the_same_command_goes_on(tiny
     with pytest.raises(SystemExit) as exit_:
         main(command)
     assert exit_.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setenv("PLAYGROUND_HISTORY", str(tmp_path / "history"))
     main(command)

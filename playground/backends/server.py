@@ -99,7 +99,7 @@ class ServerBackend(ABC):
     def __init__(self, http: Http, model: str) -> None:
         check(
             not http.draft or bool(self.asked_draft),
-            f"{self.kind} does not let a request choose what drafts. Leave #{http.draft} out of the address.",
+            f"{self.kind} does not let a request choose the drafter. Leave #{http.draft} out of the address.",
         )
         self.http, self.model = http, model
         self._notes: dict[Lane, tuple[str, ...]] = {}  # from a lane's last run

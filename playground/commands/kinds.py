@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch would slow every command down
 
 HZ = 5  # polls of the events per second
 CODES = (
-    "Each part is written to disk as it ends: Ctrl-C stops, and the same command goes on where it was stopped. "
+    "Each part is written to disk as it ends: Ctrl-C stops, and the same command resumes. "
     "Exit code {}; 2: it cannot be run; 130: it was stopped."
 )
 
@@ -125,7 +125,7 @@ def _result(work: Experiment, title: str, asked: Mapping[str, Any], *, again: bo
         raise error
     result, entry = jobs.result(name), jobs.entry(name)
     if entry.status == "stopped":
-        kept = "; the same command goes on" if history.kept and history.work(name) else ""
+        kept = "; the same command resumes it" if history.kept and history.work(name) else ""
         print(f"playground: stopped, {entry.fraction:.0%} done{kept}", file=sys.stderr)
         sys.exit(130)
     assert result, "it ended by itself"

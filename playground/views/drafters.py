@@ -12,7 +12,7 @@ from playground.views import engines, headline
 from playground.views.table import Table
 
 HEAD = ("Drafter", "Speed-up", "Tokens per pass", "Acceptance", "Cost of a round", "Runs in", "Memory", "Output")
-CAPTION = "Which drafter? Every lane on this prompt, beside standard decoding."
+CAPTION = "Which drafter? Every lane on this prompt, compared with standard decoding."
 LOST = "slower than standard decoding"
 
 

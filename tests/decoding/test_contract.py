@@ -35,7 +35,7 @@ from tests.decoding.law import NoText, follows_the_law
 from tests.decoding.real import V, ids_of, prompts
 from tests.decoding.test_grammar import END as END_OF_TEXT
 from tests.decoding.test_grammar import A, B, C, language
-from tests.decoding.test_kept import MODEL, drafting
+from tests.decoding.test_prefix_cache import MODEL, drafting
 from tests.decoding.test_rules import WAYS, drafter
 
 TOKENS, END = 16, 31  # which ends texts here: plain greedy texts hold it

@@ -157,9 +157,9 @@ def build(setup: Setup) -> TreeDrafter:
     refuse_recurrent(setup.target, model.name)
     if not setup.target.takes_trees:
         raise PlaygroundError(
-            f"In {model.name}, the branches of a draft tree cannot be kept apart: it has chunked attention, as Llama 4 "
-            "has, or attention to selected tokens, or takes no positions. Choose a drafter that drafts a chain, such "
-            "as mtp or ngram."
+            f"In {model.name}, the branches of a draft tree cannot be masked from each other: it has chunked "
+            "attention, as Llama 4 has, or attention to selected tokens, or takes no positions. Choose a drafter that "
+            "drafts a chain, such as mtp or ngram."
         )
     how, most = setup.runners.describe(model), setup.lane.nodes + 1
     timed = model.pass_times.get(how)

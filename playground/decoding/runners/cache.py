@@ -1,6 +1,6 @@
 """The eager runners' KV cache: the cache of one sequence, with exact roll-back and spare memory.
 
-transformers' `DynamicCache` appends by copying all that it holds, in every layer of every pass. In a `RoomyLayer` new
+transformers' `DynamicCache` appends by copying all that it holds, in every layer of every pass. In a `GrowingLayer` new
 entries are written after the old ones, and a roll-back only moves the end.
 
 `SequenceCache` wraps transformers' `DynamicCache`. A recurrent state cannot be rolled back: the state of the last
@@ -25,7 +25,7 @@ from playground.errors import PlaygroundError
 LEAST, SHARE = 256, 4  # a layer grows by LEAST entries, or by one in SHARE of its entries if that is more
 
 
-class RoomyLayer(DynamicLayer):
+class GrowingLayer(DynamicLayer):
     """A layer of full attention whose `keys` and `values`, [B, G, entries, D], are views of larger buffers. For
     inference alone: it writes in place."""
 
@@ -58,8 +58,8 @@ class RoomyLayer(DynamicLayer):
 
 
 def growing_cache(cache: DynamicCache) -> DynamicCache:
-    """Replaces the layers of full attention in an empty cache by `RoomyLayer`s, and returns the cache."""
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    """Replaces the layers of full attention in an empty cache by `GrowingLayer`s, and returns the cache."""
+    cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
@@ -99,11 +99,11 @@ class SequenceCache:
     def takes_trees(self) -> bool:
         """True where all layers have full attention or a sliding window. Chunked attention is Llama 4's, whose other
         layers scale attention by a token's index in the pass, which in a tree is not its position."""
-        return self._types() <= {RoomyLayer, DynamicSlidingWindowLayer} and not self._chunked
+        return self._types() <= {GrowingLayer, DynamicSlidingWindowLayer} and not self._chunked
 
     @property
     def discards_old(self) -> bool:
-        return self._types() != {RoomyLayer}
+        return self._types() != {GrowingLayer}
 
     @property
     def windows(self) -> dict[str, int]:

@@ -31,7 +31,7 @@ from playground.settings import PRESET
 
 @dataclass(frozen=True)
 class AcceptanceOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, PromptOptions):
-    drafter: str | None = option(None, "Drafter", "what drafts", group="drafting")
+    drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
     rates: tuple[float, ...] = option(
         (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), "Rates", "chances to accept a draft token if those before it were",
         low=0, high=1, group="drafting",

@@ -109,7 +109,7 @@ def depth_result(found: SuiteResult, until: int, turns: int) -> DepthResult:
 
 @dataclass(frozen=True)
 class DepthOptions(RunsOptions, AnswerOptions, DraftingOptions):
-    drafter: str | None = option(None, "Drafter", "what drafts", group="drafting")
+    drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
     until: int = option(2048, "Context", "tokens of context at the end", low=256, high=2**20)
     steps: int = option(8, "Turns", "turns in which the context grows to its end", low=2, high=64)
     runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)

@@ -200,7 +200,10 @@ class PromptOptions(Options):
 @dataclass(frozen=True)
 class DraftersOptions(Options):
     drafters: tuple[str, ...] = option(
-        (), "Drafters", "each a lane beside standard decoding; none takes all that the pair has", group="drafting"
+        (),
+        "Drafters",
+        "each a lane, compared with standard decoding; none takes all that the pair has",
+        group="drafting",
     )
 
 

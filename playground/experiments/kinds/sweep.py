@@ -42,7 +42,7 @@ CHARACTERS = 4  # per token, roughly, where a backend does not report the prompt
 
 @dataclass(frozen=True)
 class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, PromptOptions):
-    drafter: str | None = option(None, "Drafter", "what drafts", group="drafting")
+    drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
     axis: Axis = option("lookahead", "Setting", "which takes several values", choices=AXES, flag="over")
     values: tuple[float, ...] = option(
         (), "Values", "of the setting; lookahead 0 is no drafter; none takes some over its range",

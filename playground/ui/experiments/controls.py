@@ -189,7 +189,7 @@ def _suite(option: Option, models: Models) -> dict[str, Any]:
 
 def _drafter(option: Option, models: Models) -> dict[str, Any]:
     """Returns a choice of one drafter, or of several where the option takes several."""
-    info = "each is one lane beside standard decoding" if option.several else option.setting.help
+    info = "each is one lane, compared with standard decoding" if option.several else option.setting.help
     shown = _drafters_of(models.default, option)
     made = gr.Dropdown(**shown, multiselect=option.several, label=option.setting.label, info=info)
     return {"drafters" if option.several else "drafter": made}

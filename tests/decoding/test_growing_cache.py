@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from playground.decoding.runners.cache import LEAST, RoomyLayer, growing_cache
+from playground.decoding.runners.cache import LEAST, GrowingLayer, growing_cache
 
 STEPS = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 250)), min_size=1, max_size=8)  # appended, then dropped
 
@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 250)), min_size=1
 @given(STEPS)
 def test_it_holds_what_a_cache_that_copies_holds(steps):
     torch.manual_seed(0)
-    own, plain = RoomyLayer(), DynamicLayer()
+    own, plain = GrowingLayer(), DynamicLayer()
     for appended, dropped in steps:
         new = [torch.randn(1, 2, appended, 4) for _ in "kv"]
         for ours, theirs in zip(own.update(*new), plain.update(*new), strict=True):
@@ -27,7 +27,7 @@ def test_it_holds_what_a_cache_that_copies_holds(steps):
 
 
 def test_an_entry_is_written_where_it_stays_until_the_room_is_full():
-    layer = RoomyLayer()
+    layer = GrowingLayer()
     layer.update(torch.zeros(1, 1, 10, 4), torch.zeros(1, 1, 10, 4))
     at = layer.keys.data_ptr()
     for _ in range(LEAST):
@@ -41,7 +41,7 @@ def test_an_entry_is_written_where_it_stays_until_the_room_is_full():
 
 def test_sequences_that_are_done_leave_a_batch():
     cache = growing_cache(DynamicCache())
-    cache.layers = [RoomyLayer(), RoomyLayer()]
+    cache.layers = [GrowingLayer(), GrowingLayer()]
     rows = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 1, 5, 2)
     cache.update(rows, rows, 0)
     cache.batch_select_indices(torch.tensor([0, 2]))  # the second layer has not been used
