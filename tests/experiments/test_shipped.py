@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -9,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from playground import metrics
 from playground.backends.local import LocalBackend
+from playground.decoding.drafters.composite import AdaptiveDrafter
 from playground.experiments.compare import run
 from playground.experiments.events import Watch
 from playground.lane import LOCAL, Request, assisted_lane, standard_lane
@@ -40,11 +43,14 @@ def store():
 
 @pytest.fixture(scope="module")
 def traces(store):
-    """By drafter, each beside the same standard lane."""
+    """By drafter, each beside the same standard lane. To the adaptive drafter each round takes as long as another, so
+    that it drafts on a busy machine too."""
     assisted = [assisted_lane(STARTER, drafter, policy="constant", lookahead=3) for drafter in STARTER.drafters]
     lanes, request = [standard_lane(STARTER), *assisted], Request(TEXT, max_new_tokens=14)
     backends = {LOCAL: LocalBackend(store, STARTER, "float32", "cpu")}
-    comparison = run(lanes, request, backends, Watch())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(AdaptiveDrafter.__init__.__kwdefaults__, "clock", itertools.count().__next__)
+        comparison = run(lanes, request, backends, Watch())
     return {trace.lane.drafter: trace for trace in comparison.lanes}
 
 
@@ -80,7 +86,7 @@ def test_transformers_takes_the_assistant_too(store):
     )
     inputs = target.tokenizer(TEXT, return_tensors="pt")
     plain, assisted = (
-        target.model.generate(**inputs, max_new_tokens=12, do_sample=False, **options)
+        target.model.generate(**inputs, max_new_tokens=8, do_sample=False, **options)
         for options in ({}, {"assistant_model": assistant})
     )
     assert torch.equal(plain, assisted)
