@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch would slow every command down
 
 HZ = 5  # polls of the events per second
 CODES = (
-    "Each part is written to disk as it ends: Ctrl-C stops, and the same command resumes. "
+    "Each part is written to disk as it ends: Ctrl-C stops it, and the same command resumes it. "
     "Exit code {}; 2: it cannot be run; 130: it was stopped."
 )
 
