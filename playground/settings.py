@@ -304,3 +304,8 @@ def check_fields(values: Any, *, keys: bool = False) -> None:
     for name, it in settings_of(values).items():
         value = getattr(values, name)
         check(it.accepts(value), f"{name}: {it.refusal(value)}" if keys else it.refusal(value))
+
+
+def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
+    """Returns the checkpoint's settings that differ from the request's."""
+    return {name: value for name, value in own.items() if asked[name] != value}

@@ -4,6 +4,8 @@ that open offline included, works without."""
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +56,10 @@ def test_only_the_page_and_its_hosting_import_gradio():
     assert {
         file.relative_to(PACKAGE).parts[0] for file in PACKAGE.rglob("*.py") if "gradio" in set(imported(file))
     } == {"ui", "hosting"}
+
+
+@pytest.mark.parametrize("module", ["playground.commands", "playground.views", "playground.ui.compare.rendered"])
+def test_what_starts_quickly_loads_no_torch(module):
+    """The terminal's help, and the process in which strangers' traces are drawn."""
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0

@@ -28,7 +28,7 @@ from playground.commands.servers import add_model_name, add_serve, served
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, Lane, rates_for
-from playground.settings import ANSWER, DRAFTING, PRESET, flag
+from playground.settings import ANSWER, DRAFTING, PRESET, differing, flag
 
 if TYPE_CHECKING:  # torch would slow every command down
     from playground.backends.base import Backend
@@ -100,7 +100,6 @@ def _compare(options: argparse.Namespace) -> None:
     from playground.experiments.compare import run_and_repeat
     from playground.experiments.events import Event, Finished, Watch
     from playground.lane import asked
-    from playground.models.load import differing
     from playground.models.store import ModelStore
 
     check(not (options.all_drafters and options.drafter), "Give either --drafter or --all-drafters.")

@@ -7,7 +7,7 @@ checkpoint's own sampling settings are read from its generation_config.json (`sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -69,11 +69,6 @@ def check_generation_config(config: GenerationConfig) -> None:
     wrong += [f"{name} {value!r}" for name, value in numbers.items() if not isinstance(value, int | float | None)]
     if wrong:
         raise ValueError(f"generation_config.json has {wrong[0]}, which is no number")
-
-
-def differing(own: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
-    """Returns the checkpoint's settings that differ from the request's."""
-    return {name: value for name, value in own.items() if asked[name] != value}
 
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -12,7 +12,7 @@ from playground import metrics, ranked, results
 from playground.backends.local import LocalBackend
 from playground.conversation import Message
 from playground.errors import PlaygroundError
-from playground.experiments import traffic as traffic_log
+from playground.experiments import traffic_log
 from playground.experiments.events import ResultReady, Watch
 from playground.experiments.kinds.options import Decoders
 from playground.experiments.kinds.traffic import KIND, TrafficOptions

@@ -6,7 +6,8 @@ import pytest
 from transformers import GenerationConfig
 
 from playground.lane import Request
-from playground.models.load import differing, sampling_defaults
+from playground.models.load import sampling_defaults
+from playground.settings import differing
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from playground.backends.base import Backend
 from playground.errors import check
-from playground.experiments import traffic as traffic_log
+from playground.experiments import traffic_log
 from playground.experiments.events import Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at, titled
 from playground.experiments.kinds.options import (
