@@ -142,7 +142,7 @@ def _beside(trace):
 
     from playground.trace import Comparison
 
-    lane = replace(trace.lane, name="Standard", backend="local")
+    lane = replace(trace.lane, name="Standard", backend="local", drafter="none")
     return Comparison((replace(trace, lane=lane), trace))
 
 

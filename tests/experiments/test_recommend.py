@@ -45,7 +45,7 @@ def faked(speed, wobbly=None):
                     times = tuple(time * (0.05, 1.6)[j % 2] for j, time in enumerate(times))
                 ours = statistics.median(times)
                 rows.append(Row(i, "qa", name, 32, 20, ours, 0.0, 4, 8, factor, True, runs_s=times))
-        of = suite.summaries.summarise(rows)
+        of = suite.summarise(rows)
         return results.SuiteResult(
             ENVIRONMENT, questions[0].request, runs, tuple(lanes), tuple(rows), tuple(of),
             prompts=tuple(each.request.prompt for each in questions), seed=seed, counted="median",
