@@ -19,7 +19,7 @@ from playground.presets import NATIVE, Pair, folder_of
 
 LARGE = 1e9  # a download of at least so many bytes needs the user's consent
 FIRST_GB = 20  # the largest download before the first run
-ROOM = 1.3  # times the weights' size: KV caches and activations
+ROOM = 1.3  # times the weights' size: KV caches and activations; joining layers before them takes less (fused.PEAK)
 WHOLE = 0.15  # share of the weights that is not quantised (embedding and head) in a model of some billion parameters
 MODELS = ("assistant", "universal", "pard")  # methods that run a whole model, most of them for each drafted token
 

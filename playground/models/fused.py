@@ -12,7 +12,7 @@ it, which for more than a few tokens takes far longer than reading all experts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from playground.models.cpu.int4 import BlockLinear
 
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer)
 DEVICES = ("cuda",)  # on a CPU weights are packed instead, after `fuse`
+PEAK = 1.05  # times the weights: the memory while layers are joined, at most
 MODELS = (LlamaModel, MistralModel, Qwen2Model, Qwen3Model)
 
 
@@ -176,18 +177,23 @@ def fuse(network: nn.Module, norm: type[Norm] = Norm) -> None:
 
 
 def fuse_and_join(network: nn.Module, device: torch.device) -> None:
-    """Fuses like `fuse`, and joins linear layers that have one input; on DEVICES only. It joins layer by layer, so that
-    no two copies of all weights exist at once. A network whose layers hold quantised weights is not changed."""
-    if device.type not in DEVICES:
-        return
-    parts = [part for layer in network.modules() if isinstance(layer, LAYERS) for part in layer.modules()]
-    if not all(type(part) is nn.Linear for part in parts if hasattr(part, "in_features")):
+    """Fuses like `fuse`, and joins linear layers that have one input; on DEVICES only. It joins layer by layer, and
+    nothing else may refer to the layers that are joined, so that only one layer's weights exist twice at once. A
+    network whose layers hold quantised weights is not changed."""
+    if device.type not in DEVICES or not all(type(linear) is nn.Linear for linear in _linear_layers(network)):
         return
     fuse(network)
     for layer in network.modules():
         if isinstance(layer, FusedLayer):
             for name in ("query_key_value", "gate_up"):
                 setattr(layer, name, getattr(layer, name).joined())
+    torch.cuda.empty_cache()  # joined weights seldom fit into the gaps that the loaded ones left
+
+
+def _linear_layers(network: nn.Module) -> Iterator[nn.Module]:
+    for layer in network.modules():
+        if isinstance(layer, LAYERS):
+            yield from (part for part in layer.modules() if hasattr(part, "in_features"))
 
 
 CAPTURED = "captured_mm"

@@ -37,7 +37,7 @@ from playground.models.cpu.threads import tensors_apart
 from playground.models.device import HALF, choose_kernels, free_bytes, ran_out_of_memory
 from playground.models.fetch import hub, shipped, starter
 from playground.models.fetch.files import ModelFiles, cache_folder, inspect
-from playground.models.fused import fuse_and_join
+from playground.models.fused import DEVICES, PEAK, fuse_and_join
 from playground.models.quantised import check_readable, is_quantised, quantisation, quantised_by, settle, stored_bits
 from playground.models.sizing import BYTES, check_config, within_files
 from playground.presets import folder_of
@@ -355,7 +355,7 @@ def explained(weights: ModelFiles, device: torch.device) -> Iterator[None]:
 
 
 def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, bits: int | None = None) -> None:
-    """Checks that the weights fit into the device's memory.
+    """Checks that the weights fit into the device's memory, and where their layers are joined, that this fits too.
 
     Raises:
         PlaygroundError: the device has less free memory than the weights will take.
@@ -363,7 +363,8 @@ def check_memory(weights: ModelFiles, dtype: torch.dtype, device: torch.device, 
     if weights.gguf:
         return  # its size once dequantised is not known before it is read
     files = weights.folder.glob("*.safetensors")
-    needed, free = sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
+    peak = PEAK if device.type in DEVICES else 1
+    needed, free = peak * sum(_bytes_in(path, dtype, bits) for path in files), free_bytes(device)
     if needed > free:
         format_ = NAMES[bits] if bits else str(dtype).removeprefix("torch.")
         raise PlaygroundError(
