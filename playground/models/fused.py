@@ -1,25 +1,19 @@
-"""Layers in fewer operations: fused layers of Llama and similar models, and experts that CUDA graphs can capture.
+"""Layers in fewer operations: fused layers of Llama and similar models.
 
 A pass over one token consists of hundreds of short operations: starting them takes the device as long as the matrix
 products themselves. Here queries, keys and values are one product, gate and up projection another; the rotary embedding
 rotates queries and keys together, and a norm is one kernel.
-
-`captured_mm` computes mixtures of experts without waiting for the device. transformers' grouped product waits except on
-SM90 and SM100 in bfloat16, since elsewhere torch reads the number of tokens of each expert on the host. Its loop over
-experts waits everywhere. Its batched product does not, but copies an expert's weights for each token that is sent to
-it, which for more than a few tokens takes far longer than reading all experts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
-from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, batched_mm_experts_forward, grouped_mm_experts_forward
+from transformers import Cache
 from transformers.models.llama.modeling_llama import (
     ALL_ATTENTION_FUNCTIONS,
     LlamaDecoderLayer,
@@ -194,54 +188,3 @@ def _linear_layers(network: nn.Module) -> Iterator[nn.Module]:
     for layer in network.modules():
         if isinstance(layer, LAYERS):
             yield from (part for part in layer.modules() if hasattr(part, "in_features"))
-
-
-CAPTURED = "captured_mm"
-MOST = 264  # tokens of the widest captured pass
-COPIES = 3  # a copied weight is read, written and read again
-
-
-def captured_mm(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Computes the experts of transformers without waiting for the device; returns (n, width).
-
-    Args:
-        experts: an experts module of transformers.
-        hidden: (n, width).
-        chosen: (n, k), the experts of each token.
-        shares: (n, k), their weights.
-    """
-    if len(hidden) > MOST:
-        return grouped_mm_experts_forward(experts, hidden, chosen, shares)
-    if COPIES * chosen.numel() < experts.num_experts:
-        return batched_mm_experts_forward(experts, hidden, chosen, shares)
-    return _all_experts(experts, hidden, chosen, shares)
-
-
-def _all_experts(experts: Any, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-    """Runs every expert over every token; experts that a token was not sent to have no share in its result."""
-
-    def product(x: Tensor, name: str) -> Tensor:
-        weight, bias = getattr(experts, name), getattr(experts, f"{name}_bias", None)
-        out = torch.bmm(x, weight if experts.is_transposed else weight.transpose(1, 2))
-        return out if bias is None else out + bias[:, None]
-
-    every = hidden.expand(experts.num_experts, -1, -1)
-    if experts.has_gate:
-        inner = experts._apply_gate(product(every, "gate_up_proj"))
-    else:
-        inner = experts.act_fn(product(every, "up_proj"))
-    out = product(inner, "down_proj")  # (experts, n, width)
-    if experts.has_post_expert_norm:
-        out = experts.post_expert_norm(out)
-    share = shares.new_zeros(len(hidden), experts.num_experts).scatter_(1, chosen, shares)
-    return (out * share.t()[:, :, None]).sum(0).to(hidden.dtype)
-
-
-ALL_EXPERTS_FUNCTIONS.register(CAPTURED, captured_mm)
-
-
-def prepare_experts(modules: Iterable[nn.Module]) -> None:
-    """Makes the experts of a model, if it has any, use `captured_mm`. `modules`: all modules of the model or layer."""
-    for module in modules:
-        if isinstance(module, PreTrainedModel) and module._can_set_experts_implementation():
-            module.set_experts_implementation(CAPTURED)

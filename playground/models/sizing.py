@@ -35,18 +35,23 @@ def weights_bytes(model: nn.Module, beside: nn.Module | None = None) -> int:
 
 
 def experts(model: PreTrainedModel) -> Experts | None:
-    """Counts the routed experts of a model, which transformers stacks in a module a layer; None if it has none."""
-    layers = [
-        module
-        for name, module in model.named_modules()
-        if name.endswith(".experts") and any(True for _ in module.parameters(recurse=False))
-    ]
+    """Counts the routed experts of a model, see `expert_layers`; None if it has none."""
+    layers = expert_layers(model)
     config = model.config.get_text_config()
     per_token = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None)
     if not layers or not isinstance(per_token, int):
         return None
     count = len(next(layers[0].parameters()))
     return Experts(count, per_token, sum(map(weights_bytes, layers)))
+
+
+def expert_layers(model: nn.Module) -> list[nn.Module]:
+    """Returns the modules in which transformers stacks the routed experts of a layer."""
+    return [
+        module
+        for name, module in model.named_modules()
+        if name.endswith(".experts") and any(True for _ in module.parameters(recurse=False))
+    ]
 
 
 def cache_bytes(cache: Cache) -> int:

@@ -9,7 +9,7 @@ from torch import nn
 from playground.decoding.runners.eager import EagerRunner
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static import StaticModel, StaticRunner
-from playground.decoding.runners.static_cache import why_eager
+from playground.decoding.runners.static_cache import why_growing
 from playground.models.attention import GROUPED, attend_by_groups
 from playground.models.networks.dflash import DFlash
 from playground.models.networks.gemma4 import Gemma4Assistant
@@ -37,7 +37,7 @@ def of_target(name: str) -> nn.Module:
 def test_targets(monkeypatch, target):
     model = of_target(target)
     runners = [EagerRunner(model)]
-    if not why_eager(model):
+    if not why_growing(model.config):
         runners.append(StaticRunner(StaticModel(model, Graphs("as it is", None)), 64))
     masks = CudaMasks(monkeypatch)
     for runner in runners:

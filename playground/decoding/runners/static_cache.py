@@ -9,11 +9,13 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, GgufConfig, PretrainedConfig, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from playground.decoding.runners.base import CHUNKED
+from playground.models.sizing import expert_layers
 
 GROWING = ("dynamic", "longrope")
 
@@ -131,9 +133,19 @@ def why_eager(model: PreTrainedModel) -> str:
         return "its weights are quantised"
     if not model._can_compile_fullgraph or getattr(config, "alibi", False):
         return "transformers cannot compile this architecture"
+    if expert_layers(model) and not groups_on_device(model.device, model.dtype):
+        return "it is a mixture of experts, which waits for the host except in bfloat16 on SM90 and SM100"
     if "position_ids" not in signature(model.forward).parameters:
         return "it takes no positions"
     return ""
+
+
+def groups_on_device(device: torch.device, dtype: torch.dtype) -> bool:
+    """True where transformers' experts (`grouped_mm`) do not wait for the device: elsewhere torch reads on the host how
+    many tokens each expert gets."""
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        return False
+    return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def why_growing(config: PretrainedConfig) -> str:

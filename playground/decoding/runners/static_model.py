@@ -23,7 +23,6 @@ from playground.decoding.runners.static_cache import StaticCache
 from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of, layers_of
-from playground.models.fused import prepare_experts
 
 LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
 
@@ -54,7 +53,6 @@ class StaticModel:
 
     def __init__(self, model: PreTrainedModel, graphs: Graphs, whole: StaticModel | None = None) -> None:
         """Makes the static form of a model. `whole`: the model of which `model` is the first layers; None otherwise."""
-        prepare_experts(model.modules())
         config = model.config.get_text_config(decoder=True)
         self.model, self.graphs = model, graphs
         self.user: object = None

@@ -19,7 +19,6 @@ from playground.decoding.runners.buffers import MOST, WIDTHS, Inputs
 from playground.decoding.runners.graphs import Graphs
 from playground.decoding.runners.static_cache import Cursor, StaticCache
 from playground.decoding.transfer import to_device
-from playground.models.fused import prepare_experts
 from playground.models.sizing import cache_bytes
 
 
@@ -88,7 +87,6 @@ class StaticLayer(StaticNetwork):
 
     def __init__(self, layer: RecursiveLayer, target: Cursor, graphs: Graphs, limit: int) -> None:
         super().__init__(1, DRAFT, target, graphs)
-        prepare_experts(layer.modules())
         device = layer.draft_ids.device
         self._layer, self._limit = layer, limit
         # By width: first entry, index of the last token, tokens.
