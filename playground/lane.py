@@ -35,10 +35,12 @@ MANY = 3  # from this number on, drafters are counted, not named
 LOSSY = "lossy"  # in the name of a lane whose rule is not exact
 SYNTHETIC = "synthetic"  # in the name of a lane whose verdicts are drawn
 
-Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens"]
+Axis = Literal["lookahead", "nodes", "confidence_threshold", "temperature", "prompt_tokens", "depth", "acceptance"]
 AXES: dict[str, str] = {
     **{name: SETTINGS[name].label.lower() for name in SWEPT},
     "prompt_tokens": "prompt tokens",
+    "depth": "depth of the context",
+    "acceptance": "rate of acceptance",
 }  # the settings that a sweep can vary
 Rule = Literal["exact", "wrong-q", "top-2", "typical", "block-residual", "traversal-alpha"]
 LOSSY_RULES: dict[Rule, str] = {

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from playground import validation
 from playground.errors import PlaygroundError, check
 from playground.export import LANE, SCHEMA_VERSION, environment_from_1
 from playground.results.experiments import (
-    AcceptanceResult,
     BenchResult,
-    DepthResult,
     Differing,
     Estimated,
     LaneCheck,
@@ -25,6 +23,7 @@ from playground.results.experiments import (
     Recommendation,
     SweepResult,
     TrafficResult,
+    rates_of,
 )
 from playground.results.suite import (
     ALL,
@@ -42,9 +41,7 @@ __all__ = [
     "ALL",
     "KINDS",
     "STANDARD",
-    "AcceptanceResult",
     "BenchResult",
-    "DepthResult",
     "Differing",
     "Estimated",
     "Failure",
@@ -68,11 +65,12 @@ __all__ = [
     "from_json",
     "load",
     "names_of",
+    "rates_of",
     "to_json",
 ]
 
-OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult | DepthResult
-Result = OfSuites | LosslessResult | AcceptanceResult | LoadResult | BenchResult
+OfSuites = SuiteResult | SweepResult | Recommendation | TrafficResult
+Result = OfSuites | LosslessResult | LoadResult | BenchResult
 CHOOSE = (
     "Choose a file that `--json` of suite, sweep, recommend, lossless, traffic, depth, acceptance, load or of "
     "`python -m benchmarks speed` wrote."
@@ -83,10 +81,10 @@ KINDS: dict[str, type] = {
     "lossless": LosslessResult,
     "recommend": Recommendation,
     "traffic": TrafficResult,
-    "depth": DepthResult,
-    "acceptance": AcceptanceResult,
     "load": LoadResult,
     "bench": BenchResult,
+    "depth": SweepResult,  # the files of earlier releases, in which these were kinds of their own
+    "acceptance": SweepResult,
 }
 
 
@@ -127,6 +125,9 @@ def from_json(data: Any) -> Result:
         f"These results have schema version {data['schema_version']!r}; this playground reads versions 1 to "
         f"{SCHEMA_VERSION}. Open them with the release that wrote them.",
     )
+    if kind in ("depth", "acceptance"):
+        found = validation.read(SweepResult, {**data, "axis": kind, "points": ()}, extra="ignore")
+        return replace(found, points=rates_of(found.suite)) if kind == "acceptance" else found
     return validation.read(KINDS[kind], data, extra="ignore")
 
 

@@ -43,41 +43,37 @@ class Point:
 
 
 @dataclass(frozen=True)
+class LaneDepths:
+    """A lane's figures by depth. `lane`: its label."""
+
+    lane: str
+    figures: tuple[DepthFigures, ...]
+
+
+@dataclass(frozen=True)
 class SweepResult:
     """A suite in which one setting takes several values, its points in their order. At `lookahead` 0 the standard lane
-    runs. `prompt_tokens` count the chat template too."""
+    runs. `prompt_tokens` count the chat template too. For `acceptance` the first lane is the drafter as it is, and the
+    others have their verdicts drawn at the rates. For `depth` the suite is one conversation, and `depths` has the
+    figures of the baseline and of the lane in place of points."""
 
     axis: Axis
     points: tuple[Point, ...]
     suite: SuiteResult
+    depths: tuple[LaneDepths, ...] = ()
 
     @property
     def failed(self) -> bool:
+        """True where a prompt could not be run, or a conversation did not reach its end."""
         return self.suite.failed
 
 
-@dataclass(frozen=True)
-class AcceptanceResult:
-    """Speed-up over acceptance: a suite of a lane as it is, and with verdicts drawn at several rates."""
-
-    suite: SuiteResult
-
-    @property
-    def failed(self) -> bool:
-        return self.suite.failed
-
-    @property
-    def measured(self) -> Summary | None:
-        """The summary of the lane as it is, over all prompts; None if no prompt could be run."""
-        return self._of(self.suite.lanes[0])
-
-    @property
-    def curve(self) -> list[tuple[float, Summary | None]]:
-        """Each rate with its lane over all prompts."""
-        return [(lane.forced_rates[0], self._of(lane)) for lane in self.suite.lanes[1:]]
-
-    def _of(self, lane: Lane) -> Summary | None:
-        return self.suite.of(label(lane)) if self.suite.rows else None
+def rates_of(suite: SuiteResult) -> tuple[Point, ...]:
+    """Return the points of a sweep over rates of acceptance, whose first lane is the drafter as it is."""
+    return tuple(
+        Point(lane.forced_rates[0], label(lane), tuple(it for it in suite.summaries if it.lane == label(lane)))
+        for lane in suite.lanes[1:]
+    )
 
 
 @dataclass(frozen=True)
@@ -177,14 +173,6 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class LaneDepths:
-    """A lane's figures by depth. `lane`: its label."""
-
-    lane: str
-    figures: tuple[DepthFigures, ...]
-
-
-@dataclass(frozen=True)
 class Estimated:
     """The acceptance expected for a lane, from its drafts over logged answers. `decoded`: the mean accepted length of
     the turns that were decoded; None where none was."""
@@ -221,23 +209,6 @@ class TrafficResult:
     def pays(self) -> bool:
         """True where speculation was seen to pay, which takes an interval."""
         return self.speedup > 1 and differs(self.interval)
-
-
-@dataclass(frozen=True)
-class DepthResult:
-    """The result of a conversation that grows to `until` tokens of context. `suite`: its turns. `depths`: of the
-    baseline and of the lane. `stops`: the depth from which on the lane is nowhere faster; None if it is faster to the
-    end."""
-
-    suite: SuiteResult
-    depths: tuple[LaneDepths, ...]
-    until: int
-    stops: int | None
-
-    @property
-    def failed(self) -> bool:
-        """True where the conversation did not reach its end."""
-        return self.suite.failed
 
 
 @dataclass(frozen=True)

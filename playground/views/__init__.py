@@ -3,6 +3,6 @@
 The modules named here are the kinds of results. Each registers its `report.of`.
 """
 
-from playground.views import acceptance, comparison, depth, load, lossless, recommend, suite, sweep, traffic
+from playground.views import comparison, load, lossless, recommend, suite, sweep, traffic
 
-__all__ = ["acceptance", "comparison", "depth", "load", "lossless", "recommend", "suite", "sweep", "traffic"]
+__all__ = ["comparison", "load", "lossless", "recommend", "suite", "sweep", "traffic"]

@@ -1,16 +1,26 @@
-"""A sweep's result as sentences, tables and charts."""
+"""A sweep's result as sentences, tables and charts: over a setting, over the depth of the context, and over rates of
+acceptance, where all points but the measured one are synthetic."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+from html import escape
 from math import isclose, log
+from typing import Any
 
-from playground.format import UNKNOWN, number, percent, ratio
-from playground.lane import AXES
-from playground.metrics import PositionAcceptance
-from playground.results import STANDARD, Point, SweepResult
+import numpy as np
+import plotly.graph_objects as go
+
+from playground import metrics
+from playground.format import UNKNOWN, count, milliseconds, number, percent, ratio
+from playground.lane import AXES, label
+from playground.metrics import AtDepth, DepthFigures, PositionAcceptance
+from playground.results import STANDARD, LaneDepths, Point, Summary, SweepResult, names_of
 from playground.theory.lookahead import ENOUGH, TOLERANCE
-from playground.views import charts_suite, compared, ranking, report, suite
+from playground.views import charts, charts_suite, compared, ranking, report, suite
 from playground.views import table as spreadsheet
+from playground.views.charts import ASSISTED
 from playground.views.ranking import FEW
 from playground.views.report import Report
 from playground.views.suite import left_out
@@ -26,23 +36,40 @@ FALLS = (
 )
 
 
+COLORS = {"synthetic": charts.STANDARD, "measured": ASSISTED}
+
+
 @report.of.register
 def _(result: SweepResult) -> Report:
+    title, setting = suite.title(result.suite), suite.setting(result.suite, result.axis)
+    by_prompt = suite.by_prompt(result.suite)
+    if result.axis == "depth":
+        drawn = [speedup_by_depth(result), tokens_by_depth(result)]
+        tables = [by_depth(result.depths, names_of(result.suite.lanes))]
+        return Report(f"Depth of {title}", setting, findings(result), drawn, tables, [by_prompt])
+    if result.axis == "acceptance":
+        folded = [suite.by_category(result.suite), by_prompt]
+        shown = findings(result), [curve(result)], [by_rate(result)]
+        return Report(f"Speed-up over acceptance: {title}", setting, *shown, folded)
     tables = [by_value(result), by_category(result), by_position(result)]
     axis = AXES[result.axis]
     return Report(
-        f"{axis[0].upper()}{axis[1:]} of {suite.title(result.suite)}",
-        suite.setting(result.suite, result.axis),
+        f"{axis[0].upper()}{axis[1:]} of {title}",
+        setting,
         findings(result),
         [charts_suite.sweep(result), charts_suite.by_category(result)],
         [table for table in tables if len(table.columns) > 1],
-        [suite.by_prompt(result.suite)],
+        [by_prompt],
         ranking.deploy(result.suite),
     )
 
 
 compared.comparable.register(SweepResult, lambda result: result.suite)
-spreadsheet.lines.register(SweepResult, lambda result: suite.lines(result.suite))
+
+
+@spreadsheet.lines.register
+def _(result: SweepResult) -> list[dict[str, Any]]:
+    return _lines_by_depth(result) if result.axis == "depth" else suite.lines(result.suite)
 
 
 def by_value(result: SweepResult) -> Table:
@@ -88,12 +115,16 @@ def by_category(result: SweepResult) -> Table:
 
 
 def findings(result: SweepResult) -> list[str]:
-    """Name the best value and what ties with it, what failed, and what acceptance cannot say."""
+    """Say what the sweep found, the most important first, and what failed."""
+    of = {"depth": _depth_findings, "acceptance": _acceptance_findings}.get(result.axis, _value_findings)
+    return [*of(result), *left_out(result.suite.failures)]
+
+
+def _value_findings(result: SweepResult) -> list[str]:
+    """Name the best value and what ties with it, and what acceptance cannot say."""
     sentences = [verdict(result)] if any(point.best for point in result.points) else []
     sentences.extend(_against_prediction(result))
-    if result.axis in ("lookahead", "nodes"):
-        sentences.append(FALLS)
-    return [*sentences, *left_out(result.suite.failures)]
+    return [*sentences, FALLS] if result.axis in ("lookahead", "nodes") else sentences
 
 
 def verdict(result: SweepResult) -> str:
@@ -161,3 +192,228 @@ def _row(point: Point, verdict: str, engine: str, *, predicted: bool) -> tuple[s
         percent(summary.acceptance_rate),
         f"{summary.identical} of {summary.prompts}",
     )
+
+
+# --- over the depth of the context ---
+
+
+def _depth_findings(result: SweepResult) -> list[str]:
+    """Return the depth at which speculation stops paying, then how the first and the last span differ."""
+    base, ours = (it.figures for it in result.depths)
+    name = _name(result)
+    spans = [it for it in metrics.speedups(base, ours) if it.speedup]
+    stops = metrics.stops_paying(base, ours)
+    if not spans:
+        said = ["No span of depth has rounds of both lanes."]
+    elif stops is None:
+        said = [f"{name} still paid at the end, at {ours[-1].high:,} tokens of context."]
+    elif stops == ours[0].low:
+        said = [f"{name} was nowhere faster than standard decoding."]
+    else:
+        said = [f"{name} stops paying at a context of about {stops:,} tokens."]
+    if len(spans) > 1:
+        first, last = spans[0].figures, spans[-1].figures
+        said.append(
+            f"From {_span(first)} to {_span(last)} tokens: {_speedup(spans[0])} to {_speedup(spans[-1])}; "
+            f"{number(first.mean_accepted_length)} to {number(last.mean_accepted_length)} tokens per pass, "
+            f"a pass {milliseconds(first.pass_s)} to {milliseconds(last.pass_s)}."
+        )
+    rows = [row for row in result.suite.rows if row.lane == STANDARD]
+    reused = sum(row.reused or 0 for row in rows)
+    said.append(
+        f"{count(len(rows), 'turn')} of one conversation, in which {reused:,} tokens came from the cache of the turns "
+        "before; each span has the rounds of a few answers."
+    )
+    return said
+
+
+def by_depth(lanes: Sequence[LaneDepths], names: Mapping[str, str]) -> Table:
+    """Return a row for each lane and span of depth. Speeds leave the prefill out. `names`: the lanes' names by their
+    labels."""
+    base = next(it.figures for it in lanes if it.lane == STANDARD)
+    rows = [
+        (names[it.lane], _span(at), f"{at.rounds:,}", percent(at.acceptance_rate), number(at.mean_accepted_length),
+         milliseconds(at.pass_s), number(at.tokens_per_s, 1), "" if it.lane == STANDARD else _speedup(each))
+        for it in lanes
+        for each in metrics.speedups(base, it.figures)
+        for at in [each.figures]
+    ]  # fmt: skip
+    columns = ("lane", "context tokens", "passes", "accepted", "tokens per pass", "pass", "tokens/s", "speed-up")
+    return Table("By depth", columns, tuple(rows), numbers=6)
+
+
+def speedup_by_depth(result: SweepResult) -> go.Figure:
+    """Draw the speed-up over the depth; 1 is no drafter."""
+    base, ours = (it.figures for it in result.depths)
+    known = [(it.figures, it.speedup, it.interval) for it in metrics.speedups(base, ours) if it.speedup]
+    values, intervals = [over for _, over, _ in known], [interval for _, _, interval in known]
+    figure = _line(
+        "Speed-up by depth", f"{_name(result)}, prefills left out",
+        "speed-up, log scale", [(_middle(at), over) for at, over, _ in known], _name(result),
+    )  # fmt: skip
+    figure.update_traces(error_y=charts.error_bars(values, intervals))
+    charts.add_unity(figure)
+    return figure.update_yaxes(**charts.ratio_axis(values, intervals))
+
+
+def tokens_by_depth(result: SweepResult) -> go.Figure:
+    """Draw the mean accepted length over the depth."""
+    found = [(_middle(at), at.mean_accepted_length or 0.0) for at in result.depths[1].figures]
+    return _line(
+        "Tokens per pass by depth", f"{_name(result)}, with the target's own", "tokens per pass", found,
+        _name(result),
+    )  # fmt: skip
+
+
+def _name(result: SweepResult) -> str:
+    """Return the name of the drafting lane."""
+    return names_of(result.suite.lanes)[result.depths[1].lane]
+
+
+def _line(title: str, subtitle: str, unit: str, points: Sequence[tuple[float, float]], name: str) -> go.Figure:
+    figure = charts.blank(title, subtitle, "tokens of context", unit)
+    figure.add_scatter(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        name=escape(name),
+        mode="lines+markers",
+        line={"color": ASSISTED, "width": 2},
+        hovertemplate="%{y:.2f} at %{x:,.0f} tokens<extra></extra>",
+    )
+    said = [f"{x:,.0f} tokens: {y:.2f}." for x, y in points]
+    figure.update_layout(meta=" ".join([f"{title}.", *said]))
+    return figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
+
+
+def _speedup(at: AtDepth) -> str:
+    """Return the speed-up with its interval, or with the number of answers where these are too few for an interval."""
+    few = f", n = {at.figures.answers}" if at.speedup and not at.interval and at.figures.answers else ""
+    return ratio(at.speedup, at.interval) + few
+
+
+def _span(at: DepthFigures) -> str:
+    return f"{at.low:,} to {at.high - 1:,}"
+
+
+def _middle(at: DepthFigures) -> float:
+    return (at.low + at.high) / 2
+
+
+def _lines_by_depth(result: SweepResult) -> list[dict[str, Any]]:
+    names = names_of(result.suite.lanes)
+    return [
+        {"lane": names[it.lane], "low": at.low, "high": at.high, "rounds": at.rounds, "tokens": at.tokens,
+         "acceptance_rate": at.acceptance_rate, "tokens_per_pass": at.mean_accepted_length, "pass_s": at.pass_s,
+         "tokens_per_s": at.tokens_per_s, "speedup": each.speedup, "low_speedup": ends[0], "high_speedup": ends[1],
+         "answers": at.answers}
+        for it in result.depths
+        for each in metrics.speedups(result.depths[0].figures, it.figures)
+        for at, ends in [(each.figures, each.interval or (None, None))]
+    ]  # fmt: skip
+
+
+# --- over rates of acceptance ---
+
+
+def by_rate(result: SweepResult) -> Table:
+    """Return a table of the measured lane, then of a row for each rate."""
+    rows = [("measured", "", *_cells(_measured(result)))]
+    rows += [("synthetic", f"{point.value:g}", *_cells(point.overall)) for point in result.points]
+    columns = ("verdicts", "rate", "mean accepted length", "accepted", "speed-up, pooled", "tokens/s", "identical")
+    return Table("Speed-up over acceptance", columns, tuple(rows), numbers=6)
+
+
+def _cells(summary: Summary | None) -> tuple[str, ...]:
+    if summary is None:
+        return (UNKNOWN,) * 5
+    return (
+        number(summary.mean_accepted_length),
+        percent(summary.acceptance_rate),
+        ratio(summary.overall, summary.interval),
+        number(summary.tokens_per_s, 1),
+        f"{summary.identical} of {summary.prompts}",
+    )
+
+
+def _acceptance_findings(result: SweepResult) -> list[str]:
+    """Return sentences on the measured point, the best speed-up on this machine, the break-even, and what is
+    synthetic."""
+    found, points = _measured(result), sorted(_points(result))
+    said = []
+    if found and found.mean_accepted_length and points:
+        said.append(
+            f"Measured: {ratio(found.overall, found.interval)} at {found.mean_accepted_length:.2f} tokens a pass. The "
+            f"curve has {_at(points, found.mean_accepted_length):.2f}× there."
+        )
+    if points:
+        length, most = points[-1]
+        said.append(
+            f"The most accepted here, {length:.2f} tokens a pass, gives {most:.2f}×: more takes a cheaper draft."
+        )
+        said.append(_break_even(points))
+    said.append("All but the measured lane is synthetic: verdicts were drawn, and the text is standard decoding's.")
+    return said
+
+
+def _measured(result: SweepResult) -> Summary | None:
+    """Return the summary of the drafter as it is, over all prompts; None if no prompt could be run."""
+    return result.suite.of(label(result.suite.lanes[0])) if result.suite.rows else None
+
+
+def _points(result: SweepResult) -> list[tuple[float, float]]:
+    """Return tokens a pass and speed-up of each rate."""
+    summaries = [point.overall for point in result.points if point.overall]
+    return [(it.mean_accepted_length, it.overall) for it in summaries if it.mean_accepted_length]
+
+
+def _at(points: list[tuple[float, float]], length: float) -> float:
+    """Interpolate the curve between its points."""
+    lengths, speedups = np.array(points).T
+    return float(np.interp(length, lengths, speedups))
+
+
+def _break_even(points: list[tuple[float, float]]) -> str:
+    if points[0][1] >= 1:
+        return "Drafting costs nothing that was seen: the curve is above 1 from its first point on."
+    crossing = next(((a, b) for a, b in itertools.pairwise(points) if a[1] < 1 <= b[1]), None)
+    if crossing is None:
+        return "Drafting does not pay here at any rate: the curve stays below 1."
+    (x, low), (to, high) = crossing
+    return f"Drafting begins to pay at {x + (to - x) * (1 - low) / (high - low):.2f} tokens a pass."
+
+
+def curve(result: SweepResult) -> go.Figure:
+    """Draw speed-up over tokens a pass, with the measured lane as a star."""
+    figure = charts.blank("Speed-up over acceptance", "with 95 % intervals", "mean accepted length", "speed-up")
+    points = sorted(
+        ((it.overall, it.value) for it in result.points if it.overall), key=lambda it: it[0].mean_accepted_length or 0
+    )
+    if not points:
+        return charts.empty(figure, "No prompt was run.")
+    lanes = [("synthetic", [summary for summary, _ in points], [f"rate {rate:g}" for _, rate in points], "circle")]
+    if measured := _measured(result):
+        lanes.append(("measured", [measured], ["measured"], "star"))
+    for name, summaries, texts, symbol in lanes:
+        figure.add_scatter(
+            x=[it.mean_accepted_length for it in summaries],
+            y=[it.overall for it in summaries],
+            error_y=charts_suite.error_bars(summaries),
+            text=texts,
+            name=name,
+            mode="lines+markers" if name == "synthetic" else "markers",
+            line={"color": COLORS[name], "width": 2},
+            marker={"symbol": symbol, "size": 14 if symbol == "star" else 7},
+            hovertemplate="%{y:.2f}× at %{x:.2f} tokens a pass<extra>%{text}</extra>",
+        )
+    charts.add_unity(figure)
+    every = [it for _, summaries, *_ in lanes for it in summaries]
+    axis = charts.ratio_axis([it.overall for it in every], [it.interval for it in every])
+    ends = [(name, it[-1].overall, COLORS[name]) for name, it, *_ in lanes]
+    charts.label_lines(figure, ends, axis)
+    sentences = [
+        f"{text}: {it.overall:.2f} at {it.mean_accepted_length:.2f} tokens a pass."
+        for _, summaries, texts, _ in lanes
+        for it, text in zip(summaries, texts, strict=True)
+    ]
+    figure.update_layout(meta=" ".join(["Speed-up over acceptance.", *sentences]))
+    return figure.update_yaxes(title_text="speed-up, log scale", **axis)

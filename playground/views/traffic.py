@@ -7,7 +7,7 @@ from typing import Any
 from playground import metrics
 from playground.format import NO_DIFFERENCE, count, number, percent, ratio
 from playground.results import STANDARD, TrafficResult, names_of
-from playground.views import charts_suite, compared, depth, ranking, report, run_details, suite, table
+from playground.views import charts_suite, compared, ranking, report, run_details, suite, sweep, table
 from playground.views.report import Report
 from playground.views.table import Table
 
@@ -23,7 +23,7 @@ def _(result: TrafficResult) -> Report:
         [charts_suite.speedups(result.suite)],
         [
             ranking.table(result.suite),
-            depth.by_depth(result.depths, _names(result)),
+            sweep.by_depth(result.depths, _names(result)),
             *([estimates(result)] if result.estimates else []),
         ],
         [

@@ -11,34 +11,37 @@ from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
-from playground.experiments.kinds.acceptance import KIND, AcceptanceOptions
 from playground.experiments.kinds.options import Decoders
+from playground.experiments.kinds.sweep import ACCEPTANCE, AcceptanceOptions, sweep_result
 from playground.lane import LOCAL, Lane, Request, label, standard_lane, synthetic
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.results import ALL, AcceptanceResult, SuiteResult, Summary
+from playground.results import ALL, SuiteResult, Summary, SweepResult
 from playground.trace import Environment
-from playground.views import acceptance as view
 from playground.views import report
+from playground.views import sweep as view
 
 
 def work(folder, **options):
     options = AcceptanceOptions(
         **{"prompts": ("waves and waves", "the sea"), "max_new_tokens": 24, "runs": 1} | options
     )
-    return KIND.work(options, Decoders.of(custom_pair(str(folder), None)))[0]
+    return ACCEPTANCE.work(options, Decoders.of(custom_pair(str(folder), None)))[0]
 
 
 def test_every_rate_runs_beside_the_lane_as_it_is_and_all_write_the_same(tiny_folder):
     asked = work(tiny_folder, drafter="ngram", lookahead=3, policy="constant", rates=(0.0, 1.0))
     backends = {LOCAL: LocalBackend(ModelStore(), asked.pair, "float32", "cpu")}
     result = asked.run(standard_lane(asked.pair), backends, Watch())
-    none, every = (summary for _, summary in result.curve)
+    none, every = (point.overall for point in result.points)
+    measured = result.suite.of("ngram 3")
     assert none.mean_accepted_length == 1 < every.mean_accepted_length
     assert (none.acceptance_rate, every.acceptance_rate) == (0, 1)
-    assert {summary.identical for summary in (result.measured, none, every)} == {2}
-    loaded = results.load(json.dumps(results.to_json(result)))
-    assert loaded == replace(result, suite=replace(result.suite, traces=()))
+    assert {summary.identical for summary in (measured, none, every)} == {2}
+    data = results.to_json(result)
+    assert results.load(json.dumps(data)) == replace(result, suite=replace(result.suite, traces=()))
+    older = {"kind": "acceptance", "schema_version": data["schema_version"], "suite": data["suite"]}
+    assert results.from_json(older) == results.from_json(data)
     text = report.text(report.of(result))
     assert text.count("synthetic") >= 3 and "Measured:" in text
 
@@ -46,13 +49,13 @@ def test_every_rate_runs_beside_the_lane_as_it_is_and_all_write_the_same(tiny_fo
 def test_what_drafts_nothing_and_a_rate_given_twice_are_refused(tiny_folder):
     with pytest.raises(PlaygroundError, match="drafts nothing"):
         work(tiny_folder, drafter="none")
-    with pytest.raises(PlaygroundError, match="each once"):
+    with pytest.raises(PlaygroundError, match="each named once"):
         work(tiny_folder, drafter="ngram", rates=(0.5, 0.5))
     with pytest.raises(PlaygroundError, match="Rates must be"):
         AcceptanceOptions(rates=(1.5,))
 
 
-def result_of(speedups):
+def result_of(speedups) -> SweepResult:
     """A result whose rates 0, 0.5 and 1 have these speed-ups at 1, 2 and 4 tokens a pass; measured at 3."""
     lane = Lane("x", "t", "ngram", policy="constant")
     lanes = (lane, *(synthetic(lane, [rate]) for rate in (0.0, 0.5, 1.0)))
@@ -61,7 +64,8 @@ def result_of(speedups):
         for it, length, speed in zip(lanes, (3.0, 1.0, 2.0, 4.0), (1.3, *speedups), strict=True)
     )
     nowhere = Environment({}, None, None, None, None, None, (), "2026")
-    return AcceptanceResult(SuiteResult(nowhere, Request("x"), 1, lanes, ("row",), summaries))
+    suite = SuiteResult(nowhere, Request("x"), 1, lanes, ("row",), summaries)
+    return sweep_result("acceptance", (0.0, 0.5, 1.0), lanes, suite)
 
 
 @pytest.mark.parametrize(

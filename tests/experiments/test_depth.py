@@ -11,13 +11,13 @@ from playground import results
 from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.events import ResultReady, Watch
-from playground.experiments.kinds import depth
-from playground.experiments.kinds.depth import KIND, DepthOptions
+from playground.experiments.kinds import sweep
 from playground.experiments.kinds.options import Decoders
+from playground.experiments.kinds.sweep import DEPTH, DepthOptions
 from playground.lane import LOCAL
 from playground.models.store import ModelStore
 from playground.presets import custom_pair
-from playground.results import STANDARD, DepthResult
+from playground.results import STANDARD, SweepResult
 from playground.views import report
 from tests.tiny import small_llama
 
@@ -29,9 +29,9 @@ def pair(tmp_path, tiny_tokenizer):
     return custom_pair(str(tmp_path / "deep"), None)
 
 
-def run(pair, **options) -> DepthResult:
+def run(pair, **options) -> SweepResult:
     asked = {"drafter": "ngram", "until": 800, "steps": 4, "max_new_tokens": 8, "chat_template": True}
-    work, title = KIND.work(DepthOptions(**{**asked, **options}), Decoders.of(pair))
+    work, title = DEPTH.work(DepthOptions(**{**asked, **options}), Decoders.of(pair))
     assert title == "Prompt lookup to 800 tokens of context on deep"
     events = []
     work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(events.append))
@@ -39,7 +39,7 @@ def run(pair, **options) -> DepthResult:
 
 
 def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatch):
-    monkeypatch.setattr(depth, "documents", lambda: "The waves count the winters. " * 400)
+    monkeypatch.setattr(sweep, "documents", lambda: "The waves count the winters. " * 400)
     found = run(pair)
     assert [row.turn for row in found.suite.rows if row.lane == STANDARD] == [1, 2, 3, 4]
     for trace in found.suite.traces[2:]:
@@ -51,12 +51,15 @@ def test_it_costs_one_conversation_whose_rounds_fall_into_spans(pair, monkeypatc
     assert all(row.identical for row in found.suite.rows)
     text = report.text(report.of(found))
     assert "By depth" in text and "4 turns of one conversation" in text
-    assert results.load(json.dumps(results.to_json(found))) == replace(found, suite=replace(found.suite, traces=()))
+    data = results.to_json(found)
+    assert results.load(json.dumps(data)) == replace(found, suite=replace(found.suite, traces=()))
+    older = {key: data[key] for key in ("schema_version", "suite", "depths")} | {"until": 800, "stops": None}
+    assert results.from_json({"kind": "depth", **older}) == results.from_json(data)
 
 
 def test_what_cannot_be_asked_is_refused(pair):
     with pytest.raises(PlaygroundError, match="leave no room for text"):
         run(pair, steps=64)
     with pytest.raises(PlaygroundError, match="not enough text"):
-        work, _ = KIND.work(DepthOptions(drafter="ngram", until=2**20, steps=2), Decoders.of(pair))
+        work, _ = DEPTH.work(DepthOptions(drafter="ngram", until=2**20, steps=2), Decoders.of(pair))
         work({LOCAL: LocalBackend(ModelStore(), pair, "float32", "cpu")}, Watch(lambda event: None))

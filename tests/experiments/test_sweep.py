@@ -10,10 +10,11 @@ from playground.backends.local import LocalBackend
 from playground.errors import PlaygroundError
 from playground.experiments.events import Watch
 from playground.experiments.kinds import sweep
+from playground.experiments.kinds.options import Decoders
 from playground.experiments.questions import Question
 from playground.lane import LOCAL, Lane, Request, assisted_lane, standard_lane
 from playground.models.store import ModelStore
-from playground.presets import custom_pair
+from playground.presets import custom_pair, load_pairs
 from playground.results import STANDARD, Predicted, Row, SuiteResult
 from playground.trace import Environment
 from playground.views import report
@@ -67,11 +68,28 @@ def test_prompts_are_filled_up_to_a_length_and_one_over_the_context_is_a_failure
         ("lookahead", [], "one value or more"),
         ("lookahead", [2, 2], "each named once"),
         ("lookahead", [65], "Lookahead must be"),
+        ("acceptance", [2.0], "rates from 0 to 1"),
     ],
 )
 def test_what_cannot_be_swept_is_a_sentence(tiny_folder, axis, values, sentence):
     with pytest.raises(PlaygroundError, match=sentence):
         run(tiny_folder, axis, values)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "questions", "lanes"), [("depth", 2048, 1, 1), ("acceptance", 0.5, 2, 2), ("nodes", 8, 2, 1)]
+)
+def test_depth_and_acceptance_are_settings_of_a_sweep_too(axis, value, questions, lanes):
+    drafter = "composite" if axis == "nodes" else "ngram"
+    options = sweep.SweepOptions(prompts=("the sea", "the winters"), drafter=drafter, axis=axis, values=(value,))
+    work, _ = sweep.KIND.work(options, Decoders.of(load_pairs()[0]["starter"]))
+    assert (type(work), work.axis) == (sweep.Sweep, axis)
+    assert (len(work.questions), len(work.lanes)) == (questions, lanes)
+
+
+def test_depths_are_given_in_ascending_order():
+    with pytest.raises(PlaygroundError, match="ascending order"):
+        sweep.lanes_of(Lane("x", "t", "ngram"), "depth", [512, 256])
 
 
 def result_of(seconds):

@@ -22,7 +22,7 @@ from playground.models.store import ModelStore
 from playground.presets import custom_pair
 from playground.results import STANDARD, LaneDepths
 from playground.trace import Trace
-from playground.views import depth, report, traffic
+from playground.views import report, sweep, traffic
 from tests.examples import drafted_round, plain_round, trace
 
 CALL = {"type": "function", "function": {"name": "count", "arguments": "{}"}}
@@ -234,7 +234,7 @@ def test_a_speed_up_by_depth_says_how_many_answers_it_has_until_they_are_enough_
             LaneDepths(STANDARD, tuple(metrics.by_depth(answers(count, 0.2, "none")))),
             LaneDepths("ngram", tuple(metrics.by_depth(answers(count, 0.1, "ngram")))),
         ]
-        rows = depth.by_depth(lanes, {STANDARD: "Standard", "ngram": "Prompt lookup"}).rows
+        rows = sweep.by_depth(lanes, {STANDARD: "Standard", "ngram": "Prompt lookup"}).rows
         assert [row[-1] for row in rows] == ["", shown]
 
 

@@ -5,9 +5,19 @@ docs/add-an-experiment.md shows how to add one.
 
 from __future__ import annotations
 
-from playground.experiments.kinds import acceptance, depth, load, lossless, recommend, suite, sweep, traffic
+from playground.experiments.kinds import load, lossless, recommend, suite, sweep, traffic
 from playground.experiments.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND for module in (suite, recommend, sweep, traffic, depth, acceptance, lossless, load)
+    kind.name: kind
+    for kind in (
+        suite.KIND,
+        recommend.KIND,
+        sweep.KIND,
+        traffic.KIND,
+        sweep.DEPTH,
+        sweep.ACCEPTANCE,
+        lossless.KIND,
+        load.KIND,
+    )
 }  # by the name in the history

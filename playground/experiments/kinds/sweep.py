@@ -1,8 +1,13 @@
 """The Sweep experiment: which value of one setting gives the most speed-up, and which values tie with it?
 
 Lookahead, tree size and confidence threshold are settings of a lane: all values run on each prompt, next to the
-standard lane. Temperature and prompt length are settings of the request: the prompts run at each value, with a standard
-lane of their own. Either way it is one suite, with its record, its order and its intervals.
+standard lane. So do rates of acceptance, with verdicts drawn at each rate, next to the drafter as it is. Temperature
+and prompt length are settings of the request: the prompts run at each value, with a standard lane of their own. The
+depth of the context grows in one conversation by the project's own documents, and its rounds are grouped by depth: the
+cache of the earlier turns is reused, so that all depths cost one conversation and not a prefill each. Either way it is
+one suite, with its record, its order and its intervals.
+
+Depth and acceptance also have a page, a command and an endpoint of their own.
 """
 
 from __future__ import annotations
@@ -10,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 
-from playground import ROOT, ranked, theory
+from playground import ROOT, metrics, ranked, theory
 from playground.backends.base import Backend
 from playground.drafting_methods import METHODS
 from playground.errors import PlaygroundError, Stopped, check
@@ -21,6 +27,7 @@ from playground.experiments import suite as summaries
 from playground.experiments.events import Watch
 from playground.experiments.kinds.kind import Kind, OfPrompts, on_record, record_at
 from playground.experiments.kinds.options import (
+    ANSWER,
     AnswerOptions,
     Decoders,
     DraftingOptions,
@@ -30,19 +37,33 @@ from playground.experiments.kinds.options import (
     option,
 )
 from playground.experiments.questions import Question
-from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, together
+from playground.lane import AXES, Axis, Lane, Request, at_lookahead, label, synthetic, together
 from playground.presets import Pair
-from playground.results import STANDARD, Point, Predicted, SuiteResult, SweepResult
-from playground.settings import ANSWER, DRAFTING, PRESET, SETTINGS, SWEPT
+from playground.results import STANDARD, LaneDepths, Point, Predicted, SuiteResult, SweepResult, rates_of
+from playground.settings import DRAFTING, PRESET, SETTINGS, SWEPT
+from playground.trace import Trace
 
-DEFAULTS = {**SWEPT, "prompt_tokens": (128, 512, 1024, 2048)}
+DEFAULTS: dict[str, tuple[float, ...]] = {
+    **SWEPT,
+    "prompt_tokens": (128, 512, 1024, 2048),
+    "depth": tuple(range(256, 2049, 256)),
+    "acceptance": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+}
 OF_LANES = tuple(name for name in SWEPT if name in DRAFTING)
+OF_REQUESTS = (*(name for name in SWEPT if name in ANSWER), "prompt_tokens")
 CHARACTERS = 4  # per token, roughly, where a backend does not report the prompt's tokens
+ASKED = "A part of a manual:\n\n{}\n\nSay in a few sentences what this part is about, and quote one sentence of it."
+SAMPLE = 400  # characters that are tokenised to find their number per token
+LEAST = 64  # tokens that a turn grows by
 
 
 @dataclass(frozen=True)
-class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, PromptOptions):
+class DrafterOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions):
     drafter: str | None = option(None, "Drafter", "the drafting method", group="drafting")
+
+
+@dataclass(frozen=True)
+class SweepOptions(DrafterOptions, PromptOptions):
     axis: Axis = option("lookahead", "Setting", "which takes several values", choices=AXES, flag="over")
     values: tuple[float, ...] = option(
         (), "Values", "of the setting; lookahead 0 is no drafter; none takes some over its range",
@@ -51,9 +72,24 @@ class SweepOptions(OrderOptions, RunsOptions, AnswerOptions, DraftingOptions, Pr
 
 
 @dataclass(frozen=True)
+class DepthOptions(DrafterOptions):
+    until: int = option(2048, "Context", "tokens of context at the end", low=256, high=2**20)
+    steps: int = option(8, "Turns", "turns in which the context grows to its end", low=2, high=64)
+    runs: int = option(1, "Runs", "runs of each turn in each lane", low=1, high=100, folded=True)
+
+
+@dataclass(frozen=True)
+class AcceptanceOptions(DrafterOptions, PromptOptions):
+    rates: tuple[float, ...] = option(
+        DEFAULTS["acceptance"], "Rates", "chances to accept a draft token if those before it were", low=0, high=1,
+        group="drafting",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Sweep(OfPrompts):
     """The work of a Sweep experiment, a suite over the values of the setting. `lane`: the drafter with its other
-    settings."""
+    settings. `questions`: for the depth one with as many turns as values, whose texts are found when it runs."""
 
     pair: Pair | None
     lane: Lane
@@ -71,32 +107,48 @@ class Sweep(OfPrompts):
 
     @property
     def tokens(self) -> int:
-        times = 1 if self.axis in OF_LANES else len(self.values)
-        return self.runs * times * (1 + len(self.lanes)) * self.answer_tokens
+        times = len(self.values) if self.axis in OF_REQUESTS else 1
+        first = self.axis == "acceptance"  # the output of standard decoding, from which verdicts are drawn
+        return (first + self.runs * times * (1 + len(self.lanes))) * self.answer_tokens
 
     def run(self, baseline: Lane, backends: Mapping[str, Backend], watch: Watch) -> SweepResult | None:
         questions: Sequence[Question] = self.questions
         if self.axis in ANSWER:
             questions = [_at(question, self.axis, value) for value in self.values for question in questions]
-        elif self.axis == "prompt_tokens":
+        elif self.axis in ("prompt_tokens", "depth"):
             try:
                 backends[baseline.backend].load(baseline, watch.progress)
             except Stopped:
                 return None
             count = partial(_count, backends[baseline.backend], baseline)
-            questions = [_padded(question, int(value), count) for value in self.values for question in questions]
-        return self._result(
-            suite.run(
-                baseline, self.lanes, questions, backends, watch,
-                runs=self.runs, seed=self.seed, record=record_at(self.record),
-            )
+            if self.axis == "depth":
+                questions = [conversation(questions[0].request, [int(value) for value in self.values], count)]
+            else:
+                questions = [_padded(question, int(value), count) for value in self.values for question in questions]
+        found = suite.run(
+            baseline, self.lanes, questions, backends, watch,
+            runs=self.runs, seed=self.seed, record=record_at(self.record),
         )  # fmt: skip
+        if found and self.axis == "depth":
+            suite.check_ran(found)
+        return self._result(found)
 
     def so_far(self) -> SweepResult | None:
-        return self._result(on_record(self.record))
+        found = on_record(self.record)
+        return None if found and self.axis == "depth" and not found.rows else self._result(found)
 
     def _result(self, found: SuiteResult | None) -> SweepResult | None:
         return sweep_result(self.axis, self.values, self.lanes, found) if found else None
+
+
+@dataclass(frozen=True)
+class Depth(Sweep):
+    """A sweep over the depth of the context, which the history lists as `depth`."""
+
+
+@dataclass(frozen=True)
+class Acceptance(Sweep):
+    """A sweep over rates of acceptance, which the history lists as `acceptance`."""
 
 
 def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
@@ -111,6 +163,11 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
     check(len(values) == len(set(values)) > 0, "A sweep needs one value or more, each named once.")
     if axis == "nodes":
         check(METHODS[lane.drafter].tree, f"{together([lane])} drafts no tree. Sweep the nodes of a drafter that does.")
+    if axis == "acceptance":
+        check(lane.drafter != "none", "Standard decoding drafts nothing that could be accepted. Choose a drafter.")
+        return [lane, *(synthetic(lane, [rate]) for rate in values)]
+    if axis == "depth":
+        check(list(values) == sorted(values), "Depths grow from turn to turn. Give them in ascending order.")
     if axis not in OF_LANES:
         return [lane]
     if axis == "lookahead":
@@ -122,7 +179,18 @@ def lanes_of(lane: Lane, axis: Axis, values: Sequence[float]) -> list[Lane]:
 
 def sweep_result(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> SweepResult:
     """Groups the suite of a sweep by the values. `lanes`: those of `lanes_of`."""
+    if axis == "depth":
+        return SweepResult(axis, (), result, _by_depth(values, result))
     return SweepResult(axis, tuple(_points(axis, values, lanes, result)), result)
+
+
+def _by_depth(ends: Sequence[float], result: SuiteResult) -> tuple[LaneDepths, ...]:
+    """Groups the rounds of a long conversation by depth, of the baseline and of the lane. `ends`: of the spans."""
+    of: dict[str, list[Trace]] = {STANDARD: [], **{label(lane): [] for lane in result.lanes}}
+    for trace in result.traces:
+        of[label(trace.lane) if trace.lane in result.lanes else STANDARD].append(trace)
+    edges = (0, *map(int, ends))
+    return tuple(LaneDepths(name, tuple(metrics.by_depth(traces, edges))) for name, traces in of.items())
 
 
 def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: SuiteResult) -> Iterator[Point]:
@@ -137,6 +205,9 @@ def _points(axis: Axis, values: Sequence[float], lanes: Sequence[Lane], result: 
         predicted = _predicted(values, result) if axis == "lookahead" else {}
         for value, name in by_value.items():
             yield Point(value, name, of(name), name == best, name in ties, predicted.get(value))
+        return
+    if axis == "acceptance":
+        yield from rates_of(result)
         return
     each = len(result.prompts) // len(values)
     for i, value in enumerate(values):
@@ -216,17 +287,74 @@ def documents() -> str:
     return "\n\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
-def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
-    name, questions = options.read()
+def conversation(request: Request, ends: Sequence[int], count: Callable[[Request], int]) -> Question:
+    """Returns a question whose turns bring so many tokens of documents that the context ends near the last of `ends`.
+
+    Args:
+        request: how each turn is answered; its prompt is not used.
+        ends: tokens of context at the end of each turn, answers included.
+        count: returns the number of tokens of a request's prompt.
+
+    Raises:
+        PlaygroundError: the documents are too short, or the turns are too many.
+    """
+    text = documents()
+
+    def tokens(part: str) -> int:
+        return count(replace(request, prompt=ASKED.format(part)))
+
+    asked = tokens("")
+    steps = [end - start - request.max_new_tokens - asked for start, end in pairwise((0, *ends))]
+    check(
+        min(steps) >= LEAST,
+        f"{len(ends)} turns with answers of {request.max_new_tokens:,} tokens leave no room for text in "
+        f"{ends[-1]:,} tokens. Ask for a deeper context, fewer turns or shorter answers.",
+    )
+    sample = max(1, tokens(text[:SAMPLE]) - asked)
+    cuts = [0, *accumulate(step * SAMPLE // sample for step in steps)]
+    check(
+        cuts[-1] <= len(text),
+        f"There is not enough text for {ends[-1]:,} tokens: about {ends[-1] * len(text) // cuts[-1]:,} are here.",
+    )
+    first, *more = (ASKED.format(text[start:end]) for start, end in pairwise(cuts))
+    return Question("depth", replace(request, prompt=first), tuple(more))
+
+
+def _sweep(
+    kind: type[Sweep], options: DrafterOptions, on: Decoders, axis: Axis, values: tuple[float, ...]
+) -> tuple[Sweep, str]:
+    """Returns the work, and the name of its prompts."""
     drafter = (options.drafter,) if options.drafter else ((on.pair.drafter,) if on.pair else ())
     (lane,) = on.lanes(drafter, **{name: getattr(options, name) for name in PRESET})
-    if options.axis == "lookahead" and not options.policy:
+    if axis == "lookahead" and not options.policy:
         lane = replace(lane, policy="constant")  # other policies take it as a bound, not as the length of the drafts
+    lanes_of(lane, axis, values)  # raises now instead of in the middle
+    if axis == "depth":
+        request = replace(Request("…", **{name: getattr(options, name) for name in ANSWER}), prefix_cache=True)
+        name, questions = "documents", (Question("depth", request, (request.prompt,) * (len(values) - 1)),)
+    else:
+        assert isinstance(options, PromptOptions)
+        name, questions = options.read()
+    work = kind(on.pair, lane, axis, values, questions, options.runs, options.order_seed, baseline=on.baseline)
+    return work, name
+
+
+def _work(options: SweepOptions, on: Decoders) -> tuple[Sweep, str]:
     values = options.values or DEFAULTS[options.axis]
-    lanes_of(lane, options.axis, values)  # raises now instead of in the middle
-    work = Sweep(on.pair, lane, options.axis, values, questions, options.runs, options.order_seed, baseline=on.baseline)
+    work, name = _sweep(Sweep, options, on, options.axis, values)
     axis, at = AXES[options.axis], ", ".join(f"{value:g}" for value in values)
-    return work, f"{axis[:1].upper()}{axis[1:]} {at} of {together([lane])} on {on.title}: {name}"
+    return work, f"{axis[:1].upper()}{axis[1:]} {at} of {together([work.lane])} on {on.title}: {name}"
+
+
+def _depth(options: DepthOptions, on: Decoders) -> tuple[Sweep, str]:
+    ends = tuple(i * options.until // options.steps for i in range(1, options.steps + 1))
+    work, _ = _sweep(Depth, options, on, "depth", ends)
+    return work, f"{together([work.lane])} to {options.until:,} tokens of context on {on.title}"
+
+
+def _acceptance(options: AcceptanceOptions, on: Decoders) -> tuple[Sweep, str]:
+    work, name = _sweep(Acceptance, options, on, "acceptance", options.rates)
+    return work, f"Acceptance of {together([work.lane])} on {on.title}: {name}"
 
 
 KIND = Kind(
@@ -242,4 +370,33 @@ KIND = Kind(
     experiment=Sweep,
     servers=True,
     varies=lambda options: options.axis,
+)
+
+DEPTH = Kind(
+    name="depth",
+    label="Depth of a conversation",
+    does="Measures a drafter over the depth of the context, in one conversation that grows, and says where it stops "
+    "paying.",
+    intro="Does speculation still pay deep in a context? One conversation grows turn by turn; acceptance, tokens per "
+    "pass, the cost of a pass and the speed-up are shown against the tokens before them.",
+    hint="Press Run. All depths together cost one conversation: the cache of the earlier turns is kept.",
+    exits="0: it ran to the end",
+    options=DepthOptions,
+    work=_depth,
+    experiment=Depth,
+    servers=True,
+)
+
+ACCEPTANCE = Kind(
+    name="acceptance",
+    label="Drafter or machine?",
+    does="Draws speed-up over acceptance for a drafter on this machine, and puts the measured point on the curve.",
+    intro="Is the drafter too often wrong, or is the machine the limit? Here verdicts are drawn at fixed rates while "
+    "drafting and verification run as always. The curve belongs to the machine, the measured point on it to the "
+    "drafter.",
+    hint="Press Run. All points but the measured one are synthetic.",
+    exits="0: all prompts ran; 1: some failed",
+    options=AcceptanceOptions,
+    work=_acceptance,
+    experiment=Acceptance,
 )
