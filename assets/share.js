@@ -51,11 +51,11 @@ export function share({ element, props, watch, trigger }) {
     link: () => trigger("copy"),
     animation: () => {
       say("Drawing …");
-      trigger("download");
+      trigger("download", { form: "gif" });
     },
     markdown: () => copy(props.value, "Markdown copied."),
     picture: () => document.dispatchEvent(new Event("save-picture")),
-    file: () => document.getElementById("save-html")?.click(),
+    file: () => trigger("download", { form: "html" }),
   };
 
   document.addEventListener("copy-link", (event) => {

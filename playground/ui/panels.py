@@ -24,6 +24,7 @@ from gradio.utils import get_upload_folder
 from playground.experiments.events import LevelDone, PartDone, PromptDone
 from playground.experiments.history import COMPARE, Entry
 from playground.format import ratio
+from playground.ui.wiring import WRITTEN
 from playground.views import charts, engines, scripts
 from playground.views.engines import Settings
 from playground.views.load import by_level
@@ -79,12 +80,14 @@ def empty_plot() -> gr.Plot:
     return gr.Plot(show_label=False, container=False, min_width=300)
 
 
-def saved(name: str, data: bytes | None) -> dict[str, Any]:
-    """Returns an update of a button that downloads the data; without data it is disabled."""
-    if data is None:
-        return gr.update(value=None, interactive=False)
-    path = save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder())
-    return gr.update(value=path, interactive=True)
+def written() -> gr.DownloadButton:
+    """Returns the hidden button that `wiring.download` presses."""
+    return gr.DownloadButton("Save", visible="hidden", elem_id=WRITTEN)
+
+
+def saved(name: str, data: bytes) -> dict[str, Any]:
+    """Writes the data to a file, and returns an update of the button that downloads it."""
+    return gr.update(value=save_bytes_to_cache(data, re.sub(r"[^\w.-]+", "-", name), get_upload_folder()))
 
 
 MINUTE_S, HOUR_S = 60, 3600

@@ -27,7 +27,7 @@ from playground.trace import Comparison
 from playground.ui import panels
 from playground.ui import panels as markup
 from playground.ui.compare.shown import Shown
-from playground.ui.wiring import PRIVATE, Filled
+from playground.ui.wiring import PRIVATE, Filled, download
 from playground.views import compared, headline, result_file, scripts
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,6 @@ OFF = (
 )
 CHOOSE = "Choose one to save or delete it, two to compare them."
 FORMS = {"JSON": ".json", "CSV": ".csv", "HTML": ".html"}
-PRESS = "() => document.getElementById('saved-entry').click()"
 
 
 def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
@@ -151,7 +150,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         saves = {_button(f"Save {name}", f"history-{form[1:]}"): form for name, form in FORMS.items()}
         delete = _button("Delete", "delete-entries")
         undo = gr.Button("Undo", size="sm", visible=False, elem_id="undo-delete", min_width=90, scale=0)
-        saved = gr.DownloadButton("Save", elem_id="saved-entry")
+        saved = panels.written()
     shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
     listed = gr.HTML(
         "",
@@ -208,7 +207,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         try:
             return {saved: past.saved(owner, next(iter(ids), ""), form), shown: ""}
         except PlaygroundError as problem:
-            return {shown: panels.status(str(problem), "error")}
+            return {saved: None, shown: panels.status(str(problem), "error")}
 
     query = [owner, search]
     known.then(rows, query, listed, **PRIVATE)
@@ -221,8 +220,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
     delete.click(delete_chosen, [*query, chosen], after, **PRIVATE)
     undo.click(bring_back, [*query, gone], after, **PRIVATE)
     for button, form in saves.items():
-        written = button.click(partial(save, form), [owner, chosen], [saved, shown], **PRIVATE)
-        written.success(None, None, None, js=PRESS, **PRIVATE)
+        download(button.click, partial(save, form), [owner, chosen], [saved, shown])
 
 
 def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:

@@ -58,6 +58,20 @@ def in_browser(changes: Mapping[str, Sequence[Component]]) -> tuple[list[Compone
     return outputs, f"[{', '.join(updates)}]"
 
 
+WRITTEN = "written-file"
+
+
+def download(press: Callable[..., Dependency], write: Callable, inputs: Any, outputs: Any, **more: Any) -> None:
+    """Writes a file when something is pressed, and then presses the hidden button WRITTEN, which downloads it.
+
+    Args:
+        write: returns that button's update; without a value, nothing is downloaded.
+        inputs, outputs, more: further arguments of the event `press`.
+    """
+    script = f"() => document.getElementById('{WRITTEN}').click()"
+    press(write, inputs, outputs, **more, **PRIVATE).success(None, None, None, js=script, **PRIVATE)
+
+
 def picked(dropdown: gr.Dropdown, act: Callable[[str], Any], outputs: Any) -> None:
     """Fills `outputs` with what `act` returns when the user chooses another value. Gradio's own event also comes when
     the dropdown only loses focus, and would undo later changes."""

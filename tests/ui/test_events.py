@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -19,9 +20,11 @@ from playground.hosting.access import FOR_VISITORS, Access
 from playground.lane import Lane, Request
 from playground.progress import Progress
 from playground.trace import Comparison, Round
+from playground.ui.compare import rendered
 from playground.ui.compare.controls import OWN, CompareOptions
 from playground.ui.compare.handlers import Handlers
 from playground.ui.compare.shown import Shown
+from playground.views import replay_file
 from tests.ui import fakes
 from tests.ui.driven import driven, unpacked
 from tests.ui.test_controls import asked
@@ -64,15 +67,24 @@ def endless(emitted: threading.Event, stopped: threading.Event) -> type[fakes.Ba
     return Endless
 
 
-def test_a_run_streams_both_logs_and_ends_in_a_file_that_can_be_read_again():
+def test_a_run_streams_both_logs_and_writes_a_file_only_when_one_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     events = Handlers(PAIRS, fakes.Backend, fakes.Store().fit)
     stage, shown = last(events.stream("session", asked(max_new_tokens=24)))
     standard, assisted = logs(stage)
     assert 0 < assisted.count("\n") < standard.count("\n") == 24
     assert "Done" in stage["status"]["text"]
-    end = events.finish(shown)
-    with open(end["save"]["value"], encoding="utf-8") as file:
-        assert export.load(file.read()) == shown.comparison
+    assert events.finish(shown)["save"]["interactive"]
+    asyncio.run(events.choose(shown, shown.chosen))
+    assert not [*tmp_path.rglob("*.*")]
+    written = {form: Path(asyncio.run(events.save(shown, form, ""))["file"]["value"]) for form in rendered.FORMS}
+    assert {*written.values()} == {*tmp_path.rglob("*.*")}
+    assert export.load(written["json"].read_bytes()) == shown.comparison
+    assert written["html"].read_text(encoding="utf-8") == replay_file.build(shown.comparison, shown.chosen)
+    assert written["gif"].read_bytes() == replay_file.build_gif(shown.comparison, shown.chosen)
+    for unknown in (events.save(None, "json", ""), events.save(shown, "exe", "")):
+        with pytest.raises(gr.Error, match="no longer kept"):
+            asyncio.run(unknown)
 
 
 @pytest.mark.parametrize(

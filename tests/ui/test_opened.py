@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import time
+from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -35,7 +36,7 @@ def events(**limits) -> Handlers:
 
 def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, tmp_path):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    ours = rendered.file(FILE, 1_000, PAIRS, 10**9)
+    ours = rendered.file(FILE, 1_000, PAIRS)
     monkeypatch.setattr(export, "load", None)  # nothing is read here
     visitors = events()
 
@@ -44,7 +45,9 @@ def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, 
         shown = drawn.pop("shown")
         assert shown.comparison == COMPARISON and not shown.repeatable
         assert (shown.chosen, str(drawn)) == (ours[1], str(ours[2]))
-        assert all(os.path.exists(drawn[name]["value"]) for name in ("html", "save"))
+        assert not [*tmp_path.rglob("*.*")], "no file is asked for"
+        written = (await visitors.save(shown, "json", "", "a", "8.8.8.8"))["file"]["value"]
+        assert export.from_json(json.loads(Path(written).read_bytes())) == COMPARISON
         stage, again = unpacked(await visitors.choose(shown, shown.chosen, "a"))
         assert again.chosen == shown.chosen and stage["lanes"][1]["log"]
         with pytest.raises(gr.Error, match="no longer kept"):
@@ -82,8 +85,8 @@ def test_a_stranger_s_trace_has_a_limit_that_one_s_own_has_not():
     assert FOR_VISITORS.trace_tokens == 20_000
     length = sum(1 + len(round_.drafted) for trace in COMPARISON.lanes for round_ in trace.rounds)
     with pytest.raises(PlaygroundError, match=f"it has {length} tokens, of which 5 can be shown"):
-        rendered.file(FILE, 5, PAIRS, 10**9)
-    assert rendered.file(FILE, length, PAIRS, 10**9)
+        rendered.file(FILE, 5, PAIRS)
+    assert rendered.file(FILE, length, PAIRS)
 
 
 def test_what_is_kept_of_them_is_bounded_in_bytes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -109,4 +110,4 @@ def test_two_runs_are_seen_side_by_side_and_their_words_stay_text(monkeypatch, t
     past.keep("", evil)
     found = tab.side_by_side(past, "", [names[0], evil.id])
     assert "The prompts differ" in found and "<img" not in found
-    assert past.saved("", names[0], ".csv")["interactive"]
+    assert Path(past.saved("", names[0], ".csv")["value"]).is_file()

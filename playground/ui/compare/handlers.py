@@ -31,7 +31,6 @@ from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
 from playground.presets import Pair
 from playground.trace import Comparison, Trace
-from playground.ui import panels
 from playground.ui.compare import prefill, rendered
 from playground.ui.compare.controls import CompareOptions
 from playground.ui.compare.shown import Held, Opened, Screen, Shown, goes_on_with
@@ -203,10 +202,7 @@ class Handlers:
         if shown is None:
             raise _nothing_shown()
         if isinstance(shown.held, Held):
-            limits = self._access.limits
-            found = await self._aside(
-                session, address, rendered.pair_with, shown.held.packed, name, self._pairs, limits.files
-            )
+            found = await self._aside(session, address, rendered.pair_with, shown.held.packed, name, self._pairs)
             if found is None:
                 raise _nothing_shown()
             return {"shown": replace(shown, chosen=str(name)), **found}
@@ -262,13 +258,19 @@ class Handlers:
         screen.repeatable = screen.goes_on = shown is not None and shown.repeatable
         yield {"stage": await to_thread.run_sync(screen.packed), "shown": shown}
 
-    def share(self, shown: Shown) -> Named:
-        """Returns the files and texts to share a run that the page shows from the start."""
-        return rendered.shared(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
+    async def save(self, shown: Shown | None, form: object, page: str, session: str = "", address: str = "") -> Named:
+        """Writes what is shown to a file and returns an update of the button that downloads it. `form`, `page`: see
+        `rendered.write`."""
+        if shown is None or form not in rendered.FORMS:
+            raise _nothing_shown()
+        arguments = shown.chosen, str(form), page, self._access.limits.files
+        if isinstance(shown.held, Held):
+            return {"file": await self._aside(session, address, rendered.write, shown.held.packed, *arguments)}
+        return {"file": await to_thread.run_sync(rendered.write, shown.comparison, *arguments)}
 
     def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
-        return self._outcome(shown) if shown else _no_outcome()
+        return self._outcome(shown) if shown else {"details": "", "menu": "", "save": gr.update(interactive=False)}
 
     def stop(self, session: str) -> None:
         """Ends this browser session's run within one round. What it decoded remains."""
@@ -282,10 +284,8 @@ class Handlers:
     async def open(self, data: bytes | None, session: str = "", address: str = "") -> Named:
         """Shows an uploaded trace, with its prompt and settings. The page does not change without a file, or if it is
         no trace."""
-        limits = self._access.limits
-        packed, chosen, drawn = await self._aside(
-            session, address, rendered.file, data or b"", limits.trace_tokens, self._pairs, limits.files
-        )
+        most = self._access.limits.trace_tokens
+        packed, chosen, drawn = await self._aside(session, address, rendered.file, data or b"", most, self._pairs)
         return {"shown": Shown(self._opened.keep(packed), chosen), **drawn}
 
     def show(self, comparison: Comparison, source: str, *, own: bool = False) -> Named:
@@ -376,7 +376,7 @@ class Handlers:
             await to_thread.run_sync(self._access.check_grammar, request, limiter=self._grammars)
 
     def _outcome(self, shown: Shown) -> Named:
-        return rendered.outcome(shown.comparison, shown.chosen, self._pairs, self._access.limits.files)
+        return rendered.outcome(shown.comparison, shown.chosen, self._pairs)
 
     async def _aside(self, session: str, address: str, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function of `rendered` on a trace from a file; on a public page in another process.
@@ -407,7 +407,3 @@ def _waiting(work: Compare) -> Screen:
     screen.ask(work.request)
     screen.status = Status("Waiting for its turn", "busy")
     return screen
-
-
-def _no_outcome() -> Named:
-    return {"details": "", "menu": "", "html": panels.saved("", None), "save": panels.saved("", None)}

@@ -1,7 +1,7 @@
 """The results of a whole comparison as the page shows and shares them.
 
-The Share menu copies a link or Markdown and saves a picture or one HTML file. A long comparison takes seconds of
-Python, so on a public server these functions run in another process.
+The Share menu copies a link or Markdown and saves a picture or one HTML file. A file is written when it is asked for.
+A long comparison takes seconds of Python, so on a public server these functions run in another process.
 """
 
 from __future__ import annotations
@@ -40,21 +40,10 @@ MENU = """
 """
 
 
-def lay_out() -> dict[str, Any]:
-    """Lays the Share menu out. `menu` holds the Markdown ("" without a comparison) and presses the buttons `html` and
-    `gif`, which download the HTML and the animation."""
+def lay_out() -> gr.HTML:
+    """Lays the Share menu out. Its value is the comparison as Markdown, "" without one."""
     script = scripts.component("share.js", "share")
-    menu = gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
-    return {
-        "menu": menu,
-        "html": gr.DownloadButton("Save as HTML", elem_id="save-html"),
-        "gif": gr.DownloadButton("Save animation", elem_id="save-gif"),
-    }
-
-
-def results(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> tuple[str, bytes]:
-    """Returns what the menu shares of a comparison: its Markdown, and the HTML file, which shows the chosen lane."""
-    return markdown.table(comparison, pairs.values()), replay_file.build(comparison, chosen, rooms.home()).encode()
+    return gr.HTML("", html_template=MENU, js_on_load=script, apply_default_css=False, elem_id="share", min_width=60)
 
 
 def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[str, Pair]) -> None:
@@ -71,28 +60,46 @@ def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[
         event(None, [*asked], None, js=f"(...values) => {SCRIPT}.{act}(values, {known})", **PRIVATE)
 
 
-def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
-    """Returns the run's details and the values of `shared`, by the names of the page's components.
+def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> dict[str, Any]:
+    """Returns the run's details and the values of `shared`, by the names of the page's components. `chosen`: the name
+    of the lane that is compared with the baseline."""
+    return {"details": details(comparison, chosen)} | shared(comparison, pairs)
+
+
+def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
+    """Returns the Share menu's Markdown, and an update that lets the trace be saved."""
+    return {"menu": markdown.table(comparison, pairs.values()), "save": gr.update(interactive=True)}
+
+
+FORMS = ("json", "html", "gif")
+
+
+def write(held: Comparison | bytes, chosen: str, form: str, address: str, room: int) -> dict[str, Any]:
+    """Writes a comparison to a file, and returns an update of the button that downloads it.
 
     Args:
-        chosen: the name of the lane that is compared with the baseline.
+        held: the comparison, which `file` may have packed.
+        chosen: the name of the lane that HTML and GIF show beside the baseline.
+        form: one of FORMS: the trace, the page with the replay, or the animation.
+        address: the page's address, for the animation; "" for none.
         room: how many bytes the files of all visitors may take.
     """
-    return {"details": details(comparison, chosen)} | shared(comparison, chosen, pairs, room)
-
-
-def shared(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair], room: int) -> dict[str, Any]:
-    """Returns the Share menu's Markdown, the HTML file and the trace. The arguments are those of `outcome`."""
-    make_room(room)
+    comparison: Comparison = pickle.loads(held) if isinstance(held, bytes) else held
     lane = comparison.others[0].lane
     drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
-    name = f"trace-{lane.target[-60:]}-{drafter[:20]}"
-    text, page = results(comparison, chosen, pairs)
-    trace = json.dumps(export.to_json(comparison)).encode()
-    return {"menu": text, "html": panels.saved(f"{name}.html", page), "save": panels.saved(f"{name}.json", trace)}
+    name = "replay" if form == "gif" else f"trace-{lane.target[-60:]}-{drafter[:20]}"
+    match form:
+        case "json":
+            data = json.dumps(export.to_json(comparison)).encode()
+        case "html":
+            data = replay_file.build(comparison, chosen, rooms.home()).encode()
+        case _:
+            data = replay_file.build_gif(comparison, chosen, address)
+    make_room(room)
+    return panels.saved(f"{name}.{form}", data)
 
 
-def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[bytes, str, dict[str, Any]]:
+def file(data: bytes, most: int, pairs: dict[str, Pair]) -> tuple[bytes, str, dict[str, Any]]:
     """Reads a trace file of at most `most` tokens.
 
     Returns:
@@ -106,11 +113,11 @@ def file(data: bytes, most: int, pairs: dict[str, Pair], room: int) -> tuple[byt
     screen.opened(comparison, "a file")
     screen.goes_on = goes_on_with(comparison, screen.chosen, pairs) is not None
     values = prefill.from_comparison(metrics.pair_with(comparison, screen.chosen), pairs)
-    drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs, room)}
+    drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs)}
     return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
 
 
-def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int) -> dict[str, Any] | None:
+def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair]) -> dict[str, Any] | None:
     """Returns the stage and the outcome with another lane of a comparison that `file` packed; None if it has no lane of
     this name."""
     comparison: Comparison = pickle.loads(packed)
@@ -120,4 +127,4 @@ def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair], room: int)
     screen.load(comparison)
     screen.choose(str(name))
     screen.goes_on = goes_on_with(comparison, str(name), pairs) is not None
-    return {"stage": screen.packed(), **outcome(comparison, str(name), pairs, room)}
+    return {"stage": screen.packed(), **outcome(comparison, str(name), pairs)}

@@ -28,10 +28,9 @@ from playground.ui.compare.shown import Screen, Shown
 from playground.ui.past import VisibleHistory, owner_of
 from playground.ui.preload import Fits, Preload
 from playground.ui.serve import StartedServers
-from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, filled, in_browser
-from playground.views import replay_file
+from playground.ui.wiring import PRIVATE, QUIET, Filled, Gathered, Named, download, filled, in_browser
 
-SHARED = ("menu", "html", "save")
+SHARED = ("menu", "save")
 OUTCOME = ("details", *SHARED)
 ZONE = "(...inputs) => [...inputs.slice(0, -1), -new Date().getTimezoneOffset()]"  # the last is the minutes
 
@@ -45,13 +44,11 @@ def lay_out(pairs: dict[str, Pair], default: Pair, examples: Sequence[Prompt], f
     parts = {**asked, **go._asdict(), **prefill.lay_out()}
     parts["stage"] = panels.stage(recorded.packed())
     with gr.Row(elem_id="actions"):
-        parts["save"] = gr.DownloadButton(
-            "Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0
-        )
+        parts["save"] = gr.Button("Save trace", interactive=False, size="sm", elem_id="save", min_width=90, scale=0)
         parts["open"] = gr.UploadButton(
             "Open trace", type="binary", file_types=[".json"], size="sm", elem_id="open", min_width=90, scale=0
         )
-        parts |= rendered.lay_out()
+        parts["menu"], parts["file"] = rendered.lay_out(), panels.written()
     parts["strip"] = last_runs.strip()
     parts["details"] = gr.HTML(elem_id="details", render=False)  # below the folds
     parts["shown"], parts["kept"] = gr.State(), gr.State([])
@@ -132,7 +129,7 @@ def wire(
     """
     stage = parts["stage"]
     folds = why.wire(parts["shown"], pairs, [stage.select, parts["open"].upload, parts["strip"].input])
-    owner, minutes, linked = _wire_history(page, parts, events, past)
+    owner, minutes, linked = _wire_history(page, parts, events, past, pairs)
     _wire_runs(parts, events, past, pairs, waiting, models, folds, owner, minutes)
     chosen, looked = _wire_selection(page, parts, events)
     fills = [*looked, linked]
@@ -251,8 +248,8 @@ def _begin(
     off = {**folds, "interactive: false": [*idle], "value: ''": emptied}
     cleared = {
         **off,
+        "interactive: false": [*idle, parts["save"]],
         "value: ''": [*emptied, parts["details"], parts["menu"]],
-        "value: null, interactive: false": [parts["html"], parts["save"]],
     }
     outputs, updates = in_browser(cleared)
     names, known = [*SETTINGS], json.dumps(prefill.defaults(pairs))
@@ -300,7 +297,7 @@ def _wire_selection(page: gr.Blocks, parts: Parts, events: Handlers) -> tuple[De
 
 
 def _wire_history(
-    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory
+    page: gr.Blocks, parts: Parts, events: Handlers, past: VisibleHistory, pairs: Mapping[str, Pair]
 ) -> tuple[gr.State, gr.JSON, Dependency]:
     """What the page shows from the start: a recorded run, or the comparison that its address names.
 
@@ -313,7 +310,7 @@ def _wire_history(
     minutes = gr.JSON(visible=False)
     recorded = Screen.recorded()
     assert recorded.comparison
-    first = Shown(recorded.comparison, recorded.chosen)
+    first, shared = Shown(recorded.comparison, recorded.chosen), rendered.shared(recorded.comparison, pairs)
 
     def of_address(owner: str, request: gr.Request) -> Filled:
         try:
@@ -333,7 +330,7 @@ def _wire_history(
         return fill(_strip(runs, shown, minutes)) if shown and shown.id == linked else gr.skip()
 
     def share_first() -> Filled:
-        return fill({"shown": first, **events.share(first)})
+        return fill({"shown": first, **shared})
 
     loaded = page.load(share_first, None, of("shown", *SHARED), **PRIVATE)
     owner, known = owner_of(loaded.then, past)
@@ -348,14 +345,14 @@ def _wire_history(
         except PlaygroundError as problem:
             raise gr.Error(html.escape(str(problem)), print_exception=False) from None
 
-    def animate(shown: Shown | None, address: str | None) -> dict[str, Any]:
-        assert shown, "the menu offers it of a run alone"
-        return panels.saved("replay.gif", replay_file.build_gif(shown.comparison, shown.chosen, address or ""))
+    async def save(shown: Shown | None, page: str | None, pressed: gr.EventData, request: gr.Request) -> Filled:
+        form = (pressed._data or {}).get("form", "json")
+        return fill(await events.save(shown, form, page or "", str(request.session_hash), address_of(request)))
 
     address = gr.JSON(visible=False)  # of the page, as the browser knows it
     ask = f"(shown) => [shown, {rendered.SCRIPT}.publicAddress()]"
-    drawn = parts["menu"].download(animate, [shown, address], parts["gif"], js=ask, concurrency_limit=1, **PRIVATE)
-    drawn.success(None, None, None, js="() => document.getElementById('save-gif').click()", **PRIVATE)
+    for press in (parts["save"].click, parts["menu"].download):
+        download(press, save, [shown, address], parts["file"], js=ask, concurrency_limit=1)
     copied = f"(query) => {rendered.SCRIPT}.copyRun(query)"
     parts["menu"].keep(share_run, [owner, shown], link, **PRIVATE).success(None, link, None, js=copied, **PRIVATE)
     return owner, minutes, back

@@ -22,7 +22,7 @@ from playground.ui.experiments import controls
 from playground.ui.experiments.controls import Models
 from playground.ui.experiments.service import Experiments, View
 from playground.ui.panels import so_far
-from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, filled
+from playground.ui.wiring import PRIVATE, QUIET, UNBOUNDED, Filled, Named, download, filled
 from playground.views import scripts
 
 # Evaluated once for all events, which share its state.
@@ -78,12 +78,10 @@ def _panel(kind: Kind) -> dict[str, Any]:
     with gr.Row(elem_id="charts"):
         charts = {"first": panels.empty_plot(), "second": panels.empty_plot()}
     tables = gr.HTML(elem_id="tables", apply_default_css=False)
-    save = gr.DownloadButton(
-        "Save as JSON", visible=False, size="sm", min_width=110, scale=0, elem_id="save-experiment"
-    )
+    save = gr.Button("Save as JSON", visible=False, size="sm", min_width=110, scale=0, elem_id="save-experiment")
     return {
         "name": gr.State(""), "shown": shown, **charts, "tables": tables, "run": run, "stop": stop, "resume": resume,
-        "save": save,
+        "save": save, "file": panels.written(),
     }  # fmt: skip
 
 
@@ -122,6 +120,15 @@ def _wire(
     def opened(request: gr.Request) -> Filled:
         return shown(lambda: _of_address(experiments, kind, request))
 
+    def save(name: str) -> Filled:
+        try:
+            view = experiments.view(name)
+        except PlaygroundError as problem:
+            return filled(parts, {"file": None, "shown": panels.status(str(problem), "error")})
+        assert view.result, "otherwise the button is hidden"
+        text = json.dumps(results.to_json(view.result), indent=1)
+        return filled(parts, {"file": panels.saved(f"{view.entry.kind}-{name}.json", text.encode())})
+
     async def watch(name: str) -> AsyncGenerator[Filled, None]:
         if not name:
             yield filled(parts, {})  # a generator that yields nothing would empty the outputs
@@ -142,6 +149,7 @@ def _wire(
         event.then(watch, name, [parts["shown"], parts["tables"]], **UNBOUNDED).then(
             lambda name: shown(lambda: name), name, outputs, **PRIVATE
         )
+    download(parts["save"].click, save, name, [parts["file"], parts["shown"]])
     parts["stop"].click(lambda name: experiments.jobs.stop(name), name, None, **PRIVATE)
 
 
@@ -162,14 +170,13 @@ def _progress(view: View) -> Named:
 def _shown(view: View) -> Named:
     entry, found = view.entry, view.report
     running = entry.status == "running"
-    values, saved = _progress(view), None
+    values = _progress(view)
     figures: Sequence[go.Figure] = []
     if found and view.result:
         figures = found.charts
         settings = markup.folded("Settings for every engine", deploy.blocks(found.deploy)) if found.deploy else ""
         values["shown"] += markup.findings(found.findings) + deploy.first(found.deploy)
         values["tables"] = markup.tables([*found.tables, *found.folded]) + settings
-        saved = json.dumps(results.to_json(view.result), indent=1).encode()
     return {
         **values,
         "name": entry.id,
@@ -177,5 +184,5 @@ def _shown(view: View) -> Named:
         "run": gr.update(interactive=not running),
         "stop": gr.update(interactive=running),
         "resume": gr.update(visible=entry.status in ("stopped", "failed")),
-        "save": {**panels.saved(f"{entry.kind}-{entry.id}.json", saved), "visible": saved is not None},
+        "save": gr.update(visible=bool(view.result)),
     }
