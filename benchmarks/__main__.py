@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import engines, parts
+from benchmarks.gpu import command as gpu
 from playground import results
 from playground.commands import run_command
 from playground.commands.arguments import add_models, add_settings, check_writable, chosen_pair, positive, write
@@ -24,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="benchmark")
     _add_speed(commands)
     engines.add(commands)
+    gpu.add(commands)
     return parser
 
 

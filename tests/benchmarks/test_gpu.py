@@ -1,0 +1,80 @@
+"""The benchmark for GPUs: every part runs on a CPU, and one that fails, hangs or dies ends no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+import torch
+
+from benchmarks.gpu import command
+from benchmarks.gpu.command import PARTS, run, tables
+from benchmarks.gpu.rig import Rig
+from playground.errors import PlaygroundError
+
+CPU = Rig(torch.device("cpu"), rehearses=True)
+MACHINE = {"device_name": "A GPU", "bandwidth": 4e12, "versions": {"torch": "2.11"}, "created": "2026-11-27T17:00:00"}
+
+
+@pytest.mark.parametrize("part", [name for name in PARTS if name not in ("where", "containment", "pairs")])
+def test_every_part_rehearses_on_a_cpu(part):
+    _, work = PARTS[part]
+    found: dict[str, dict] = {}
+    for title, rows in work(CPU):
+        found.setdefault(title, {}).update(rows)
+    assert found and all(figures for rows in found.values() for figures in rows.values())
+    if part == "trust":
+        [rows] = found.values()
+        assert {same for figures in rows.values() for same in figures.values()} == {"yes"}
+
+
+def where():
+    yield "environment", MACHINE
+
+
+def fails():
+    yield "Times", {"a": {"ms": 1.0}}
+    raise RuntimeError("a device-side assert")
+
+
+def dies():
+    yield "Times", {"b": {"ms": 2.0}}
+    os._exit(3)
+
+
+def hangs():
+    yield "Times", {"c": {"ms": 3.0}}
+    time.sleep(60)
+
+
+def works():
+    yield "Times", {"d": {"ms": 4.0}}
+    yield "Times", {"d": {"kernels": 500}}
+
+
+def test_a_part_that_fails_dies_or_hangs_ends_no_other_and_its_figures_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "LEAST", 0)
+    parts = {"where": (60, where), "fails": (60, fails), "dies": (60, dies), "hangs": (2, hangs), "works": (60, works)}
+    said: list[str] = []
+    failed = run(parts, 100, tmp_path / "gpu.json", said.append)
+    assert [name for name in failed] == ["fails", "dies", "hangs"]
+    assert "device-side assert" in failed["fails"] and failed["dies"] == "ended with 3" and "cut off" in failed["hangs"]
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert kept["environment"] == MACHINE and kept["failed"] == failed and len(said) == 5
+    assert kept["tables"] == {
+        "Times": {"a": {"ms": 1.0}, "b": {"ms": 2.0}, "c": {"ms": 3.0}, "d": {"ms": 4.0, "kernels": 500}}
+    }
+    assert "| Times | ms | kernels |\n|---|--:|--:|\n| a | 1.00 |  |" in tables(kept)
+    assert tables(kept).startswith("A GPU, 4.00 TB/s; torch 2.11; 2026-11-27\n")
+
+
+def test_parts_that_the_time_is_too_short_for_are_left_out(tmp_path):
+    failed = run({"where": (60, where), "works": (60, works)}, 6, tmp_path / "gpu.json", lambda line: time.sleep(1.1))
+    assert failed == {"works": "left out: the time was over"}
+
+
+def test_without_a_device_nothing_else_is_tried(tmp_path):
+    with pytest.raises(PlaygroundError, match="Nothing can be measured here: RuntimeError: a device-side assert"):
+        run({"where": (60, fails), "works": (60, works)}, 100, tmp_path / "gpu.json", lambda line: None)
