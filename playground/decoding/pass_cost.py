@@ -102,7 +102,7 @@ def time_passes(target: Runner, most: int = max(SIZES)) -> tuple[PassTime, ...]:
 
 CPU_BYTES, GPU_BYTES = 64 * 2**20, 2**30  # of source and copy: larger than caches, slower to copy than a launch
 SHARE = 4  # each buffer takes at most a quarter of the free bytes
-COPIES = 6  # the fastest counts, since other programs only make a copy slower
+COPYING_S = 0.3  # the fastest copy counts: an idle device first raises its clocks, and other programs slow a copy
 
 
 @cache
@@ -111,7 +111,11 @@ def bandwidth(device: torch.device) -> float:
     size = min(GPU_BYTES if device.type == "cuda" else CPU_BYTES, free_bytes(device) // SHARE)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     copy = torch.empty_like(source)
-    return 2 * size / min(_seconds(copy, source) for _ in range(COPIES))
+    until_s = time.perf_counter() + COPYING_S
+    quickest_s = _seconds(copy, source)
+    while time.perf_counter() < until_s:
+        quickest_s = min(quickest_s, _seconds(copy, source))
+    return 2 * size / quickest_s
 
 
 def _seconds(copy: Tensor, source: Tensor) -> float:

@@ -106,3 +106,16 @@ def test_a_targets_passes_are_timed_once_when_a_tree_is_asked_for(monkeypatch, t
 def test_the_bandwidth_of_a_copy_is_measured_once():
     cpu = torch.device("cpu")
     assert bandwidth(cpu) == bandwidth(cpu) > 1e8
+
+
+def test_the_bandwidth_is_that_of_a_device_that_is_awake(monkeypatch):
+    now = 0.0
+
+    def seconds(copy, source):
+        nonlocal now
+        now += 0.01
+        return 0.01 if now > 0.2 else 0.1
+
+    monkeypatch.setattr(pass_cost.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(pass_cost, "_seconds", seconds)
+    assert bandwidth.__wrapped__(torch.device("cpu")) == 2 * pass_cost.CPU_BYTES / 0.01

@@ -298,8 +298,30 @@ def test_ten_runs_of_changing_length_capture_what_the_longest_needs(monkeypatch)
         captures.append(recorder.captures)
     passes = moves = len(WIDTHS)
     assert captures[0] == passes + moves, "over 256 entries"
-    assert captures[1] - captures[0] == 3 * passes + moves, "over 256, 512 and 1,024, which have moved"
-    assert captures[1:] == [captures[1]] * 9
+    assert captures[1] - captures[0] == 3 * passes + moves, "over 256, 512 and 768, which have moved"
+    assert captures[4] - captures[1] == 3 * passes + moves, "over 256, 512 and 1,024"
+    assert captures == [captures[0], *[captures[1]] * 3, *[captures[4]] * 6]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "new_tokens", "reserved"), [(10, 30, 256), (1, 448, 768), (1985, 2048, 5120), (3000, 9000, 5120)]
+)
+def test_a_cache_reserves_little_more_than_a_request_needs(prompt, new_tokens, reserved):
+    model, recorder = llama(0, 1), Recorder()
+    of, runners = loaded(model), Runners(compiled=True)
+    of.static["target"] = StaticModel(model, Graphs("recorded", recorder))
+    runners.expect(prompt, new_tokens, 5)
+    runner = runners(of)
+    runner.prepare()
+    assert of.static["target"].cache.cursor.length == reserved
+    captures = recorder.captures
+    runner.forward([1] * prompt, keep=1)
+    runner.commit(prompt)
+    while runner.length + WIDTHS[-1] < min(reserved, prompt + new_tokens):
+        runner.prepare()
+        runner.forward([1] * WIDTHS[-1], keep=1)
+        runner.commit(runner.length)
+    assert of.static["target"].cache.cursor.length == reserved and recorder.captures == captures
 
 
 @pytest.mark.parametrize("tokens", [1, 60, 200, 300, 900])

@@ -1,7 +1,7 @@
 """A model with a KV cache of fixed length, and its passes of a few fixed widths, captured once and then replayed.
 
 A pass is padded to the next width, and the rows of the padding are dropped. Attention reads the entries up to the next
-power of two, not all that are reserved. A long prompt is read eagerly, over the same cache.
+power of two, if fewer are not reserved. A long prompt is read eagerly, over the same cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from playground.decoding.runners.static_network import StaticBlock, StaticLayer
 from playground.decoding.transfer import to_device
 from playground.models.attention import context_of, layers_of
 
-LEAST = 256  # entries of a cache; longer ones double, so that requests of about one length share their graphs
+LEAST = 256  # entries of a cache, which grows by no fewer
+STEPS = 8  # lengths in a power of two that a cache can have, few so that requests of about one length share graphs
 
 
 @dataclass
@@ -109,13 +110,14 @@ class StaticModel:
         if not self.cache.allocated:
             self.wide([0], keep=1)
         for width in widths_up_to(widest):
-            buffers, read = self._of(width), self._read(start + width)
-            while read <= self.cache.cursor.length:
+            buffers, end = self._of(width), start + width
+            while end <= self.cache.cursor.length:
+                read = self._read(end)
                 if self.graphs.lacks(self._key(width, read)):
                     buffers.inputs.send([0] * width, [0] * width, range(start, start + width))
                     with self._passing(buffers, read):
                         self.graphs.prepare(self._key(width, read), partial(self._pass, width, read))
-                read *= 2
+                end = read + 1
             if self.graphs.lacks(self._move_key(width)):
                 self._moves_of(width).send(range(width), range(width))  # each entry moves to its own place
                 self.graphs.prepare(self._move_key(width), partial(self._move, width))
@@ -123,7 +125,8 @@ class StaticModel:
     def reserve(self, length: int) -> None:
         """Grows the cache to at least `length` entries."""
         if length > self.cache.cursor.length:
-            self._whole.resize(_power_of_two(length))
+            step = max(LEAST, _power_of_two(length) // STEPS)
+            self._whole.resize(-(-length // step) * step)
 
     def resize(self, length: int) -> None:
         self.cache.resize(length)
@@ -168,7 +171,7 @@ class StaticModel:
 
     def _read(self, end: int) -> int:
         """Returns how many entries attention reads in a pass whose last token is entry `end` - 1."""
-        return max(LEAST, _power_of_two(end))
+        return min(max(LEAST, _power_of_two(end)), self.cache.cursor.length)
 
     def _of(self, width: int) -> Buffers:
         if width not in self._buffers:
