@@ -30,20 +30,20 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "lanes": [trace_to_json(trace) for trace in comparison.lanes],
         "repeats": [[trace_to_json(trace) for trace in traces] for traces in comparison.repeats],
-        "differences": [asdict(difference) for difference in metrics.differences(comparison)],
+        "differences": [validation.plain(difference) for difference in metrics.differences(comparison)],
     }
 
 
 def trace_to_json(trace: Trace) -> dict[str, Any]:
     """Return one lane, with figures that other programs would otherwise have to compute."""
     return {
-        **asdict(trace),
+        **validation.plain(trace),
         "token_ids": list(trace.token_ids),
         "text": trace.text,
-        "metrics": asdict(metrics.measure(trace)),
+        "metrics": validation.plain(metrics.measure(trace)),
         "segments": metrics.segments(trace),
-        "by_segment": [asdict(it) for it in metrics.by_segment(trace)],
-        "calibration": [] if trace.lane.forced_rates else [asdict(each) for each in metrics.calibration(trace.rounds)],
+        "by_segment": [validation.plain(it) for it in metrics.by_segment(trace)],
+        "calibration": [validation.plain(it) for it in metrics.calibration(trace)],
     }
 
 

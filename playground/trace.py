@@ -7,10 +7,10 @@ a server does not report is None, which means unknown, never zero.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from functools import cached_property, wraps
+from typing import Any, Literal, TypeVar
 
 from playground.errors import check
 from playground.lane import STANDARD, Lane, Request
@@ -18,6 +18,23 @@ from playground.lane import STANDARD, Lane, Request
 Decision = Literal["accepted", "rejected", "unverified"]
 Reason = Literal["plain", "correction", "bonus"]
 Finish = Literal["eos", "stop string", "length", "context", "stopped"]
+Of = TypeVar("Of")
+Figure = TypeVar("Figure")
+
+
+def once(compute: Callable[[Of], Figure]) -> Callable[[Of], Figure]:
+    """Make a function of one frozen dataclass compute its figure once for each instance, which then holds it: a trace
+    is measured once, however many views show it. The figure is no field: it is neither compared nor saved."""
+    name = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def figure(of: Of) -> Figure:
+        held = vars(of)
+        if name not in held:
+            held[name] = compute(of)
+        return held[name]
+
+    return figure
 
 
 @dataclass(frozen=True)
@@ -129,11 +146,11 @@ class Round:
     def is_tree(self) -> bool:
         return any(token.parent is not None for token in self.drafted)
 
-    @property
+    @cached_property
     def accepted(self) -> tuple[DraftToken, ...]:
-        return tuple(token for token in self.drafted if token.decision == "accepted")
+        return tuple([token for token in self.drafted if token.decision == "accepted"])
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[DraftToken | TargetToken, ...]:
         """The tokens that the round adds to the output, in order."""
         return self.accepted + ((self.target,) if self.target else ())

@@ -63,6 +63,12 @@ def read(kind: type[T], data: Any, where: str = "", extra: Literal["forbid", "ig
         raise PlaygroundError(sentence(error, kind, json.loads(text), where)) from None
 
 
+def plain(value: Any) -> Any:
+    """Return a dataclass that `read` builds as data for `json.dumps`: what `dataclasses.asdict` returns in
+    forty times the time."""
+    return _adapter(type(value)).dump_python(value, warnings=False)  # type: ignore[arg-type]  # as above
+
+
 def mended(data: Any) -> Any:
     """Replace each unpaired surrogate, which JSON can hold and text cannot, by U+FFFD."""
     match data:

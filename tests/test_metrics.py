@@ -95,12 +95,13 @@ def test_an_output_that_ends_early_differs_where_it_ends():
 
 
 def test_unsteadiness_compares_slow_passes_with_quick_ones_and_leaves_the_prefill_out():
-    quiet = [plain_round(1, verify_s=9.0), *(plain_round(1, verify_s=0.1) for _ in range(20))]
-    busy = [*quiet, *(plain_round(1, verify_s=0.5) for _ in range(10))]
+    rounds = [plain_round(1, verify_s=9.0), *(plain_round(1, verify_s=0.1) for _ in range(20))]
+    quiet, short = trace(rounds), trace(rounds[:5])
+    busy = trace([*rounds, *(plain_round(1, verify_s=0.5) for _ in range(10))])
     assert metrics.unsteadiness(quiet) == pytest.approx(1)
     assert metrics.unsteadiness(busy) == pytest.approx(5)
-    assert metrics.unsteadiness(quiet[:5]) is None
-    assert metrics.unsteady([quiet, busy]) and not metrics.unsteady([quiet, quiet[:5]])
+    assert metrics.unsteadiness(short) is None
+    assert metrics.unsteady([quiet, busy]) and not metrics.unsteady([quiet, short])
 
 
 def test_passes_over_more_tokens_are_not_unsteady_for_taking_longer():
@@ -108,7 +109,7 @@ def test_passes_over_more_tokens_are_not_unsteady_for_taking_longer():
     for i in range(10):
         rounds.append(plain_round(i, start_s=i, verify_s=0.04))
         rounds.append(drafted_round([1, 2, 3], accepted=0, own=4, start_s=i, verify_s=0.17))
-    assert metrics.unsteadiness(rounds) == pytest.approx(1)
+    assert metrics.unsteadiness(trace(rounds)) == pytest.approx(1)
 
 
 def test_a_lane_that_was_stopped_compares_as_far_as_it_goes():
@@ -132,15 +133,15 @@ def test_ranks_tell_whether_a_wider_draft_would_have_held_the_targets_choice():
 
 def test_a_speedup_is_tokens_per_pass_over_the_cost_of_a_round_and_its_parts_add_up():
     standard = trace([plain_round(i, start_s=0.1 * i, verify_s=0.1) for i in range(8)])
-    equation = metrics.equation(standard.rounds, ROUNDS)
+    equation = metrics.equation(standard, trace(ROUNDS))
     assert equation.tokens_per_pass == pytest.approx(8 / 4)
     assert equation.cost == pytest.approx((1.9 / 4) / 0.1), "its first pass took 0.1 s more than the others"
     assert equation.tokens_per_pass / equation.cost * equation.prefill == pytest.approx(equation.speedup)
     assert equation.speedup == pytest.approx(metrics.compare(standard, trace(ROUNDS)).speedup)
     assert equation.verify + equation.draft + equation.other == pytest.approx(equation.cost)
     untimed = replace(ROUNDS[0], draft_s=None)
-    assert metrics.equation(standard.rounds, [untimed, *ROUNDS[1:]]).verify is None
-    assert metrics.equation(standard.rounds, []) is metrics.equation(standard.rounds, ROUNDS[:1]) is None
+    assert metrics.equation(standard, trace([untimed, *ROUNDS[1:]])).verify is None
+    assert metrics.equation(standard, trace([])) is metrics.equation(standard, trace(ROUNDS[:1])) is None
 
 
 def test_a_short_answer_after_a_long_prompt_has_the_prefill_as_a_term_of_its_own():
@@ -148,7 +149,7 @@ def test_a_short_answer_after_a_long_prompt_has_the_prefill_as_a_term_of_its_own
     standard = [plain_round(0, verify_s=10.0), *(plain_round(i, start_s=9.9 + i / 10) for i in range(1, 10))]
     quick = [replace(drafted_round([0], accepted=1, own=1, draft_s=0.0), verify_s=10.0, end_s=10.0)]
     quick += [drafted_round([0], accepted=1, own=1, start_s=10 + i / 10, draft_s=0.0) for i in range(4)]
-    found = metrics.equation(standard, quick)
+    found = metrics.equation(trace(standard), trace(quick))
     assert (found.tokens_per_pass, found.cost, found.verify) == pytest.approx((2, 1, 1))
     assert found.speedup == pytest.approx(10.9 / 10.4)
     assert found.speedup == pytest.approx(found.tokens_per_pass / found.cost * found.prefill)

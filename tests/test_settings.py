@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from playground import export
+from playground import export, metrics
 from playground.backends.connect import connect
 from playground.commands import compare
 from playground.decoding.sampling import Sampler
@@ -30,7 +30,7 @@ from playground.presets import load_pairs
 from playground.settings import SAMPLING, SETTINGS, flag
 from playground.ui import page
 from playground.ui.compare.controls import CompareOptions
-from playground.ui.compare.prefill import from_address, from_comparison, updates
+from playground.ui.compare.prefill import from_address, from_lane, updates
 from playground.views import compared, markdown, run_details
 from tests.backends import stand_in
 from tests.ui import fakes
@@ -165,7 +165,10 @@ class TestASamplingSettingIsKnownTo:
 
     def test_the_details_and_the_comparison_of_two_runs(self, name, value):
         runs = [fakes.comparison(**{"temperature": 1.0, name: it}) for it in (value, SETTINGS[name].neutral)]
-        assert f"{SETTINGS[name].label.lower()} {value:g}" in dict(run_details.details(runs[0]))["Decoding"]
+        assert (
+            f"{SETTINGS[name].label.lower()} {value:g}"
+            in dict(run_details.details(*metrics.ranked(runs[0])))["Decoding"]
+        )
         assert any(str(value) in sentence for sentence in compared.side_by_side(*runs)[0])
 
     def test_a_checkpoint_s_defaults(self, name, value):
@@ -229,8 +232,8 @@ class TestStopStringsAreKnownTo:
         run = fakes.comparison(stop_strings=STOPS)
         data = json.loads(json.dumps(export.to_json(run)))
         opened = export.from_json(data)
-        assert opened == run and from_comparison(opened, PAIRS)["stop_strings"] == STOPS
-        assert dict(run_details.details(run))["Stop strings"] == r'"\n\nUser:", " end", "C:\\"'
+        assert opened == run and from_lane(opened.others[0], PAIRS)["stop_strings"] == STOPS
+        assert dict(run_details.details(*metrics.ranked(run)))["Stop strings"] == r'"\n\nUser:", " end", "C:\\"'
         assert any(said.startswith("Stop strings: ") for said in compared.side_by_side(run, fakes.comparison())[0])
         del data["lanes"][0]["request"]["stop_strings"]
         assert export.from_json(data).standard.request.stops == ()

@@ -256,30 +256,30 @@ def _lane(comparison: Comparison, options: argparse.Namespace, i: int) -> dict:
     from playground.views import why as cost
 
     name = comparison.others[i].lane.name
-    pair, measured = metrics.pair_with(comparison, name), metrics.measured(comparison, name)
-    other = measured.ours
-    found = theory.attribute(pair.standard, other)
+    measured = metrics.measured(comparison, name)
+    other, both = measured.ours, (measured.base, measured.ours)
+    found = theory.attribute(*both)
     if found is None:
         raise PlaygroundError(f"{other.lane.name} has too few rounds with a draft to explain.")
     lines = [other.lane.name, why.paragraph(measured)]
     result: dict = {"lane": other.lane.name, "attribution": asdict(found)}
-    if options.published and (decoding := theory.decoding(pair.standard, other)):
-        pair_with = theory.published(decoding, options.published, options.published_length)
-        result["published"] = asdict(pair_with)
-        lines.append(why.against(decoding, pair_with))
-    if whatif := theory.what_if(pair.standard, other):
+    if options.published and (decoding := theory.decoding(*both)):
+        against = theory.published(decoding, options.published, options.published_length)
+        result["published"] = asdict(against)
+        lines.append(why.against(decoding, against))
+    if whatif := theory.what_if(*both):
         result["lookahead"] = asdict(whatif)
         lines += [why.lookahead(whatif, other), why.table(whatif).text()]
-    if points := theory.batches_of(pair.standard, other):
+    if points := theory.batches_of(*both):
         result["by_batch"] = [asdict(point) for point in points]
         lines.append(why.batches(points))
-    if loads := theory.loads_of(pair.standard, other):
+    if loads := theory.loads_of(*both):
         result["under_load"] = [asdict(point) for point in loads]
         lines.append(why.load(loads))
-    lines += filter(None, map(why.limit, (pair.standard, other)))
+    lines += filter(None, map(why.limit, both))
     if options.hourly_rate:
-        prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in pair.lanes}
+        prices = {lane.lane.name: theory.price_of(lane, options.hourly_rate) for lane in both}
         result["price_per_million"] = prices
-    if options.hourly_rate or cost.measured(pair):
-        lines.append(cost.cost_table(pair, options.hourly_rate).text())
+    if options.hourly_rate or cost.measured(both):
+        lines.append(cost.cost_table(both, options.hourly_rate).text())
     return {**result, "text": "\n".join(lines)}

@@ -201,7 +201,7 @@ def repeat(
         return comparison
     repeats = list(comparison.repeats)
     for number in range(times):
-        if number and metrics.unsteady(trace.rounds for trace in repeats[-1]):
+        if number and metrics.unsteady(repeats[-1]):
             for lane in lanes:  # this chooses the number of threads again
                 backends[lane.backend].warm_up(lane, request, watch.stopped)
         turned = [lanes[(number + 1 + i) % len(lanes)] for i in range(len(lanes))]

@@ -86,7 +86,7 @@ def run(
 
     for at, number in enumerate(left):
         question = questions[number]
-        if at and metrics.unsteady(trace.rounds for trace in done[left[at - 1]].traces):
+        if at and metrics.unsteady(done[left[at - 1]].traces):
             _warm_up(in_turn, [question], backends, watch)  # this chooses the number of threads again
         try:
             result = _Question(number, question, in_turn, backends, runs, seed, watch, step).run()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from playground.metrics.lane import measure, measure_rounds
+from playground.metrics.lane import measure
 from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 
 
@@ -74,13 +74,9 @@ def compare(baseline: Trace, other: Trace) -> Difference:
 def speedup(baseline: Trace, other: Trace) -> float | None:
     """Return the ratio of tokens per second; None if a lane has no tokens, or their number is unknown. A stopped lane
     is compared over as many tokens as both have, which needs the time of each token."""
-    if baseline.totals is other.totals is None:
-        measured = [measure_rounds(rounds) for rounds in compared_rounds(baseline, other)]
-    elif "stopped" in (baseline.finish, other.finish):
+    if (baseline.totals or other.totals) and "stopped" in (baseline.finish, other.finish):
         return None
-    else:
-        measured = [measure(trace) for trace in (baseline, other)]
-    theirs, ours = (it.tokens_per_s for it in measured)
+    theirs, ours = (measure(trace).tokens_per_s for trace in _compared(baseline, other))
     return ours / theirs if ours and theirs else None
 
 
@@ -104,22 +100,27 @@ class Equation:
     prefill: float
 
 
-def equation(baseline: Sequence[Round], other: Sequence[Round]) -> Equation | None:
+def equation(baseline: Trace, other: Trace) -> Equation | None:
     """Return the terms of the speed-up; None if a lane has fewer than two rounds, because a single round includes the
-    prefill."""
-    theirs, ours = measure_rounds(baseline), measure_rounds(other)
-    if min(len(baseline), len(other)) < 2 or not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
+    prefill, or if a server does not report its rounds."""
+    lanes = _compared(baseline, other)
+    base, rounds = (lane.rounds for lane in lanes)
+    theirs, ours = map(measure, lanes)
+    if baseline.totals or other.totals or min(len(base), len(rounds)) < 2:
         return None
-    plain_s = (theirs.total_s - prefill_s(baseline)) / len(baseline)
-    tokens_per_pass = (ours.tokens / len(other)) / (theirs.tokens / len(baseline))
-    cost = (ours.total_s - prefill_s(other)) / len(other) / plain_s
+    if not (theirs.tokens and ours.tokens and theirs.total_s and ours.total_s):
+        return None
+    prefilled_s = prefill_s(rounds)
+    plain_s = (theirs.total_s - prefill_s(base)) / len(base)
+    tokens_per_pass = (ours.tokens / len(rounds)) / (theirs.tokens / len(base))
+    cost = (ours.total_s - prefilled_s) / len(rounds) / plain_s
     speedup = (ours.tokens / ours.total_s) / (theirs.tokens / theirs.total_s)
     verify: float | None = None
     draft: float | None = None
     rest: float | None = None
     if ours.verify_s is not None and ours.draft_s is not None:
-        verify = (ours.verify_s - prefill_s(other)) / len(other) / plain_s
-        draft = ours.draft_s / len(other) / plain_s
+        verify = (ours.verify_s - prefilled_s) / len(rounds) / plain_s
+        draft = ours.draft_s / len(rounds) / plain_s
         rest = cost - verify - draft
     return Equation(
         speedup=speedup,
@@ -142,21 +143,28 @@ def prefill_s(rounds: Sequence[Round]) -> float:
     return first - math.fsum(known) / len(later)
 
 
+def _compared(baseline: Trace, other: Trace) -> tuple[Trace, Trace]:
+    """Return both lanes with the rounds that are compared: all or, if one was stopped, those up to as many tokens as
+    both have."""
+    if baseline.totals or other.totals or "stopped" not in (baseline.finish, other.finish):
+        return baseline, other
+    n = min(len(baseline.tokens), len(other.tokens))
+    return _up_to(n, baseline), _up_to(n, other)
+
+
 def compared_rounds(baseline: Trace, other: Trace) -> tuple[Sequence[Round], Sequence[Round]]:
-    """Return the rounds of each lane that are compared: all or, if one was stopped, those up to as many tokens as both
-    have. There are none where a server does not report the rounds of one lane."""
+    """Return the rounds that are compared; none where a server does not report the rounds of one lane."""
     if baseline.totals or other.totals:
         return (), ()
-    if "stopped" not in (baseline.finish, other.finish):
-        return baseline.rounds, other.rounds
-    n = min(len(baseline.tokens), len(other.tokens))
-    return _up_to(n, baseline.rounds), _up_to(n, other.rounds)
+    base, ours = _compared(baseline, other)
+    return base.rounds, ours.rounds
 
 
-def _up_to(n: int, rounds: Sequence[Round]) -> Sequence[Round]:
-    """Return as many rounds as the first n tokens take."""
-    counts = itertools.accumulate((len(round_.tokens) for round_ in rounds), initial=0)
-    return rounds[: next(i for i, count in enumerate(counts) if count >= n)]
+def _up_to(n: int, trace: Trace) -> Trace:
+    """Return the trace with as many rounds as its first n tokens take."""
+    counts = itertools.accumulate((len(round_.tokens) for round_ in trace.rounds), initial=0)
+    taken = next(i for i, count in enumerate(counts) if count >= n)
+    return trace if taken == len(trace.rounds) else replace(trace, rounds=trace.rounds[:taken])
 
 
 def first_difference(baseline: Trace, other: Trace) -> FirstDifference | None:

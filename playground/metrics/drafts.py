@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from playground.trace import DraftToken, Round
+from playground.trace import DraftToken, Round, Trace, once
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,13 @@ class Calibration:
     bins: tuple[Bin, ...]
 
 
-def calibration(rounds: Iterable[Round]) -> list[Calibration]:
-    """Return the calibration over all draft tokens, then by position; empty where none has a q or none was judged. A
-    lookup's q is 1. For a sampled token, q is the chance to draw it; the chance that it is accepted is min(1, p /
-    q)."""
+@once
+def calibration(trace: Trace) -> Sequence[Calibration]:
+    """Return the calibration over all draft tokens, then by position; empty where none has a q or none was judged, and
+    where verdicts were drawn. A lookup's q is 1. For a sampled token, q is the chance to draw it; the chance that it is
+    accepted is min(1, p / q)."""
     found: dict[int, list[tuple[float, bool]]] = {}
-    for round_ in rounds:
+    for round_ in () if trace.lane.forced_rates else trace.rounds:
         for position, token in zip(positions(round_.drafted), round_.drafted, strict=True):
             if token.q is not None and token.decision != "unverified":
                 found.setdefault(position, []).append((token.q, token.decision == "accepted"))

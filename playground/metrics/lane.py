@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from playground.trace import Round, Totals, Trace
+from playground.trace import Round, Totals, Trace, once
 
 # Timing counts as noisy from this p90 ÷ p10 of passes of the same width on.
 UNSTEADY = 2.0
@@ -56,25 +56,26 @@ def plain_pass_s(rounds: Sequence[Round]) -> float | None:
     return statistics.median(found) if found else None
 
 
-def unsteadiness(rounds: Sequence[Round]) -> float | None:
+@once
+def unsteadiness(trace: Trace) -> float | None:
     """Return how noisy the timing was: the 90th percentile of the verify passes ÷ the 10th, after dividing each pass by
     the median of the passes over as many tokens. The prefill is left out. It is about 1 on a quiet device; a growing
     sequence explains a little of it. None for fewer than ten passes of widths that occur five times or more, or if a
     round does not report its time."""
     by_width: dict[int, list[float]] = {}
-    for round_ in rounds[1:]:
+    for round_ in trace.rounds[1:]:
         by_width.setdefault(len(round_.drafted), []).append(round_.verify_s or 0.0)
     often = [passes for passes in by_width.values() if len(passes) >= 5 and min(passes) > 0]
-    passes = [seconds / statistics.median(alike) for alike in often for seconds in alike]
+    passes = [seconds / middle for alike in often for middle in [statistics.median(alike)] for seconds in alike]
     if len(passes) < 10:
         return None
     deciles = statistics.quantiles(passes, n=10)
     return deciles[-1] / deciles[0]
 
 
-def unsteady(runs: Iterable[Sequence[Round]]) -> bool:
+def unsteady(runs: Iterable[Trace]) -> bool:
     """Return True if the timing of any of the runs counts as noisy."""
-    return any((unsteadiness(rounds) or 0.0) >= UNSTEADY for rounds in runs)
+    return any((unsteadiness(trace) or 0.0) >= UNSTEADY for trace in runs)
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Metrics:
     forced: int
 
 
+@once
 def measure(trace: Trace) -> Metrics:
     """Return the figures of a trace."""
     found = measure_rounds(trace.rounds)

@@ -6,15 +6,15 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 from typing import Literal
 
-from playground.metrics.comparison import speedup
+from playground.metrics.comparison import Equation, FirstDifference, equation, first_difference, speedup
 from playground.metrics.lane import measure
 from playground.metrics.pooled import LEVEL
 from playground.metrics.segments import Segment, by_segment
-from playground.trace import Comparison, Trace
+from playground.trace import Comparison, Trace, once
 
 FLOOR = 1.05  # the ratio by which two runs of one lane may differ on a quiet machine
 MANY = 4  # runs of a lane that are enough to show the noise
@@ -27,7 +27,7 @@ Speeds = Mapping[str, Sequence[float]]  # tokens per second of each run, by lane
 
 @dataclass(frozen=True)
 class Measured:
-    """A lane against the baseline.
+    """A lane against the baseline: the view from which the page, the terminal and the files are drawn.
 
     `base`, `ours`: the run of each that is shown; all other figures are from these two. `speedup`: the ratio of their
     tokens per second; None if one has no tokens. `interval`: that of the speed-up, from all runs; None if nothing ran
@@ -40,6 +40,14 @@ class Measured:
     interval: Interval | None
     runs: int
     baselines: int
+
+    @cached_property
+    def equation(self) -> Equation | None:
+        return equation(self.base, self.ours)
+
+    @cached_property
+    def difference(self) -> FirstDifference | None:
+        return first_difference(self.base, self.ours)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -56,25 +64,28 @@ class Measured:
 
 def measured(comparison: Comparison, name: str) -> Measured:
     """Compare the lane of this name with the baseline."""
+    return _lanes(comparison)[name]
+
+
+@once
+def _lanes(comparison: Comparison) -> dict[str, Measured]:
+    """Return each lane, the baseline too, against the baseline, by name."""
     runs, speeds = _runs(comparison), _speeds(comparison)
-    base, ours = (runs[lane][middle(speeds[lane])] for lane in (comparison.baseline, name))
-    over = speedup(base, ours)
-    known = over is not None and min(*map(min, (speeds[comparison.baseline], speeds[name]))) > 0
-    found = interval(speeds, name, comparison.baseline) if known else None
-    return Measured(base, ours, over, found, len(runs[name]), len(runs[comparison.baseline]))
+    first = comparison.baseline
+    base, found = runs[first][middle(speeds[first])], dict[str, Measured]()
+    for name in runs:
+        ours = runs[name][middle(speeds[name])]
+        over = speedup(base, ours)
+        known = over is not None and min(*speeds[first], *speeds[name]) > 0
+        spread = interval(speeds, name, first) if known else None
+        found[name] = Measured(base, ours, over, spread, len(runs[name]), len(runs[first]))
+    return found
 
 
+@once
 def shown(comparison: Comparison) -> Comparison:
     """Return each lane with only the run that is shown."""
-    runs, speeds = _runs(comparison), _speeds(comparison)
-    lanes = (trace.lane.name for trace in comparison.lanes)
-    return replace(comparison, lanes=tuple(runs[name][middle(speeds[name])] for name in lanes), repeats=())
-
-
-def pair_with(comparison: Comparison, name: str) -> Comparison:
-    """Return the baseline and this lane only, each with the run that is shown."""
-    of = shown(comparison)
-    return replace(of, lanes=tuple(trace for trace in of.lanes if trace.lane.name in (comparison.baseline, name)))
+    return replace(comparison, lanes=tuple(it.ours for it in _lanes(comparison).values()), repeats=())
 
 
 def middle(speeds: Sequence[float]) -> int:
@@ -116,8 +127,8 @@ def segment_speedups(comparison: Comparison, name: str) -> dict[Segment, tuple[f
     """Return the ratio of the tokens per second in each segment that the shown runs of both lanes have, without the
     prefill, and its interval where each run has the segment."""
     of_runs = {lane: [_by_segment(run) for run in runs] for lane, runs in _runs(comparison).items()}
-    pair = pair_with(comparison, name)
-    base, ours = _by_segment(pair.standard), _by_segment(pair.others[0])
+    it = measured(comparison, name)
+    base, ours = _by_segment(it.base), _by_segment(it.ours)
     found: dict[Segment, tuple[float, Interval | None]] = {}
     for segment in (it for it in ours if it in base):
         speeds = {lane: [run[segment] for run in runs if segment in run] for lane, runs in of_runs.items()}
@@ -139,6 +150,7 @@ def noise(comparison: Comparison) -> float | None:
     return max((max(pair) / min(pair) for pair in pairs), default=None)
 
 
+@once
 def leader(comparison: Comparison) -> str | None:
     """Return the name of the lane that is clearly the fastest; None where there is none, or where it is the
     baseline."""
@@ -171,6 +183,7 @@ def _competes(trace: Trace) -> bool:
     return not (trace.lane.adapter or trace.lane.forced_rates)
 
 
+@once
 def _runs(comparison: Comparison) -> dict[str, list[Trace]]:
     """Return the runs of each lane in order; stopped ones only where there are no others."""
     found: dict[str, list[Trace]] = {trace.lane.name: [] for trace in comparison.lanes}
@@ -183,6 +196,7 @@ def _traces(comparison: Comparison) -> Iterator[Trace]:
     return (trace for traces in (comparison.lanes, *comparison.repeats) for trace in traces)
 
 
+@once
 def _speeds(comparison: Comparison) -> dict[str, list[float]]:
     """Return tokens per second of each run; 0 for a run without tokens, or whose number of tokens is unknown."""
     return {name: [measure(run).tokens_per_s or 0.0 for run in runs] for name, runs in _runs(comparison).items()}

@@ -14,7 +14,7 @@ from typing import Literal
 
 from playground.conversation import Message
 from playground.metrics.lane import acceptance_rate, mean_accepted_length
-from playground.trace import Trace
+from playground.trace import Trace, once
 
 Segment = Literal["thinking", "tool call", "code", "answer"]
 SEGMENTS: tuple[Segment, ...] = ("thinking", "tool call", "code", "answer")
@@ -36,7 +36,8 @@ MARKERS = (*BEGINS, *sorted(ENDS), *sorted(HEADS), HEAD_END, *sorted(TURNS))
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
-def segments(trace: Trace) -> list[Segment]:
+@once
+def segments(trace: Trace) -> Sequence[Segment]:
     """Return the segment of each token of the output. A marker belongs to the segment that it begins or ends. Without
     the markers' ids, as from a server, only fences are found."""
     return [segment or "answer" for segment in _read(trace).found]
@@ -100,7 +101,8 @@ class SegmentFigures:
         return self.timed / self.seconds if self.seconds else None
 
 
-def by_segment(trace: Trace) -> list[SegmentFigures]:
+@once
+def by_segment(trace: Trace) -> Sequence[SegmentFigures]:
     """Return the figures of each segment that a round began in; none where a server does not report the rounds."""
     if trace.totals:
         return []

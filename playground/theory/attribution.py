@@ -47,7 +47,7 @@ def attribute(baseline: Trace, other: Trace) -> Attribution | None:
     """Attribute the speed-up to its costs; None if a lane has fewer than two rounds, or nothing was drafted after the
     first."""
     base, ours = metrics.compared_rounds(baseline, other)
-    whole = metrics.equation(base, ours)
+    whole = metrics.equation(baseline, other)
     if whole is None or not any(it.drafted for it in ours[1:]):
         return None
     drafting = [round_ for round_ in ours if round_.drafted]

@@ -115,8 +115,8 @@ def findings(comparison: Comparison) -> list[str]:
 def _beside(comparison: Comparison, other: Trace) -> str:
     found = metrics.measured(comparison, other.lane.name)
     speedup = f"{headline.figure(found)} ({headline.runs(found)})"
-    said = facts.sameness(found.base, other), facts.passes(found.base, other)
-    return " ".join(filter(None, (f"{other.lane.name}: {speedup}.", *said, facts.fine_tuning(comparison, other))))
+    said = *facts.sentences(found), facts.fine_tuning(comparison, other)
+    return " ".join(filter(None, (f"{other.lane.name}: {speedup}.", *said)))
 
 
 def _figures(trace: Trace) -> dict[str, str]:

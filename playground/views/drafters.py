@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
 from playground.metrics import Measured
-from playground.trace import Comparison, Trace
+from playground.trace import Comparison
 from playground.views import engines, headline
 from playground.views.table import Table
 
@@ -64,8 +64,8 @@ def caption(comparison: Comparison) -> str:
 
 
 def _row(found: Measured, *, best: bool) -> Row:
-    base, other = found.base, found.ours
-    equation = metrics.equation(*metrics.compared_rounds(base, other))
+    other = found.ours
+    equation = found.equation
     return Row(
         lane=other.lane.name,
         speedup=headline.speedup(found),
@@ -74,15 +74,15 @@ def _row(found: Measured, *, best: bool) -> Row:
         cost=number(equation.cost if equation else None),
         runs_in=engines.runs_in(other.lane),
         memory=megabytes(other.memory.total if other.memory else None),
-        output=_output(base, other),
+        output=_output(found),
         note=_note(found),
         best=best,
     )
 
 
-def _output(baseline: Trace, trace: Trace) -> str:
+def _output(found: Measured) -> str:
     """Say whether the lane wrote what the baseline wrote."""
-    difference = metrics.first_difference(baseline, trace)
+    baseline, trace, difference = found.base, found.ours, found.difference
     if difference is None:
         return "identical"
     n = min(len(baseline.tokens), len(trace.tokens))

@@ -11,7 +11,7 @@ from typing import Any
 from playground import metrics
 from playground.format import UNKNOWN, count, megabytes, number, percent
 from playground.lane import Request, verified_by
-from playground.metrics import FirstDifference, Metrics
+from playground.metrics import FirstDifference, Measured, Metrics
 from playground.trace import Comparison, Environment, Trace
 from playground.views.table import Table
 
@@ -91,12 +91,12 @@ def fine_tuning(comparison: Comparison, other: Trace) -> str:
     )
 
 
-def sameness(baseline: Trace, other: Trace) -> str:
+def sameness(found: Measured) -> str:
     """Say whether two outputs are the same and, if not, where they differ and whether rounding can explain it."""
+    baseline, other, difference = found.base, found.ours, found.difference
     if other.lane.adapter:
         return f"Its target has the adapter {Path(other.lane.adapter).name}, and writes another text."
     n = min(len(baseline.tokens), len(other.tokens))
-    difference = metrics.first_difference(baseline, other)
     if difference is None:
         return "Identical output." if baseline.totals or other.totals else f"Identical output: {count(n, 'token')}."
     if "stopped" in (baseline.finish, other.finish) and difference.index == n:
@@ -126,19 +126,19 @@ def _greedy_difference(difference: FirstDifference, dtype: str | None, *, ended:
     return f"{at}. {margin}: more than {rounding} explains."
 
 
-def passes(baseline: Trace, other: Trace) -> str:
+def passes(found: Measured) -> str:
     """Say how many target passes the lane took for its tokens; "" if one of the two took none, or a server does not
     report it."""
-    rounds = metrics.compared_rounds(baseline, other)[1]
-    if not (baseline.rounds and rounds):
+    rounds = metrics.compared_rounds(found.base, found.ours)[1]
+    if not (found.base.rounds and rounds):
         return ""
     passes, tokens = sum(round_.passes for round_ in rounds), sum(len(round_.tokens) for round_ in rounds)
     return f"{count(passes, 'pass', 'passes')} instead of {tokens:,}." if passes < tokens else "No passes saved."
 
 
-def sentences(baseline: Trace, other: Trace) -> list[str]:
+def sentences(found: Measured) -> list[str]:
     """Say whether a lane wrote what the baseline wrote, and in how many passes."""
-    return [*filter(None, (sameness(baseline, other), passes(baseline, other)))]
+    return [*filter(None, (sameness(found), passes(found)))]
 
 
 def notes(baseline: Trace, other: Trace) -> list[str]:
@@ -180,9 +180,8 @@ def memory(comparison: Comparison) -> Table | None:
     return Table("Memory at the end", ("", *(trace.lane.name for trace in comparison.lanes)), rows, numbers=len(held))
 
 
-def memory_line(comparison: Comparison) -> str:
+def memory_line(*lanes: Trace) -> str:
     """Return the total memory of each lane; "" if a lane does not report it."""
-    lanes = comparison.lanes
     if not all(trace.memory for trace in lanes):
         return ""
     return "; ".join(f"{trace.lane.name} {megabytes(trace.memory.total, 1)}" for trace in lanes if trace.memory)

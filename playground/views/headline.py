@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from playground import metrics
 from playground.format import beginning, bracketed, count, number, ratio, span
 from playground.metrics import Measured
-from playground.trace import Comparison, Trace
+from playground.trace import Comparison, Trace, once
 
 # A round takes at least this many plain passes, allowing for the noise of a quiet machine.
 IMPOSSIBLE = 0.95
@@ -59,11 +61,12 @@ def runs(found: Measured) -> str:
     return f"{span(*found.interval)}, {speculative}, {count(found.baselines, 'standard run')}"
 
 
-def doubts(found: Measured) -> list[str]:
+@once
+def doubts(found: Measured) -> Sequence[str]:
     """Return the reasons to doubt the speed-up of one lane over the baseline; empty if there are none."""
     base, other = found.base, found.ours
     said = [synthetic(other)]
-    equation = metrics.equation(*metrics.compared_rounds(base, other))
+    equation = found.equation
     if not same_program(base, other):
         said.append(
             f"The lanes ran in different programs, {base.lane.program} and {other.lane.program}: the ratio compares "
@@ -78,7 +81,7 @@ def doubts(found: Measured) -> list[str]:
         said.append(_unclear(found))
     said.append(noisy(found))
     said.append(cut(base, other))
-    difference = metrics.first_difference(base, other)
+    difference = found.difference
     if difference and base.request.greedy and "stopped" not in (base.finish, other.finish):
         said.append(f"The lanes wrote different text from token {difference.index + 1} on.")
     return [*filter(None, said)]
@@ -128,7 +131,7 @@ def same_program(baseline: Trace, other: Trace) -> bool:
 
 def caveat(*lanes: Trace) -> str:
     """Return a warning if timing was too noisy for the figures to mean much, else ""."""
-    spreads = [metrics.unsteadiness(lane.rounds) for lane in lanes]
+    spreads = map(metrics.unsteadiness, lanes)
     worst = max((spread for spread in spreads if spread), default=0.0)
     if worst < metrics.UNSTEADY:
         return ""

@@ -92,9 +92,9 @@ def _sentences(comparison: Comparison) -> list[str]:
     said = [f"{meaning[0].upper()}{meaning[1:]}."]
     for found in lanes:
         name = f"{found.ours.lane.name}: " if len(lanes) > 1 else ""
-        sentences = facts.sameness(found.base, found.ours), facts.out_of_context(found.ours), *headline.doubts(found)
+        sentences = facts.sameness(found), facts.out_of_context(found.ours), *headline.doubts(found)
         said += [name + sentence for sentence in sentences if sentence]
     said += facts.left_out(*comparison.lanes)
     wanted = ("Target", "Drafter", "Lookahead", "Decoding", "Limit", "Ran on", "Run at")
-    known = dict(run_details.details(metrics.shown(comparison)))
+    known = dict(run_details.details(lanes[0]))
     return said + [f"{name}: {known[name]}" for name in wanted]

@@ -32,15 +32,15 @@ def build(comparison: Comparison, chosen: str = "", home: str = "") -> str:
         home: the public address of a page to which the file links; "" for none.
     """
     shown = stage.replaying(comparison, chosen)
-    pair = metrics.pair_with(comparison, shown.chosen)
-    other = pair.others[0]
+    found = metrics.measured(comparison, shown.chosen)
+    other = found.ours
     shown.banner = f"Run at {facts.run_at(other.environment)} on {facts.environment_line(other.environment)}."
     value = shown.value()
     body = _template("shared.html").substitute(
         home=f'<a href="{escape(home)}">{TITLE}</a>' if home else TITLE,
         prompt=escape(other.request.asked),
         acceptance=_acceptance(other),
-        details=run_details.by_segment(comparison, shown.chosen) + run_details.html(run_details.details(pair)),
+        details=run_details.html(comparison, shown.chosen),
         value=scripts.embedded(stage.packed(value)),
         trace=scripts.embedded(export.to_json(comparison)),
     )
@@ -138,14 +138,13 @@ def _still(found: Measured, address: str) -> Image.Image:
     """Draw the parts that do not move: the headline, the prompt, and the environment."""
     image = Image.new("RGB", SIZE, SHEET)
     pen = ImageDraw.Draw(image)
-    base, other = found.base, found.ours
+    other = found.ours
     figure = headline.speedup(found).translate(PLAIN)
     pen.text((MARGIN, 14), figure, INK, _font(34))
     pen.text((MARGIN + pen.textlength(figure, _font(34)) + 14, 31), headline.meaning(found), QUIET, _font(15))
-    equation = metrics.equation(*metrics.compared_rounds(base, other))
-    if equation:
+    if equation := found.equation:
         said = f"{number(equation.tokens_per_pass)} tokens a pass at {number(equation.cost)} passes a round"
-        pen.text((MARGIN, 62), f"{said}. {facts.passes(base, other)}", INK, _font(14))
+        pen.text((MARGIN, 62), f"{said}. {facts.passes(found)}", INK, _font(14))
     pen.text((MARGIN, 84), beginning(f"Prompt: {other.request.asked}", 100), QUIET, _font(13))
     where = f"{other.lane.target} · {facts.environment_line(other.environment)}"
     pen.line((MARGIN, SIZE[1] - 32, SIZE[0] - MARGIN, SIZE[1] - 32), RULE)

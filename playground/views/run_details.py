@@ -11,7 +11,7 @@ from playground import metrics
 from playground.conversation import read_tools
 from playground.format import count, number, percent, ratio
 from playground.lane import LOCAL, Request, verified_by
-from playground.metrics import Segment, SegmentFigures, Timed
+from playground.metrics import Measured, Segment, SegmentFigures, Timed
 from playground.results import ALL, STANDARD, Row, SuiteResult, names_of
 from playground.settings import CONSTRAINTS, SAMPLING, SETTINGS
 from playground.trace import Comparison, Environment, Trace
@@ -82,7 +82,7 @@ def _table(lanes: Mapping[str, Sequence[SegmentFigures]], baseline: str, speedup
 def tables(traces: Iterable[Trace]) -> list[Table]:
     """Return calibration by position in the draft, then by q, for the lanes that drafted with a q. Synthetic lanes have
     none, because their verdicts were drawn."""
-    found = {trace.lane.name: metrics.calibration(trace.rounds) for trace in traces if not trace.lane.forced_rates}
+    found = {trace.lane.name: metrics.calibration(trace) for trace in traces}
     found = {name: each for name, each in found.items() if each}
     if not found:
         return []
@@ -110,8 +110,8 @@ def tables(traces: Iterable[Trace]) -> list[Table]:
 
 def sentence(trace: Trace) -> str:
     """Summarise the calibration over all positions; "" without one."""
-    found = metrics.calibration(trace.rounds)
-    if not found or trace.lane.forced_rates:
+    found = metrics.calibration(trace)
+    if not found:
         return ""
     it = found[0]
     return (
@@ -123,9 +123,9 @@ def sentence(trace: Trace) -> str:
 # Settings and environment, to repeat the run.
 
 
-def details(comparison: Comparison) -> list[tuple[str, str]]:
+def details(found: Measured) -> list[tuple[str, str]]:
     """Return labels and values."""
-    first, second = comparison.standard, comparison.others[0]
+    first, second = found.base, found.ours
     request, lane, environment = first.request, second.lane, second.environment
     prompt = f"{len(first.prompt_ids):,} tokens, " if first.prompt_ids is not None else ""
     return [
@@ -138,8 +138,8 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
         *([("Verify passes", verify_passes(environment))] if environment.pass_times else []),
         ("Decoding", _decoding(first)),
         ("Limit", f"{request.max_new_tokens:,} new tokens"),
-        *([("Memory at the end", held)] if (held := facts.memory_line(comparison)) else []),
-        ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in comparison.lanes)),
+        *([("Memory at the end", held)] if (held := facts.memory_line(first, second)) else []),
+        ("Ended by", ", ".join(f"{trace.finish} ({trace.lane.name})" for trace in (first, second))),
         ("Prompt", f"{prompt}{'chat template' if request.chat_template else 'no chat template'}"),
         *([("Earlier messages", earlier(request))] if len(request.turns) > 1 else []),
         ("", request.asked),
@@ -167,19 +167,14 @@ def earlier(request: Request) -> str:
     return ", ".join(f"{n} {role}" for role, n in roles.items())
 
 
-def html(rows: list[tuple[str, str]]) -> str:
-    """Return the details as a folded list."""
-    if not rows:
-        return ""
-    cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
-    return f"<details><summary>Run details</summary><dl>{cells}</dl></details>"
-
-
-def by_segment(comparison: Comparison, chosen: str) -> str:
-    """Return the figures of the baseline and the chosen lane by segment, folded; "" where the outputs consist of
-    answers only."""
+def html(comparison: Comparison, chosen: str) -> str:
+    """Return the details of the baseline and the chosen lane, folded: their figures by segment, where the outputs
+    consist of more than answers, and settings and environment."""
     found = of_comparison(comparison, [chosen])
-    return f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
+    segments = f"<details><summary>{escape(found.caption)}</summary>{found.html()}</details>" if found else ""
+    rows = details(metrics.measured(comparison, chosen))
+    cells = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(value)}</dd>' for name, value in rows)
+    return f"{segments}<details><summary>Run details</summary><dl>{cells}</dl></details>"
 
 
 def passes(environment: Environment) -> str:

@@ -27,6 +27,8 @@ from playground.metrics import Measured
 from playground.trace import Comparison, DraftToken, Round, TargetToken, Trace
 from playground.views import drafters, engines, facts, headline
 
+COMPACT = json.JSONEncoder(separators=(",", ":"))
+
 
 def line(round_: Round) -> str:
     """Return a round as one line of JSON, in ASCII, ended by a newline."""
@@ -57,7 +59,7 @@ def line(round_: Round) -> str:
         **({} if round_.kept_otherwise is None else {"otherwise": round_.kept_otherwise}),
         "times": _times(round_),
     }
-    return json.dumps(data, separators=(",", ":")) + "\n"
+    return COMPACT.encode(data) + "\n"
 
 
 def log(rounds: Iterable[Round]) -> str:
@@ -112,8 +114,8 @@ class LaneView:
     timing: dict[str, Any] | None = None  # once the lane has ended
     segments: list[tuple[str, int]] = field(default_factory=list)  # each with its tokens, once the lane has ended
     cached: facts.Figure | None = None  # tokens from the cache, once the lane has ended
-    _measured: metrics.Metrics = field(default_factory=lambda: metrics.measure_rounds(()))
-    _measured_rounds: int = 0
+    _measured: metrics.Metrics = field(init=False)
+    _measured_rounds: int = -1
 
     def __post_init__(self) -> None:
         self.name = self.title
@@ -199,19 +201,21 @@ class Stage:
             "asked": beginning(shown.base.request.asked, 160) if shown else "",
         }
 
-    def load(self, comparison: Comparison) -> None:
-        """Show a comparison that has ended."""
-        self.lanes = _views(comparison)
-        self.finish(comparison)
+    def load(self, comparison: Comparison, chosen: str = "") -> None:
+        """Show a comparison that has ended. `chosen`: see `finish`."""
+        self.lanes = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
+        self.finish(comparison, chosen)
 
-    def finish(self, comparison: Comparison) -> None:
-        """Show the final state of a comparison whose lanes are shown already."""
+    def finish(self, comparison: Comparison, chosen: str = "") -> None:
+        """Show the final state of a comparison whose lanes are shown already. `chosen`: the name of the lane that is
+        shown with the baseline; "" for the one shown now or, at first, for the last of a server or the fastest."""
         for view, trace in zip(self.lanes, (comparison.standard, *comparison.others), strict=True):
             view.name = trace.lane.name  # also of a lane that was never reached
         self.rank(comparison)
         if self.comparison is None:
             in_servers = [it.lane.name for it in comparison.others if it.lane.backend != LOCAL and it.rounds]
             self.chosen = in_servers[-1] if in_servers else self.rows[0]["lane"]
+        self.chosen = chosen or self.chosen
         self.comparison = comparison
         self.ask(comparison.standard.request)
         self.status = Status(facts.done(comparison))
@@ -232,7 +236,10 @@ class Stage:
         assert self.comparison, "a comparison that has ended"
         self.chosen = name
         self._shown = metrics.measured(self.comparison, name)
-        self._pair = _views(metrics.pair_with(self.comparison, name))
+        self._pair = [LaneView(title) for title in NAMES]
+        for view, trace in zip(self._pair, (self._shown.base, self._shown.ours), strict=True):
+            view.start(trace.lane)
+            view.finish(trace)
         found = engines.first(engines.of_comparison(self.comparison, self._shown.ours.lane))
         self._deploy = asdict(found) if found else None
 
@@ -250,23 +257,11 @@ class Stage:
         }
 
 
-def _views(comparison: Comparison) -> list[LaneView]:
-    """Return views of lanes that have ended, the baseline first."""
-    views = [LaneView(NAMES[min(i, 1)]) for i in range(len(comparison.lanes))]
-    for view, trace in zip(views, (comparison.standard, *comparison.others), strict=True):
-        view.start(trace.lane)
-        view.rounds = list(trace.rounds)
-        view.log = log(trace.rounds)
-        view.finish(trace)
-    return views
-
-
 def replaying(comparison: Comparison, chosen: str = "") -> Stage:
     """Return the stage of a comparison from elsewhere, which replays in a loop. `chosen`: the name of the lane that is
     shown with the baseline; "" for the fastest."""
     shown = Stage()
-    shown.load(comparison)
-    shown.choose(chosen or shown.chosen)
+    shown.load(comparison, chosen)
     shown.replay = "loop"
     return shown
 
@@ -292,7 +287,7 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
             "sentences": [],
             "notes": [],
         }
-    equation, doubts = metrics.equation(*metrics.compared_rounds(found.base, found.ours)), headline.doubts(found)
+    equation, doubts = found.equation, headline.doubts(found)
     return {
         "figure": headline.figure(found),
         "meaning": headline.meaning(found),
@@ -300,8 +295,8 @@ def _verdict(found: Measured | None, *, repeatable: bool) -> dict[str, Any]:
         "terms": asdict(equation) if equation else None,
         "repeatable": repeatable,
         "trust": "doubtful" if doubts else "holds",
-        "badges": doubts,
-        "sentences": facts.sentences(found.base, found.ours),
+        "badges": [*doubts],
+        "sentences": facts.sentences(found),
         "notes": facts.notes(found.base, found.ours),
     }
 
@@ -319,8 +314,7 @@ def _difference(measured: Measured | None) -> dict[str, Any] | None:
     0."""
     if measured is None:
         return None
-    baseline, other = measured.base, measured.ours
-    found = metrics.first_difference(baseline, other)
+    baseline, other, found = measured.base, measured.ours, measured.difference
     if found is None or baseline.totals or other.totals or found.index >= min(len(baseline.tokens), len(other.tokens)):
         return None
     greedy = baseline.request.greedy

@@ -16,7 +16,7 @@ from playground.format import number
 from playground.metrics import Equation, Measured
 from playground.theory import Against, Attribution, Band, BatchPoint, Decoding, Limit, LoadPoint, WhatIf
 from playground.theory.queueing import SEEDS
-from playground.trace import Comparison, Trace
+from playground.trace import Trace
 from playground.views import charts, headline
 from playground.views.table import Table
 
@@ -192,7 +192,7 @@ def lookahead(found: WhatIf, other: Trace) -> str:
 def reasons(other: Trace, lookahead: int) -> list[str]:
     """Return the reasons in the trace that can explain a prediction that misses."""
     found = []
-    noise = metrics.unsteadiness(other.rounds)
+    noise = metrics.unsteadiness(other)
     if noise and noise >= metrics.UNSTEADY:
         found.append(f"timing is noisy (same-size passes p90/p10 = {noise:.1f})")
     lengths = [len(round_.drafted) for round_ in other.rounds[1:]]
@@ -287,22 +287,22 @@ NO_COUNTER = "No energy counter of this device could be read (RAPL, or NVML), so
 ENERGY = "The energy is the device's during the run, other programs included."
 
 
-def cost_table(comparison: Comparison, hourly_rate: float | None) -> Table:
+def cost_table(lanes: Sequence[Trace], hourly_rate: float | None) -> Table:
     """Return price and energy of a token, a row for each lane. `hourly_rate`: of the machine, in any currency; None
     leaves the price out."""
     rows = []
-    for trace in comparison.lanes:
+    for trace in lanes:
         cells = [number(metrics.measure(trace).tokens_per_s, 1)]
         if hourly_rate:
             cells.append(number(theory.price_of(trace, hourly_rate), 2))
-        if measured(comparison):
+        if measured(lanes):
             cells.append(number(theory.joules_per_token(trace), 2))
         rows.append((trace.lane.name, *cells))
-    price, energy = ["price per million tokens"] * bool(hourly_rate), ["J per token"] * measured(comparison)
+    price, energy = ["price per million tokens"] * bool(hourly_rate), ["J per token"] * measured(lanes)
     columns = ("lane", "tokens/s", *price, *energy)
     return Table("Cost", columns, tuple(rows), numbers=len(columns) - 1)
 
 
-def measured(comparison: Comparison) -> bool:
+def measured(lanes: Sequence[Trace]) -> bool:
     """Return True if the energy of a lane is known."""
-    return any(theory.joules_per_token(trace) for trace in comparison.lanes)
+    return any(theory.joules_per_token(trace) for trace in lanes)

@@ -126,7 +126,7 @@ def test_two_servers_make_a_comparison_that_is_saved_and_opened(server):
         )
     assert export.load(json.dumps(export.to_json(comparison))) == comparison
     assert "Identical output: 40 tokens" in report.text(report.of(comparison))
-    assert dict(run_details.details(comparison))["Lookahead"] == "set by the server"
+    assert dict(run_details.details(*metrics.ranked(comparison)))["Lookahead"] == "set by the server"
 
 
 def test_lanes_of_different_programs_are_not_taken_for_speculation_alone(server):

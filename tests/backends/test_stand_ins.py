@@ -85,8 +85,8 @@ def test_what_is_unknown_is_a_dash_wherever_it_is_shown(monkeypatch):
     assert (shown["Accepted length"], shown["Passes saved"]) == ("–", "–")
     found = metrics.compare(base, other)
     assert (found.speedup, found.identical) == (1.0, True)
-    assert metrics.equation(*metrics.compared_rounds(base, other)) is None
-    assert facts.sentences(comparison.standard, comparison.others[0]) == ["Identical output."]
+    assert metrics.equation(base, other) is None
+    assert facts.sentences(*metrics.ranked(comparison)) == ["Identical output."]
     assert not charts.race(comparison).data, "when each token came is not known"
     assert "–" in report.text(report.of(comparison))
     assert export.from_json(export.to_json(comparison)) == comparison

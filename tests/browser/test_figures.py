@@ -190,7 +190,7 @@ def test_strip_and_history_name_the_speedup_that_the_page_shows(visit, url):
     shown = page.locator(".lane h2").nth(1).inner_text()
     assert shown != comparison.others[0].lane.name, "the fastest is shown, not the first"
     figure = page.locator("#verdict .figure").inner_text().removeprefix("≈ ")
-    assert figure == f"{ratio(metrics.pair_with(comparison, shown).lanes):.2f}×"
+    assert figure == f"{metrics.measured(comparison, shown).speedup:.2f}×"
     speedup = page.locator("#runs label").inner_text().split(" · ")[-1]
     assert figure in speedup
     page.goto(f"{url}history")

@@ -60,7 +60,7 @@ def test_a_speedup_is_tokens_over_cost_and_drafting_that_costs_a_pass_never_pays
 @pytest.mark.parametrize("idle", [0, 3])
 def test_the_steps_of_an_attribution_are_the_terms_of_the_headline(idle):
     baseline, other = standard(), assisted(0.7, 3, idle=idle)
-    found, shown = theory.attribute(baseline, other), metrics.equation(baseline.rounds, other.rounds)
+    found, shown = theory.attribute(baseline, other), metrics.equation(baseline, other)
     steps = dict(found.steps)
     assert found.equation == shown and steps["prefill"] == pytest.approx(metrics.compare(baseline, other).speedup)
     assert steps["tokens per pass"] == shown.tokens_per_pass, "the breakdown begins where the headline does"
@@ -83,9 +83,7 @@ def test_a_long_prefill_weighs_more_in_a_lane_of_few_rounds():
         return replace(lane, rounds=(longer, *moved))
 
     lanes = standard(), assisted(0.7, 3, rounds=80)
-    short, long = (
-        metrics.equation(*(after_a_long_prompt(lane, seconds).rounds for lane in lanes)) for seconds in (0.0, 10.0)
-    )
+    short, long = (metrics.equation(*(after_a_long_prompt(lane, seconds) for lane in lanes)) for seconds in (0.0, 10.0))
     assert short.prefill == pytest.approx(1, abs=0.01) and long.prefill < 0.9
     assert long.speedup < short.speedup
     terms = [(it.tokens_per_pass, it.cost, it.verify, it.draft, it.other) for it in (short, long)]

@@ -9,7 +9,7 @@ from playground.presets import custom_pair
 from playground.settings import SETTINGS
 from playground.trace import Comparison
 from playground.ui.compare.controls import OWN, CompareOptions
-from playground.ui.compare.prefill import defaults, from_address, from_comparison, updates
+from playground.ui.compare.prefill import defaults, from_address, from_lane, updates
 from tests.ui import fakes
 
 OTHER = dataclasses.replace(fakes.PAIR, name="other", drafter="assistant", lookahead=9, policy="cost")
@@ -67,7 +67,7 @@ def test_a_comparison_of_a_preset_fills_all_controls():
     standard, assisted = comparison.lanes
     lane = dataclasses.replace(assisted.lane, drafter="assistant", assistant="fake-assistant", lookahead=11)
     comparison = Comparison((standard, dataclasses.replace(assisted, lane=lane)))
-    values = from_comparison(comparison, PAIRS)
+    values = from_lane(comparison.others[0], PAIRS)
     assert (values["pair"], values["drafter"], values["lookahead"]) == ("fake", "assistant", 11)
     assert (values["prompt"], values["system"], values["seed"]) == ("Compare TCP and UDP.", "Be brief.", 4)
     pair, (_, asked_lane), request = CompareOptions(filled(values)).resolve(PAIRS)
@@ -81,8 +81,8 @@ def test_models_of_no_preset_are_filled_in_only_where_asked():
     weights = pair.weights_of("early-exit")
     lane = dataclasses.replace(assisted.lane, target="a/b", drafter="early-exit", assistant=weights)
     comparison = Comparison((standard, dataclasses.replace(assisted, lane=lane)))
-    assert not {"pair", "target", "assistant", "drafter"} & set(from_comparison(comparison, PAIRS))
-    values = from_comparison(comparison, PAIRS, own=True)
+    assert not {"pair", "target", "assistant", "drafter"} & set(from_lane(comparison.others[0], PAIRS))
+    values = from_lane(comparison.others[0], PAIRS, own=True)
     assert CompareOptions(filled(values)).resolve(PAIRS)[0] == pair
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from playground.ui import panels
-from playground.views import charts, run_details
+from playground.views import charts
 from tests.ui import fakes
 
 HOSTILE = "<script>alert(1)</script>\"'"
@@ -16,7 +16,7 @@ HOSTILE = "<script>alert(1)</script>\"'"
     [
         panels.status(HOSTILE, "busy", 0.5),
         panels.status(HOSTILE, "error"),
-        run_details.html([(HOSTILE, HOSTILE)]),
+        panels.folded(HOSTILE, ""),
     ],
 )
 def test_nothing_that_is_shown_can_be_markup(html):

@@ -9,8 +9,8 @@ from playground.experiments.events import Finished, LaneFinished, LaneStarted, R
 from playground.presets import load_pairs, load_suites
 from playground.progress import Progress
 from playground.trace import Comparison, Memory
-from playground.ui.compare.shown import Screen, details
-from playground.views import stage
+from playground.ui.compare.shown import Screen
+from playground.views import run_details, stage
 from tests.ui import fakes
 
 
@@ -88,8 +88,8 @@ def test_a_finished_run_has_a_verdict_and_details():
     screen.load(comparison)
     verdict = screen.value()["verdict"]
     assert verdict["figure"].endswith("×") and verdict["sentences"][0] == "Identical output: 30 tokens."
-    assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details(comparison)
-    assert "Memory" not in details(comparison) and details(None) == ""
+    details = run_details.html(comparison, screen.chosen)
+    assert "fake weights &lt;b&gt;1&lt;/b&gt;" in details and "Memory" not in details
 
 
 def test_a_headline_of_repeats_is_bold_if_the_whole_range_lies_on_one_side_of_1():
@@ -110,7 +110,7 @@ def test_what_each_lane_holds_in_memory_is_a_line():
     named = dataclasses.replace(second, lane=dataclasses.replace(second.lane, name="<b>"))
     held = Memory(270_000_000, 5_000_000, 0, 0), Memory(270_000_000, 5_000_000, 8_000_000, 1_000_000)
     lanes = [dataclasses.replace(trace, memory=memory) for trace, memory in zip((first, named), held, strict=True)]
-    assert "Standard 275.0 MB; &lt;b&gt; 284.0 MB" in details(Comparison(tuple(lanes)))
+    assert "Standard 275.0 MB; &lt;b&gt; 284.0 MB" in run_details.html(Comparison(tuple(lanes)), "<b>")
 
 
 def test_the_page_begins_with_a_recorded_run_that_says_where_and_when():

@@ -10,9 +10,9 @@ from tests.ui import fakes
 
 def test_the_price_follows_from_the_rate_and_the_energy_is_shown_where_it_was_measured():
     comparison = fakes.comparison(60)
-    plain = why.cost_table(comparison, None)
-    assert plain.columns == ("lane", "tokens/s") and not why.measured(comparison)
-    metered = replace(comparison, lanes=tuple(replace(trace, joules=30.0) for trace in comparison.lanes))
+    plain = why.cost_table(comparison.lanes, None)
+    assert plain.columns == ("lane", "tokens/s") and not why.measured(comparison.lanes)
+    metered = [replace(trace, joules=30.0) for trace in comparison.lanes]
     table = why.cost_table(metered, 3.6)
     assert table.columns[2:] == ("price per million tokens", "J per token")
     (_, speed, price, joules), _ = table.rows

@@ -75,7 +75,6 @@ def test_of_several_runs_of_a_lane_the_median_one_is_shown_and_all_make_the_inte
     )
     comparison = Comparison((PLAIN, SLOW, FAST), repeats=((slowest, FAST), (slower,)))
     assert metrics.shown(comparison) == Comparison((slower, SLOW, FAST))
-    assert metrics.pair_with(comparison, "Fast") == Comparison((slower, FAST))
     found = metrics.measured(comparison, "Fast")
     assert (found.base, found.ours, found.runs, found.baselines) == (slower, FAST, 2, 3)
     assert found.speedup == metrics.compare(slower, FAST).speedup

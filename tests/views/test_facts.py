@@ -127,7 +127,7 @@ def test_the_speedup_is_the_ratio_of_tokens_per_second():
     ],
 )
 def test_one_sentence_says_whether_the_outputs_are_the_same(first, second, sentence):
-    assert facts.sameness(first, second) == sentence
+    assert facts.sameness(measured(first, second)) == sentence
 
 
 def test_the_table_aligns_both_lanes_and_names_the_weights():
@@ -142,17 +142,17 @@ def test_the_table_aligns_both_lanes_and_names_the_weights():
 
 def test_details_repeat_what_was_asked():
     lane = standard(1, temperature=0.7, top_k=40, seed=3, system="be brief")
-    rows = dict(run_details.details(Comparison((lane, assisted(TWO_AT_ONCE)))))
+    rows = dict(run_details.details(measured(lane, assisted(TWO_AT_ONCE))))
     assert rows["Decoding"] == "sampled at temperature 0.7, top-p 1, top-k 40, seed 3"
     assert rows["System prompt"] == "be brief"
     assert rows["Lookahead"] == "5 tokens, constant"
 
 
 def test_details_tell_what_verify_passes_take_where_it_was_measured():
-    lanes = Comparison((standard(1), assisted(TWO_AT_ONCE)))
-    assert "Verify passes" not in dict(run_details.details(lanes))
+    lanes = standard(1), assisted(TWO_AT_ONCE)
+    assert "Verify passes" not in dict(run_details.details(measured(*lanes)))
     environment = dataclasses.replace(ENVIRONMENT, pass_times=(PassTime(1, 0.04), PassTime(4, 0.05), PassTime(16, 0.1)))
-    timed = Comparison(tuple(dataclasses.replace(lane, environment=environment) for lane in lanes.lanes))
+    timed = measured(*(dataclasses.replace(lane, environment=environment) for lane in lanes))
     told = dict(run_details.details(timed))["Verify passes"]
     assert told == "4 tokens: 1.25x; 16 tokens: 2.50x a single-token pass (40.0 ms)"
 
@@ -168,7 +168,8 @@ def test_a_finished_run_says_what_its_reader_waited_and_an_opened_one_where_it_r
 
 
 def test_no_pass_is_saved_where_each_gave_one_token():
-    assert facts.passes(standard(1, 2), assisted(plain_round(1), plain_round(2, start_s=0.1))) == "No passes saved."
+    twice = assisted(plain_round(1), plain_round(2, start_s=0.1))
+    assert facts.passes(measured(standard(1, 2), twice)) == "No passes saved."
 
 
 def test_a_busy_machine_is_named_beside_the_speedup():

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import cProfile
 import html
 import json
+import pstats
 import re
 from dataclasses import asdict, replace
+from itertools import chain
 
 import pytest
 from PIL import ImageDraw
 
-from playground import metrics, theory
+from playground import export, metrics, theory
+from playground.presets import load_pairs
 from playground.trace import Comparison, Trace
 from playground.ui.compare import shown as last_runs
-from playground.ui.compare import shown as screen
 from playground.ui.compare.shown import Shown
-from playground.views import charts, drafters, headline, markdown, replay_file, report, stage, why
+from playground.views import charts, drafters, headline, markdown, replay_file, report, run_details, scripts, stage, why
 from playground.views import replay_file as animation
-from playground.views import run_details as by_segment
 from playground.views import table as spreadsheet
 from playground.views import why as cost
 from tests.examples import drafted_round, plain_round, trace
@@ -63,7 +65,7 @@ FAST = MEASURED["Fast"]
 LANES = {"Standard": FAST.base, "Fast": FAST.ours, "Slow": MEASURED["Slow"].ours}
 SPEED = {name: f"{metrics.measure(run).tokens_per_s:.1f} tok/s" for name, run in LANES.items()}
 TOTAL = {name: f"{metrics.measure(run).total_s:.2f} s" for name, run in LANES.items()}
-EQUATION = metrics.equation(FAST.base.rounds, FAST.ours.rounds)
+EQUATION = metrics.equation(FAST.base, FAST.ours)
 SPEEDUP = headline.speedup(FAST)  # with its interval
 
 
@@ -79,7 +81,7 @@ def test_the_runs_differ_and_each_lane_shows_its_median():
 def check_stage(value: dict, name: str) -> None:
     found, verdict = MEASURED[name], value["verdict"]
     assert verdict["figure"] == headline.figure(found) and verdict["runs"] == headline.runs(found)
-    assert verdict["terms"] == asdict(metrics.equation(found.base.rounds, found.ours.rounds))
+    assert verdict["terms"] == asdict(metrics.equation(found.base, found.ours))
     for lane in value["lanes"]:
         shown = {it["label"]: f"{it['value']} {it['unit']}" for it in lane["figures"]}
         assert (shown["Speed"], shown["Total"]) == (SPEED[lane["name"]], TOTAL[lane["name"]])
@@ -94,8 +96,8 @@ def test_page_picture_and_html(name):
     page = replay_file.build(COMPARISON, name)
     packed = json.loads(re.search(r'id="value"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
     check_stage(json.loads(packed["rest"]), name)
-    table = by_segment.of_comparison(COMPARISON, [name]).html()
-    assert table in page and table in screen.details(COMPARISON, name)
+    table = run_details.of_comparison(COMPARISON, [name]).html()
+    assert table in page and table in run_details.html(COMPARISON, name)
 
 
 def test_tables_in_markdown_and_terminal():
@@ -122,7 +124,9 @@ def test_spreadsheet_drafters_cost_and_race():
     assert (row.speedup, row.tokens_per_pass, row.cost) == (
         SPEEDUP, f"{EQUATION.tokens_per_pass:.2f}", f"{EQUATION.cost:.2f}",
     )  # fmt: skip
-    assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON), None).rows] == [*SPEED.values()]
+    assert [f"{row[1]} tok/s" for row in cost.cost_table(metrics.shown(COMPARISON).lanes, None).rows] == [
+        *SPEED.values()
+    ]
     race = next(chart for chart in report.of(COMPARISON).charts if "Tokens over time" in chart.layout.meta)
     assert all(f"{name}: 32 tokens in {total}." in race.layout.meta for name, total in TOTAL.items())
     assert charts.race(metrics.shown(COMPARISON)).layout.meta == race.layout.meta
@@ -158,6 +162,29 @@ def test_segments_make_the_whole():
     assert (
         min(it for it, _ in found.values()) <= speed["Fast"] / speed["Standard"] <= max(it for it, _ in found.values())
     )
-    rows = by_segment.of_comparison(COMPARISON).rows
+    rows = run_details.of_comparison(COMPARISON).rows
     shown = {row[1]: html.unescape(row[-1]) for row in rows if row[0] == "Fast"}
     assert all(shown[name].startswith(f"{over:.2f}× (") for name, (over, _) in found.items())
+
+
+def test_the_recorded_run_is_measured_once_and_shown_everywhere_in_few_calls():
+    data, pairs = (scripts.ASSETS / "recorded.json").read_bytes(), load_pairs()[0].values()
+
+    def show() -> Comparison:
+        comparison = export.load(data)
+        shown = stage.replaying(comparison)
+        stage.packed(shown.value())
+        run_details.html(comparison, shown.chosen)
+        markdown.table(comparison, pairs)
+        replay_file.build(comparison, shown.chosen)
+        json.dumps(export.to_json(comparison))
+        return comparison
+
+    show()  # imports, templates and presets are read once
+    profile = cProfile.Profile()
+    comparison = profile.runcall(show)
+    stats = pstats.Stats(profile)
+    calls = {name: each.ncalls for name, each in stats.get_stats_profile().func_profiles.items()}
+    runs = str(len([*comparison.lanes, *chain(*comparison.repeats)]))
+    assert (calls["measure_rounds"], calls["calibration"]) == (runs, runs)
+    assert stats.total_calls < 60_000

@@ -180,14 +180,14 @@ class Handlers:
         pair = shown.pair or goes_on_with(shown.comparison, shown.chosen, self._pairs)
         if pair is None:
             raise _nothing_shown()
-        comparison = metrics.pair_with(shown.comparison, shown.chosen)
+        measured = metrics.measured(shown.comparison, shown.chosen)
 
         async def read() -> Ready:
             with self.turns.reading(session, address):
                 self._access.check_length(message)
-                request = await to_thread.run_sync(self._next, comparison.standard, message, limiter=self._readers)
+                request = await to_thread.run_sync(self._next, measured.base, message, limiter=self._readers)
                 await self._read_grammar(request)
-            work = Compare([trace.lane for trace in comparison.lanes], request, baseline=comparison.baseline)
+            work = Compare([measured.base.lane, measured.ours.lane], request, baseline=measured.base.lane.name)
             return pair, _waiting(work), work
 
         return self._stream(session, read, address=address, before=shown)
@@ -295,7 +295,7 @@ class Handlers:
         screen.opened(comparison, source)
         screen.goes_on = goes_on_with(comparison, screen.chosen, self._pairs) is not None
         shown = Shown(comparison, screen.chosen)
-        values = prefill.from_comparison(metrics.pair_with(comparison, screen.chosen), self._pairs, own=own)
+        values = prefill.from_lane(metrics.measured(comparison, screen.chosen).ours, self._pairs, own=own)
         drawn = {"stage": screen.packed(), "shown": shown, **self._outcome(shown)}
         return drawn | prefill.updates(values, self._pairs)
 
@@ -303,7 +303,7 @@ class Handlers:
         """Shows a run of this session again, with its prompt and settings."""
         if shown is None:
             raise _nothing_shown()
-        values = prefill.from_comparison(metrics.pair_with(shown.comparison, shown.chosen), self._pairs, own=True)
+        values = prefill.from_lane(metrics.measured(shown.comparison, shown.chosen).ours, self._pairs, own=True)
         return self._shown(shown) | prefill.updates(values, self._pairs)
 
     async def compare(self, session: str, asked: CompareOptions, *, address: str = "") -> Shown:

@@ -21,7 +21,7 @@ from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
 from playground.presets import Pair
 from playground.settings import DRAFTING, PRESET, SAMPLING, SETTINGS, default, differing
-from playground.trace import Comparison
+from playground.trace import Trace
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
 from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, Named, filled
 
@@ -59,10 +59,10 @@ def from_address(query: Mapping[str, str], pairs: Mapping[str, Pair], at_start: 
     return values, sentence
 
 
-def from_comparison(comparison: Comparison, pairs: Mapping[str, Pair], *, own: bool = False) -> dict[str, Any]:
-    """Returns the controls' values that repeat a comparison. The models are left out where no preset has them, unless
-    `own` is set, and where a server decoded the lane."""
-    lane, request = comparison.others[0].lane, comparison.others[0].request
+def from_lane(trace: Trace, pairs: Mapping[str, Pair], *, own: bool = False) -> dict[str, Any]:
+    """Returns the controls' values that repeat a comparison with this lane. The models are left out where no preset has
+    them, unless `own` is set, and where a server decoded the lane."""
+    lane, request = trace.lane, trace.request
     values = asdict(request) | {"messages": request.history_json} | {name: getattr(lane, name) for name in DRAFTING}
     pair = preset_of(lane, pairs.values())
     if pair:

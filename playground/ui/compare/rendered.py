@@ -19,9 +19,9 @@ from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import panels, rooms
 from playground.ui.compare import prefill
-from playground.ui.compare.shown import Screen, details, goes_on_with
+from playground.ui.compare.shown import Screen, goes_on_with
 from playground.ui.wiring import PRIVATE
-from playground.views import markdown, replay_file, scripts
+from playground.views import markdown, replay_file, run_details, scripts
 
 # Evaluated once for all events, which share its state.
 SCRIPT = f"(globalThis.playgroundAddress ??= {scripts.bundle('address.js')})"
@@ -63,7 +63,7 @@ def wire(menu: Any, filled: Sequence[Any], asked: Sequence[Any], pairs: Mapping[
 def outcome(comparison: Comparison, chosen: str, pairs: Mapping[str, Pair]) -> dict[str, Any]:
     """Returns the run's details and the values of `shared`, by the names of the page's components. `chosen`: the name
     of the lane that is compared with the baseline."""
-    return {"details": details(comparison, chosen)} | shared(comparison, pairs)
+    return {"details": run_details.html(comparison, chosen)} | shared(comparison, pairs)
 
 
 def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def file(data: bytes, most: int, pairs: dict[str, Pair]) -> tuple[bytes, str, di
     screen = Screen()
     screen.opened(comparison, "a file")
     screen.goes_on = goes_on_with(comparison, screen.chosen, pairs) is not None
-    values = prefill.from_comparison(metrics.pair_with(comparison, screen.chosen), pairs)
+    values = prefill.from_lane(metrics.measured(comparison, screen.chosen).ours, pairs)
     drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs)}
     return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
 
@@ -124,7 +124,6 @@ def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair]) -> dict[st
     if name not in [trace.lane.name for trace in comparison.others]:
         return None
     screen = Screen()
-    screen.load(comparison)
-    screen.choose(str(name))
+    screen.load(comparison, str(name))
     screen.goes_on = goes_on_with(comparison, str(name), pairs) is not None
     return {"stage": screen.packed(), **outcome(comparison, str(name), pairs)}

@@ -26,7 +26,7 @@ from playground.lane import LOCAL, preset_of
 from playground.presets import Pair
 from playground.progress import Progress
 from playground.trace import Comparison, Trace
-from playground.views import facts, headline, run_details, scripts, stage
+from playground.views import facts, headline, scripts, stage
 from playground.views import stage as tokens
 from playground.views.stage import NAMES, LaneView, Stage, Status
 
@@ -111,16 +111,6 @@ class Screen(Stage):
                 fraction = (view.measure().tokens or 0) / self._limit if self._limit else None
                 return Status(f"Running lane {number} of {len(self.lanes)}: {view.name}", "busy", fraction)
         return None
-
-
-def details(comparison: Comparison | None, chosen: str = "") -> str:
-    """Returns the folded details of the baseline and the chosen lane: segments, settings, machine and memory; ""
-    without a comparison."""
-    if comparison is None:
-        return ""
-    name = chosen or comparison.others[0].lane.name
-    shown = run_details.details(metrics.pair_with(comparison, name))
-    return run_details.by_segment(comparison, name) + run_details.html(shown)
 
 
 GONE = "This trace is no longer kept, since many were opened. Open it again."
@@ -212,8 +202,7 @@ class Shown:
     def screen(self) -> Screen:
         """Returns the stage of the comparison as it is shown."""
         screen = Screen()
-        screen.load(self.comparison)
-        screen.choose(self.chosen)
+        screen.load(self.comparison, self.chosen)
         screen.repeatable = screen.goes_on = self.repeatable
         return screen
 

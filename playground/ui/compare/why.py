@@ -118,9 +118,8 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
     if shown is None:
         yield f"<p>{NOTHING}</p>", hidden, hidden
         return
-    comparison = metrics.pair_with(shown.comparison, shown.chosen)
-    other = comparison.others[0]
-    points = theory.batches_of(comparison.standard, other)
+    measured = metrics.measured(shown.comparison, shown.chosen)
+    points = theory.batches_of(measured.base, measured.ours)
     if not points:
         yield f"<p>{UNKNOWN}</p>", hidden, hidden
         return
@@ -128,7 +127,7 @@ def _predicted(shown: Shown | None) -> Iterator[tuple[str, Any, Any]]:
     batch = gr.update(value=panels.plot(charts_predicted.batches(points), "batch"), visible=True)
     # A chart does not change the width at which it was drawn, so the second one has its place from the start.
     yield _paragraphs(said), batch, gr.update(value=panels.plot(charts_predicted.load([]), "load"), visible=True)
-    loads = theory.loads_of(comparison.standard, other)
+    loads = theory.loads_of(measured.base, measured.ours)
     load = gr.update(value=panels.plot(charts_predicted.load(loads), "load"), visible=True)
     yield _paragraphs([*said, f"{SIMULATED} {why.load_end(loads)}"]), batch, load
 
@@ -140,9 +139,9 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 def _cost(shown: Shown | None, rate: float | None) -> str:
     if shown is None:
         return f"<p>{NOTHING}</p>"
-    comparison = metrics.shown(shown.comparison)
-    said = cost.ENERGY if cost.measured(comparison) else cost.NO_COUNTER
-    return f"{cost.cost_table(comparison, rate).html()}<p>{said}</p>"
+    lanes = metrics.shown(shown.comparison).lanes
+    said = cost.ENERGY if cost.measured(lanes) else cost.NO_COUNTER
+    return f"{cost.cost_table(lanes, rate).html()}<p>{said}</p>"
 
 
 def _settings(shown: Shown | None, pairs: Mapping[str, Pair]) -> str:
