@@ -437,6 +437,8 @@ def names(lanes: Iterable[Lane]) -> dict[str, str]:
 def _name(lane: Lane, more: Sequence[str]) -> str:
     if lane.backend != LOCAL:
         return lane.name
+    if lane.drafter == "none":
+        return METHODS["none"].label
     return f"{METHODS[lane.drafter].label} ({', '.join([f'{lane.lookahead} ahead', *more, *_verdicts(lane)])})"
 
 

@@ -207,7 +207,7 @@ def test_the_tests_install_every_extra_and_errors_name_no_other():
 
 def test_one_version_is_named_everywhere():
     assert f"\nversion: {__version__}\n" in text_of(ROOT / "CITATION.cff")
-    assert re.search(r"^## (\S+)", text_of(ROOT / "CHANGELOG.md"), re.M)[1] == __version__
+    assert re.search(r"^## (\d\S+)", text_of(ROOT / "CHANGELOG.md"), re.M)[1] == __version__
 
 
 def test_ci_runs_every_python_that_is_said_to_work():

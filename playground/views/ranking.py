@@ -49,6 +49,11 @@ def runs_in(lanes: Iterable[Lane]) -> dict[str, str]:
     return {STANDARD: "every engine", **{label(lane): engines.runs_in(lane) for lane in lanes}}
 
 
+def drafts(result: SuiteResult) -> bool:
+    """Return True if a lane drafts; otherwise there is no drafter to choose."""
+    return any(lane.drafter != "none" for lane in result.lanes)
+
+
 def ranking(result: SuiteResult) -> list[Ranked]:
     """Return the lanes of a suite, the fastest first; none where no prompt could be run."""
     return ranked.rank(result.rows) if result.rows else []
@@ -89,12 +94,12 @@ def verdict(result: SuiteResult) -> str:
 
 def deploy(result: SuiteResult, method: str | None = None) -> list[Settings]:
     """Return for each engine the fastest lane that was seen to gain and that it can decode, or else standard decoding.
-    The list is empty where servers decoded, because they are already deployed.
+    The list is empty where no lane drafts, and where servers decoded, because they are already deployed.
 
     Args:
         method: see `engines.settings`.
     """
-    if any(lane.backend != LOCAL for lane in result.lanes):
+    if not drafts(result) or any(lane.backend != LOCAL for lane in result.lanes):
         return []
     lanes = {label(lane): lane for lane in result.lanes if not lane.forced_rates}
     found = {lanes[it.lane]: it for it in ranking(result) if it.lane in lanes}

@@ -32,13 +32,15 @@ LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwis
 
 @report.of.register
 def _(result: SuiteResult) -> Report:
+    ranked = [ranking.table(result)] if ranking.drafts(result) else []
+    first, *folded = [*ranked, by_category(result), *filter(None, [run_details.of_suite(result)]), by_prompt(result)]
     return Report(
         title(result),
         setting(result),
         findings(result),
         [charts_suite.speedups(result)],
-        [ranking.table(result)],
-        [by_category(result), *filter(None, [run_details.of_suite(result)]), by_prompt(result)],
+        [first],
+        folded,
         ranking.deploy(result),
     )
 
@@ -140,8 +142,12 @@ def by_prompt(result: SuiteResult) -> Table:
 
 
 def findings(result: SuiteResult) -> list[str]:
-    """Say which drafter to use, then what `outputs` says. The ranking has the figures."""
-    return [ranking.verdict(result), *outputs(result)]
+    """Say which drafter to use, or the speed of lanes that draft nothing, then what `outputs` says."""
+    names, lanes = names_of(result.lanes), [it for it in ranking.ranking(result) if it.lane != STANDARD]
+    if ranking.drafts(result) or not lanes:
+        return [ranking.verdict(result), *outputs(result)]
+    speeds = [f"{names[it.lane]}: {ratio(it.speedup, it.interval)} of standard decoding's speed." for it in lanes]
+    return [*speeds, *outputs(result)]
 
 
 def outputs(result: SuiteResult) -> list[str]:
