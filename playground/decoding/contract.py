@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -101,61 +101,81 @@ class Contract:
         self, own: Sequence[Processor], prompt_ids: Sequence[int], max_new_tokens: int, device: torch.device
     ) -> list[Processor]:
         """Returns the contract's processors and `own`, those of a request, in the order of `generate()`."""
-        config, has = self.config, entries(self.config, OBEYED)
+        has = entries(self.config, OBEYED)
         if not has:
             return list(own)
-        length, cpu = len(prompt_ids), torch.tensor(self.eos_ids)
-        prompt, eos = cast(Any, to_device([prompt_ids], device)), cpu.to(device)
-        before: list[Processor] = []
+        prompt, eos = cast(Any, to_device([prompt_ids], device)), torch.tensor(self.eos_ids)
+        banned = NoBadWordsLogitsProcessor(self.config.bad_words_ids, eos) if "bad_words_ids" in has else None
+        return [
+            *self._biases(has, prompt),
+            *own,
+            *self._repeats(has, prompt, banned),
+            *self._lengths(has, len(prompt_ids), max_new_tokens, eos.to(device)),
+            *self._suppressed(has, prompt, banned, device),
+        ]
+
+    def _biases(self, has: Container[str], prompt: torch.LongTensor) -> Iterator[Processor]:
+        config = self.config
         if "sequence_bias" in has:
             bias = SequenceBiasLogitsProcessor(config.sequence_bias)
-            before.append(Processor(bias, "nothing" if _of_single_tokens(bias) else "tokens"))
+            yield Processor(bias, "nothing" if _of_single_tokens(bias) else "tokens")
         if "encoder_repetition_penalty" in has:
             penalty = EncoderRepetitionPenaltyLogitsProcessor(config.encoder_repetition_penalty, prompt)
-            before.append(Processor(penalty, "nothing"))
+            yield Processor(penalty, "nothing")
 
-        after: list[Processor] = []
-        refusing: list[LogitsProcessor] = []  # the same tokens everywhere
+    def _repeats(
+        self, has: Container[str], prompt: torch.LongTensor, banned: NoBadWordsLogitsProcessor | None
+    ) -> Iterator[Processor]:
         if "no_repeat_ngram_size" in has:
-            after.append(Processor(NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size)))
+            yield Processor(NoRepeatNGramLogitsProcessor(self.config.no_repeat_ngram_size))
         if "encoder_no_repeat_ngram_size" in has:
-            size = config.encoder_no_repeat_ngram_size
-            after.append(Processor(EncoderNoRepeatNGramLogitsProcessor(size, prompt)))
-        if "bad_words_ids" in has:
-            words = NoBadWordsLogitsProcessor(config.bad_words_ids, cpu)
-            if _of_single_tokens(words):
-                refusing.append(words)
-            else:
-                after.append(Processor(words))
+            yield Processor(EncoderNoRepeatNGramLogitsProcessor(self.config.encoder_no_repeat_ngram_size, prompt))
+        if banned and not _of_single_tokens(banned):
+            yield Processor(banned)
+
+    def _lengths(self, has: Container[str], length: int, max_new_tokens: int, eos: torch.Tensor) -> Iterator[Processor]:
+        """Yields those between the two others, most of which depend on the text's length. `length`: the prompt's."""
+        config = self.config
         if "min_length" in has and self.eos_ids:
             shortest = MinLengthLogitsProcessor(config.min_length, eos)
-            after.append(Processor(shortest, "length", range(config.min_length)))
+            yield Processor(shortest, "length", range(config.min_length))
         if "min_new_tokens" in has and self.eos_ids:
             fewest = MinNewTokensLengthLogitsProcessor(length, config.min_new_tokens, eos)
-            after.append(Processor(fewest, "length", range(length + config.min_new_tokens)))
+            yield Processor(fewest, "length", range(length + config.min_new_tokens))
         if "forced_bos_token_id" in has:
-            after.append(Processor(ForcedBOSTokenLogitsProcessor(config.forced_bos_token_id), "length", range(1, 2)))
+            yield Processor(ForcedBOSTokenLogitsProcessor(config.forced_bos_token_id), "length", range(1, 2))
         if "forced_eos_token_id" in has:
             end = length + max_new_tokens
-            last = ForcedEOSTokenLogitsProcessor(end, config.forced_eos_token_id, str(device))
-            after.append(Processor(last, "length", range(end - 1, end)))
+            last = ForcedEOSTokenLogitsProcessor(end, config.forced_eos_token_id, str(eos.device))
+            yield Processor(last, "length", range(end - 1, end))
         if "remove_invalid_values" in has:
-            after.append(Processor(InfNanRemoveLogitsProcessor(), "nothing"))
+            yield Processor(InfNanRemoveLogitsProcessor(), "nothing")
         if "exponential_decay_length_penalty" in has and self.eos_ids:
             decay = ExponentialDecayLengthPenalty(config.exponential_decay_length_penalty, eos, length)
-            after.append(Processor(decay, "length", range(decay.regulation_start + 1, sys.maxsize)))
+            yield Processor(decay, "length", range(decay.regulation_start + 1, sys.maxsize))
+
+    def _suppressed(
+        self,
+        has: Container[str],
+        prompt: torch.LongTensor,
+        banned: NoBadWordsLogitsProcessor | None,
+        device: torch.device,
+    ) -> Iterator[Processor]:
+        refusing: list[LogitsProcessor] = []  # the same tokens everywhere
+        if banned and _of_single_tokens(banned):
+            refusing.append(banned)
         if "suppress_tokens" in has:
-            refusing.append(SuppressTokensLogitsProcessor(config.suppress_tokens))
+            refusing.append(SuppressTokensLogitsProcessor(self.config.suppress_tokens))
         if refusing:
             row: Any = torch.zeros(1, self.vocab_size)
             for each in refusing:
                 row = each(prompt[:, :0].cpu(), row)
-            after.append(Processor(Refused(to_device(row[0].isneginf(), device)), "nothing"))
+            yield Processor(Refused(to_device(row[0].isneginf(), device)), "nothing")
         if "begin_suppress_tokens" in has:
+            length = prompt.shape[1]
             start = length + (length <= 1 and "forced_bos_token_id" in has)
-            begin = SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, start, str(device))
-            after.append(Processor(begin, "length", range(start, start + 1)))
-        return [*before, *own, *after]
+            begin = SuppressTokensAtBeginLogitsProcessor(self.config.begin_suppress_tokens, start, str(device))
+            yield Processor(begin, "length", range(start, start + 1))
 
 
 def contract_of(target: LoadedModel) -> Contract:
