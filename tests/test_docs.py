@@ -141,7 +141,7 @@ def test_every_file_and_test_that_is_named_is_there(page):
     for span in in_text(page):
         if re.fullmatch(r"test_\w+", span):
             assert f"def {span}(" in sources, span
-        elif re.fullmatch(r"cpu-[\w.*-]+\.json", span):
+        elif re.fullmatch(r"(cpu|h200)-[\w.*-]+\.json", span):
             assert [*(ROOT / "assets" / "results").glob(span)], span
         elif match := PATH.fullmatch(span):
             name, member = match.group(1).rstrip("/"), match.group(2)

@@ -76,7 +76,7 @@ def where(rig: Rig) -> Iterator[tuple[str, Any]]:
 
 
 def trust(rig: Rig) -> Found:
-    """Compares what captured passes write with what the same passes write uncaptured, in float32."""
+    """Compares what captured passes write with what the same passes write uncaptured, of tiny models."""
     for name, model in (("Llama", _llama(rig)), ("DeepSeek-V3", _deepseek(rig))):
         for way, make in _drafters(model, name == "Llama").items():
             for kind, sampling in (("greedy", {}), ("sampled", dict(temperature=0.8, top_p=0.9))):
@@ -98,9 +98,11 @@ def _llama(rig: Rig) -> PreTrainedModel:
 
 
 def _deepseek(rig: Rig) -> PreTrainedModel:
-    """Multi-head latent attention, and a mixture of experts in each layer but the first."""
+    """Multi-head latent attention, and a mixture of experts in each layer but the first, which waits for the device
+    except in bfloat16."""
     torch.manual_seed(0)
-    return DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES, **LATENT, num_hidden_layers=3)).to(rig.device).eval()
+    model = DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES, **LATENT, num_hidden_layers=3))
+    return model.to(rig.device, torch.bfloat16).eval()
 
 
 def _drafters(model: PreTrainedModel, with_networks: bool) -> dict[str, NewDrafter]:
