@@ -9,11 +9,14 @@ import signal
 import socket
 import sys
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from playground.errors import PlaygroundError, install_hint
 from playground.presets import preset
+
+if TYPE_CHECKING:  # torch would slow every command down
+    from playground.hosting.access import Access
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -60,7 +63,6 @@ def _serve(options: argparse.Namespace) -> None:
     from playground.backends.local import LocalBackend
     from playground.experiments.history import TemporaryFolder, open_history
     from playground.hosting import zerogpu
-    from playground.hosting.access import access_for, addresses_of, strangers_can_reach
     from playground.models.fetch import hub
     from playground.models.fit import default_pair
     from playground.models.store import ModelStore
@@ -75,14 +77,7 @@ def _serve(options: argparse.Namespace) -> None:
         preset(pairs, options.pair)
     if options.mcp and find_spec("mcp") is None:
         raise PlaygroundError(f"--mcp needs the package mcp. {install_hint('mcp')}")
-    addresses = addresses_of(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
-    share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
-    public = strangers_can_reach(addresses, share) if options.public is None else options.public
-    hosts = [*options.allow_hosts]
-    if not public:  # a public page accepts any name, unless some are given
-        hosts += [options.host or "", socket.gethostname(), f"{socket.gethostname()}.local"]
-        hosts.append(urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).netloc)
-    access = access_for(public, options.allow_models, hosts)
+    access = _access(options)
     hub.TERMS = hub.Terms(anonymous=access.public, cache=access.limits.hub_cache)
     try:
         files = TemporaryFolder(os.environ.get("GRADIO_TEMP_DIR"))
@@ -125,6 +120,20 @@ def _serve(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         _leave(130)
     _leave(0)
+
+
+def _access(options: argparse.Namespace) -> Access:
+    """Return what visitors may do, by the options and by the addresses at which the page is served."""
+    from playground.hosting.access import access_for, addresses_of, strangers_can_reach
+
+    addresses = addresses_of(options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+    share = options.share or os.environ.get("GRADIO_SHARE", "").lower() == "true"
+    public = strangers_can_reach(addresses, share) if options.public is None else options.public
+    hosts = [*options.allow_hosts]
+    if not public:  # a public page accepts any name, unless some are given
+        hosts += [options.host or "", socket.gethostname(), f"{socket.gethostname()}.local"]
+        hosts.append(urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).netloc)
+    return access_for(public, options.allow_models, hosts)
 
 
 def _leave(status: int, server: int = os.getpid()) -> None:

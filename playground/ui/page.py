@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -12,7 +13,6 @@ from playground.backends.local import LocalBackend
 from playground.experiments.history import History
 from playground.experiments.jobs import Jobs
 from playground.experiments.kinds import KINDS
-from playground.experiments.kinds.kind import Kind
 from playground.experiments.runner import Runner
 from playground.hosting.access import Access
 from playground.hosting.page_head import PageHead, QuietBlocks
@@ -108,23 +108,26 @@ def build(
         experiments_api.publish(page, experiments, pairs)
     models = Models(pairs, default, fits)
     started = {"baseline_server": lambda: own.url(PLAIN), "server": lambda: own.url(LOOKUP)}
-
-    def of_kind(kind: Kind) -> Callable[[], None]:
-        return lambda: experiment_tab.build(page, kind, experiments, models, started)
-
-    pages: dict[str, Callable[[], None]] = {
-        **{name: of_kind(kind) for name, kind in KINDS.items()},
-        "servers": lambda: servers_tab.build(page, access, own, events.turns),
-        "history": lambda: history_tab.build(page, past, access),
-        rooms.DOCS: lambda: docs.build(page),
-    }
-    for path, lay_out in pages.items():
-        with page.route(path, show_in_navbar=False):
-            rooms.lay_out(path)
-            lay_out()
+    for kind in KINDS.values():
+        with _room(page, kind.name):
+            experiment_tab.build(page, kind, experiments, models, started)
+    with _room(page, "servers"):
+        servers_tab.build(page, access, own, events.turns)
+    with _room(page, "history"):
+        history_tab.build(page, past, access)
+    with _room(page, rooms.DOCS):
+        docs.build(page)
     page.queue(api_open=False, max_size=2 * limits.runs, default_concurrency_limit=SHORT)
     page._queue.sleep_when_free = page._queue.progress_update_sleep_when_free = LOOKS_EVERY_S
     return page
+
+
+@contextmanager
+def _room(page: gr.Blocks, path: str) -> Iterator[None]:
+    """Opens a further page at this address, under the links to the rooms."""
+    with page.route(path, show_in_navbar=False):
+        rooms.lay_out(path)
+        yield
 
 
 def bounds(access: Access) -> dict[str, Any]:

@@ -152,13 +152,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         undo = gr.Button("Undo", size="sm", visible=False, elem_id="undo-delete", min_width=90, scale=0)
         saved = panels.written()
     shown = gr.HTML(elem_id="side-by-side", apply_default_css=False)
-    listed = gr.HTML(
-        "",
-        html_template='<div class="listed"></div>',
-        js_on_load=scripts.component("history.js", "history"),
-        apply_default_css=False,
-        elem_id="history",
-    )
+    listed = _list()
     chosen, gone = gr.State([]), gr.State([])  # ids: the chosen entries, and those that Undo restores
     owner, known = owner_of(page.load, past)
 
@@ -169,8 +163,7 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
             return panels.status(str(problem), "error")
 
     def choose(pressed: gr.EventData) -> Filled:
-        ids = (pressed._data or {}).get("ids")
-        ids = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
+        ids = _ids(pressed)
         return {
             chosen: ids,
             compare: gr.update(interactive=len(ids) == 2),
@@ -185,23 +178,13 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         return {shown: said, listed: rows(owner, text), gone: ids, undo: gr.update(visible=bool(ids))}
 
     def delete_chosen(owner: str, text: str, ids: list[str]) -> Filled:
-        done: list[str] = []
-        try:
-            for name in ids:
-                past.history.delete(name, owner)
-                done.append(name)
-        except PlaygroundError as error:
-            return deleted(owner, text, done, str(error))
-        return deleted(owner, text, done)
+        done, problem = _each(past.history.delete, owner, ids)
+        return deleted(owner, text, done, problem)
 
     def bring_back(owner: str, text: str, ids: list[str]) -> Filled:
-        problem = ""
-        try:
-            for name in ids:
-                past.history.restore(name, owner)
-        except PlaygroundError as error:
-            problem = panels.status(str(error), "error")
-        return {shown: problem, listed: rows(owner, text), gone: [], undo: gr.update(visible=False)}
+        _, problem = _each(past.history.restore, owner, ids)
+        said = panels.status(problem, "error")
+        return {shown: said, listed: rows(owner, text), gone: [], undo: gr.update(visible=False)}
 
     def save(form: str, owner: str, ids: list[str]) -> Filled:
         try:
@@ -223,6 +206,24 @@ def build(page: gr.Blocks, past: VisibleHistory, access: Access) -> None:
         download(button.click, partial(save, form), [owner, chosen], [saved, shown])
 
 
+def _ids(pressed: gr.EventData) -> list[str]:
+    """Returns the ids of the entries that the browser says are chosen."""
+    ids = (pressed._data or {}).get("ids")
+    return [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
+
+
+def _each(act: Callable[[str, str], None], owner: str, ids: list[str]) -> tuple[list[str], str]:
+    """Acts on each entry. Returns those that it was done to, and why it ended earlier; "" if it did not."""
+    done: list[str] = []
+    try:
+        for name in ids:
+            act(name, owner)
+            done.append(name)
+    except PlaygroundError as error:
+        return done, str(error)
+    return done, ""
+
+
 def side_by_side(past: VisibleHistory, owner: str, names: list[str]) -> str:
     """Returns two entries as HTML, the older first; or why they cannot be compared."""
     try:
@@ -241,6 +242,16 @@ def _intro(past: VisibleHistory, access: Access) -> str:
     return (
         f"Your last {limits.history_each:.0f} comparisons on this server, the newest first. They are kept for "
         f"{limits.history_s / 3600:.0f} hours at most, and only this browser can read them."
+    )
+
+
+def _list() -> gr.HTML:
+    return gr.HTML(
+        "",
+        html_template='<div class="listed"></div>',
+        js_on_load=scripts.component("history.js", "history"),
+        apply_default_css=False,
+        elem_id="history",
     )
 
 

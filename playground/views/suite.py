@@ -32,15 +32,15 @@ LISTS = ("runs_s", "runs_tokens", "positions", "segments", "interval", "otherwis
 
 @report.of.register
 def _(result: SuiteResult) -> Report:
-    ranked = [ranking.table(result)] if ranking.drafts(result) else []
-    first, *folded = [*ranked, by_category(result), *filter(None, [run_details.of_suite(result)]), by_prompt(result)]
+    tables = [ranking.table(result)] if ranking.drafts(result) else []
+    tables += [by_category(result), *filter(None, [run_details.of_suite(result)]), by_prompt(result)]
     return Report(
         title(result),
         setting(result),
         findings(result),
         [charts_suite.speedups(result)],
-        [first],
-        folded,
+        tables[:1],
+        tables[1:],
         ranking.deploy(result),
     )
 
