@@ -58,8 +58,7 @@ def test_only_the_page_and_its_hosting_import_gradio():
     } == {"ui", "hosting"}
 
 
-@pytest.mark.parametrize("module", ["playground.commands", "playground.views", "playground.ui.compare.rendered"])
+@pytest.mark.parametrize("module", ["playground.commands", "playground.views"])
 def test_what_starts_quickly_loads_no_torch(module):
-    """The terminal's help, and the process in which strangers' traces are drawn."""
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0

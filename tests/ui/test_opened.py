@@ -1,24 +1,20 @@
-"""Traces that strangers open: one at a time, in a process of its own, kept within bounds."""
+"""Traces that strangers open: one at a time, kept within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import json
-import os
 import pickle
-import time
+import threading
 from pathlib import Path
 
 import gradio as gr
 import pytest
 
 from playground import export
-from playground.errors import PlaygroundError
-from playground.hosting import side_process
 from playground.hosting.access import FOR_VISITORS, Access
-from playground.hosting.side_process import SideProcess
-from playground.ui.compare import rendered
+from playground.trace import Comparison
 from playground.ui.compare.handlers import Handlers
 from playground.ui.compare.shown import Opened
 from tests.ui import fakes
@@ -34,22 +30,20 @@ def events(**limits) -> Handlers:
     return Handlers(PAIRS, fakes.Backend, fakes.Store().fit, access=access)
 
 
-def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, tmp_path):
+def test_a_trace_is_opened_saved_and_shown_with_another_lane(monkeypatch, tmp_path):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    ours = rendered.file(FILE, 1_000, PAIRS)
-    monkeypatch.setattr(export, "load", None)  # nothing is read here
     visitors = events()
 
     async def visit() -> None:
-        drawn = await visitors.open(FILE, "a", "8.8.8.8")
+        drawn, own = await visitors.open(FILE, "a", "8.8.8.8"), visitors.show(COMPARISON, "a file")
         shown = drawn.pop("shown")
         assert shown.comparison == COMPARISON and not shown.repeatable
-        assert (shown.chosen, str(drawn)) == (ours[1], str(ours[2]))
+        assert (shown.chosen, str(drawn)) == (own.pop("shown").chosen, str(own))
         assert not [*tmp_path.rglob("*.*")], "no file is asked for"
         written = (await visitors.save(shown, "json", "", "a", "8.8.8.8"))["file"]["value"]
         assert export.from_json(json.loads(Path(written).read_bytes())) == COMPARISON
         stage, again = unpacked(await visitors.choose(shown, shown.chosen, "a"))
-        assert again.chosen == shown.chosen and stage["lanes"][1]["log"]
+        assert (again.chosen, again.held) == (shown.chosen, shown.held) and stage["lanes"][1]["log"]
         with pytest.raises(gr.Error, match="no longer kept"):
             await visitors.choose(shown, {"lane": 1}, "a")
         with pytest.raises(gr.Error, match="not JSON"):
@@ -58,14 +52,15 @@ def test_what_is_drawn_in_the_other_process_is_what_this_one_draws(monkeypatch, 
     asyncio.run(visit())
 
 
-def test_one_of_a_visitor_s_is_opened_and_one_waits(monkeypatch):
-    visitors, going_on = events(), asyncio.Event()
+def test_one_trace_is_read_at_a_time_and_one_of_a_visitor_s_waits(monkeypatch):
+    visitors, going_on, reading = events(), threading.Event(), []
 
-    async def slow(*arguments) -> tuple:
-        await going_on.wait()
-        return pickle.dumps(COMPARISON), "", {}
+    def slow(*arguments) -> Comparison:
+        reading.append(arguments)
+        assert going_on.wait(60)
+        return COMPARISON
 
-    monkeypatch.setattr(visitors._other, "call", slow)
+    monkeypatch.setattr(export, "load", slow)
 
     async def visit() -> None:
         mine = [asyncio.create_task(visitors.open(FILE, name, "8.8.8.8")) for name in ("a", "b")]
@@ -73,7 +68,9 @@ def test_one_of_a_visitor_s_is_opened_and_one_waits(monkeypatch):
         with pytest.raises(gr.Error, match="2 of your traces are being opened"):
             await visitors.open(FILE, "c", "8.8.8.8")
         another = asyncio.create_task(visitors.open(FILE, "a", "1.1.1.1"))
-        await asyncio.sleep(0)
+        while not reading:
+            await asyncio.sleep(0.01)
+        assert len(reading) == 1
         going_on.set()
         await asyncio.gather(*mine, another)
         await visitors.open(FILE, "c", "8.8.8.8")
@@ -84,9 +81,9 @@ def test_one_of_a_visitor_s_is_opened_and_one_waits(monkeypatch):
 def test_a_stranger_s_trace_has_a_limit_that_one_s_own_has_not():
     assert FOR_VISITORS.trace_tokens == 20_000
     length = sum(1 + len(round_.drafted) for trace in COMPARISON.lanes for round_ in trace.rounds)
-    with pytest.raises(PlaygroundError, match=f"it has {length} tokens, of which 5 can be shown"):
-        rendered.file(FILE, 5, PAIRS)
-    assert rendered.file(FILE, length, PAIRS)
+    with pytest.raises(gr.Error, match=f"it has {length} tokens, of which 5 can be shown"):
+        asyncio.run(events(trace_tokens=5).open(FILE, "a"))
+    assert asyncio.run(events(trace_tokens=length).open(FILE, "a"))
 
 
 def test_what_is_kept_of_them_is_bounded_in_bytes():
@@ -99,16 +96,3 @@ def test_what_is_kept_of_them_is_bounded_in_bytes():
     for gone in (first, third):
         with pytest.raises(gr.Error, match="Open it again"):
             _ = gone.comparison
-
-
-def test_a_process_that_is_late_is_ended_and_the_next_call_has_another(monkeypatch):
-    monkeypatch.setattr(side_process, "LIMIT_S", 0.2)
-    other = SideProcess()
-    with pytest.raises(PlaygroundError, match="was ended"):
-        asyncio.run(other.call(time.sleep, 60))
-    monkeypatch.setattr(side_process, "LIMIT_S", 60)
-    assert asyncio.run(other.call(os.getpid)) != os.getpid()
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(other.call(divmod, 1, 0))
-    loads_torch = "(__import__('playground.ui.compare.rendered'), 'torch' in __import__('sys').modules)[1]"
-    assert not asyncio.run(other.call(eval, loads_torch)), "it would hold three times the memory"

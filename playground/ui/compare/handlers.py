@@ -7,6 +7,7 @@ limit, or when nobody reads its events any more. A large download starts only af
 from __future__ import annotations
 
 import html
+import pickle
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import gradio as gr
 from anyio import CapacityLimiter, to_thread
 
-from playground import metrics
+from playground import export, metrics
 from playground.backends.base import Backend
 from playground.backends.connect import NONE, Servers
 from playground.errors import PlaygroundError, check
@@ -25,7 +26,6 @@ from playground.experiments.runner import Runner
 from playground.experiments.work import Compare, Repeat, Work
 from playground.format import gigabytes
 from playground.hosting.access import Access, visitor
-from playground.hosting.side_process import SideProcess
 from playground.hosting.turns import Reader, Turns
 from playground.lane import LOCAL, Lane, Request
 from playground.models.fit import LARGE, Fit
@@ -109,7 +109,7 @@ class Handlers:
         self._access = access
         self.turns = Turns(access, runner or Runner())
         self._readers, self._grammars = CapacityLimiter(READERS), CapacityLimiter(1)  # the others wait without a thread
-        self._opened, self._other = Opened(access.limits.traces, access.limits.opens_each), SideProcess()
+        self._opened, self._files = Opened(access.limits.traces, access.limits.opens_each), CapacityLimiter(1)
 
     def begin(self, session: str) -> None:
         """Run was pressed: a Stop from now on ends the run that is to come."""
@@ -201,14 +201,14 @@ class Handlers:
         """Shows another lane with the baseline: returns the stage, what is shown, and the results."""
         if shown is None:
             raise _nothing_shown()
-        if isinstance(shown.held, Held):
-            found = await self._aside(session, address, rendered.pair_with, shown.held.packed, name, self._pairs)
-            if found is None:
+
+        def draw(comparison: Comparison) -> Named:
+            if name not in [trace.lane.name for trace in comparison.others]:
                 raise _nothing_shown()
-            return {"shown": replace(shown, chosen=str(name)), **found}
-        if name not in [trace.lane.name for trace in shown.comparison.others]:
-            raise _nothing_shown()
-        return await to_thread.run_sync(self._shown, replace(shown, chosen=str(name)))
+            return self._shown(replace(shown, held=comparison, chosen=str(name)))
+
+        drawn = await self._on(shown, session, address, draw)
+        return drawn | {"shown": replace(shown, chosen=str(name))}
 
     def _screen(self, shown: Shown) -> Screen:
         screen = shown.screen()
@@ -263,10 +263,11 @@ class Handlers:
         `rendered.write`."""
         if shown is None or form not in rendered.FORMS:
             raise _nothing_shown()
-        arguments = shown.chosen, str(form), page, self._access.limits.files
-        if isinstance(shown.held, Held):
-            return {"file": await self._aside(session, address, rendered.write, shown.held.packed, *arguments)}
-        return {"file": await to_thread.run_sync(rendered.write, shown.comparison, *arguments)}
+
+        def write(comparison: Comparison) -> Any:
+            return rendered.write(comparison, shown.chosen, str(form), page, self._access.limits.files)
+
+        return {"file": await self._on(shown, session, address, write)}
 
     def finish(self, shown: Shown | None) -> Named:
         """A run has ended: what there is to say of it."""
@@ -284,9 +285,13 @@ class Handlers:
     async def open(self, data: bytes | None, session: str = "", address: str = "") -> Named:
         """Shows an uploaded trace, with its prompt and settings. The page does not change without a file, or if it is
         no trace."""
-        most = self._access.limits.trace_tokens
-        packed, chosen, drawn = await self._aside(session, address, rendered.file, data or b"", most, self._pairs)
-        return {"shown": Shown(self._opened.keep(packed), chosen), **drawn}
+
+        def read() -> tuple[bytes, Named]:
+            comparison = export.load(data or b"", self._access.limits.trace_tokens)
+            return pickle.dumps(comparison), self.show(comparison, "a file")
+
+        packed, drawn = await self._in_turn(session, address, read)
+        return drawn | {"shown": Shown(self._opened.keep(packed), drawn["shown"].chosen)}
 
     def show(self, comparison: Comparison, source: str, *, own: bool = False) -> Named:
         """Shows a comparison with its prompt and settings. `own`: also fill in models that no preset has. `source`:
@@ -378,8 +383,15 @@ class Handlers:
     def _outcome(self, shown: Shown) -> Named:
         return rendered.outcome(shown.comparison, shown.chosen, self._pairs)
 
-    async def _aside(self, session: str, address: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls a function of `rendered` on a trace from a file; on a public page in another process.
+    async def _on(self, shown: Shown, session: str, address: str, function: Callable[[Comparison], T]) -> T:
+        """Calls a function of the comparison that is shown, in a thread."""
+        if not isinstance(shown.held, Held):
+            return await to_thread.run_sync(function, shown.held)
+        packed = shown.held.packed
+        return await self._in_turn(session, address, lambda: function(pickle.loads(packed)))
+
+    async def _in_turn(self, session: str, address: str, function: Callable[[], T]) -> T:
+        """Calls a function of a trace from a file in a thread, one at a time: a long one takes a second of Python.
 
         Raises:
             gr.Error: the function failed or was refused.
@@ -388,8 +400,7 @@ class Handlers:
             with self._opened.opening(visitor(address, session)):
                 if self._access.public:
                     check(await Reader().comes(), UNREAD)
-                    return await self._other.call(function, *arguments)
-                return await to_thread.run_sync(function, *arguments)
+                return await to_thread.run_sync(function, limiter=self._files)
         except PlaygroundError as problem:
             # The page takes the text as HTML, and it quotes the file.
             words = html.escape(self._access.told(str(problem)), quote=False)

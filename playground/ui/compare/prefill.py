@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.events import Dependency
@@ -19,14 +19,12 @@ from gradio.events import Dependency
 from playground.decoding import template
 from playground.errors import PlaygroundError, check
 from playground.lane import LOCAL, preset_of
+from playground.models.store import Store
 from playground.presets import Pair
 from playground.settings import DRAFTING, PRESET, SAMPLING, SETTINGS, default, differing
 from playground.trace import Trace
 from playground.ui.compare.controls import DEFAULTS, OF_A_PAIR, OWN, drafter_choices
 from playground.ui.wiring import QUIET, UNBOUNDED, Filled, Gathered, Named, filled
-
-if TYPE_CHECKING:  # torch would slow down the process that draws opened traces
-    from playground.models.store import Store
 
 OWN_DEFAULTS = {"drafter": "ngram", **{name: default(name) for name in PRESET}}
 

@@ -1,25 +1,22 @@
 """The results of a whole comparison as the page shows and shares them.
 
 The Share menu copies a link or Markdown and saves a picture or one HTML file. A file is written when it is asked for.
-A long comparison takes seconds of Python, so on a public server these functions run in another process.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
-from playground import export, metrics
+from playground import export
 from playground.hosting.request_filter import make_room
 from playground.presets import Pair
 from playground.trace import Comparison
 from playground.ui import panels, rooms
 from playground.ui.compare import prefill
-from playground.ui.compare.shown import Screen, goes_on_with
 from playground.ui.wiring import PRIVATE
 from playground.views import markdown, replay_file, run_details, scripts
 
@@ -74,17 +71,15 @@ def shared(comparison: Comparison, pairs: Mapping[str, Pair]) -> dict[str, Any]:
 FORMS = ("json", "html", "gif")
 
 
-def write(held: Comparison | bytes, chosen: str, form: str, address: str, room: int) -> dict[str, Any]:
+def write(comparison: Comparison, chosen: str, form: str, address: str, room: int) -> dict[str, Any]:
     """Writes a comparison to a file, and returns an update of the button that downloads it.
 
     Args:
-        held: the comparison, which `file` may have packed.
         chosen: the name of the lane that HTML and GIF show beside the baseline.
         form: one of FORMS: the trace, the page with the replay, or the animation.
         address: the page's address, for the animation; "" for none.
         room: how many bytes the files of all visitors may take.
     """
-    comparison: Comparison = pickle.loads(held) if isinstance(held, bytes) else held
     lane = comparison.others[0].lane
     drafter = lane.drafter if len(comparison.others) == 1 else "all-drafters"
     name = "replay" if form == "gif" else f"trace-{lane.target[-60:]}-{drafter[:20]}"
@@ -97,33 +92,3 @@ def write(held: Comparison | bytes, chosen: str, form: str, address: str, room: 
             data = replay_file.build_gif(comparison, chosen, address)
     make_room(room)
     return panels.saved(f"{name}.{form}", data)
-
-
-def file(data: bytes, most: int, pairs: dict[str, Pair]) -> tuple[bytes, str, dict[str, Any]]:
-    """Reads a trace file of at most `most` tokens.
-
-    Returns:
-        The packed comparison; the name of the lane that is shown; the stage, the outcome and the controls' values.
-
-    Raises:
-        PlaygroundError: the file is no trace, or too long.
-    """
-    comparison = export.load(data, most)
-    screen = Screen()
-    screen.opened(comparison, "a file")
-    screen.goes_on = goes_on_with(comparison, screen.chosen, pairs) is not None
-    values = prefill.from_lane(metrics.measured(comparison, screen.chosen).ours, pairs)
-    drawn = {"stage": screen.packed(), **outcome(comparison, screen.chosen, pairs)}
-    return pickle.dumps(comparison), screen.chosen, drawn | prefill.updates(values, pairs)
-
-
-def pair_with(packed: bytes, name: object, pairs: Mapping[str, Pair]) -> dict[str, Any] | None:
-    """Returns the stage and the outcome with another lane of a comparison that `file` packed; None if it has no lane of
-    this name."""
-    comparison: Comparison = pickle.loads(packed)
-    if name not in [trace.lane.name for trace in comparison.others]:
-        return None
-    screen = Screen()
-    screen.load(comparison, str(name))
-    screen.goes_on = goes_on_with(comparison, str(name), pairs) is not None
-    return {"stage": screen.packed(), **outcome(comparison, str(name), pairs)}
