@@ -40,8 +40,10 @@ NewDrafter = Callable[[Runner], Drafter]
 
 LOOKAHEAD, NODES = 5, 12
 SAMPLED_TREE: Rule = rule_of(Lane("", "", "tree", verification="recursive"))
-SIZES = dict(vocab_size=40, hidden_size=32, intermediate_size=48, num_attention_heads=4, initializer_range=0.4)
-LATENT = dict(num_key_value_heads=4, kv_lora_rank=8, q_lora_rank=12, qk_rope_head_dim=4, v_head_dim=6,
+SIZES: dict[str, Any] = dict(
+    vocab_size=40, hidden_size=32, intermediate_size=48, num_attention_heads=4, initializer_range=0.4
+)
+LATENT: dict[str, Any] = dict(num_key_value_heads=4, kv_lora_rank=8, q_lora_rank=12, qk_rope_head_dim=4, v_head_dim=6,
               qk_nope_head_dim=8, moe_intermediate_size=16, n_routed_experts=4, num_experts_per_tok=2, n_group=1,
               topk_group=1, first_k_dense_replace=1)  # fmt: skip
 WAYS = ("chain", "tree", "sampled tree")
@@ -94,14 +96,15 @@ def trust(rig: Rig) -> Found:
 
 def _llama(rig: Rig) -> PreTrainedModel:
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, num_hidden_layers=3)).to(rig.device).eval()
+    model: Any = LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, num_hidden_layers=3))
+    return model.to(rig.device).eval()
 
 
 def _deepseek(rig: Rig) -> PreTrainedModel:
     """Multi-head latent attention, and a mixture of experts in each layer but the first, which waits for the device
     except in bfloat16."""
     torch.manual_seed(0)
-    model = DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES, **LATENT, num_hidden_layers=3))
+    model: Any = DeepseekV3ForCausalLM(DeepseekV3Config(**SIZES, **LATENT, num_hidden_layers=3))
     return model.to(rig.device, torch.bfloat16).eval()
 
 

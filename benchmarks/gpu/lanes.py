@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
@@ -86,7 +87,7 @@ def _figures(rig: Rig, lane: Iterator[Round]) -> dict[str, float]:
 
 def generate(rig: Rig) -> Found:
     """Compares standard decoding with transformers' own `generate()`, which runs eagerly."""
-    model = rig.model("Llama-3.2-1B", fused=False)
+    model: Any = rig.model("Llama-3.2-1B", fused=False)
     ids = torch.tensor([rig.prompt], device=rig.device)
     config = GenerationConfig(max_new_tokens=TOKENS, do_sample=False, pad_token_id=0)
     theirs = partial(model.generate, ids, attention_mask=torch.ones_like(ids), generation_config=config)
@@ -94,7 +95,10 @@ def generate(rig: Rig) -> Found:
     yield title, {"transformers' generate()": {"ms a token": rig.ms(theirs, 5) / TOKENS}}
     rig.prepare(model)
     static = rig.static(model)
-    runners = {"eager": lambda: EagerRunner(model), "captured": lambda: StaticRunner(static, len(rig.prompt) + TOKENS)}
+    runners: dict[str, Callable[[], Runner]] = {
+        "eager": lambda: EagerRunner(model),
+        "captured": lambda: StaticRunner(static, len(rig.prompt) + TOKENS),
+    }
     for way, runner in runners.items():
 
         def ours() -> list[Round]:
