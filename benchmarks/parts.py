@@ -58,7 +58,7 @@ def run(
     keep: Callable[[BenchResult], None],
 ) -> list[str]:
     """Runs the parts named in `only`, or all. Passes each measurement to `say` as it comes, and all so far to `keep`
-    after each part.
+    after each part, also after one that failed.
 
     Returns:
         The parts that failed; `say` got the reason.
@@ -89,8 +89,8 @@ def run(
             for result in PARTS[name](bench):
                 say(describe(result))
                 results.append(result)
-        except PlaygroundError as problem:
-            say(f"{name} failed: {problem}")
+        except Exception as problem:  # transformers raises any, and what was measured stays
+            say(f"{name} failed: {str(problem) or type(problem).__name__}")
             failed.append(name)
         keep(BenchResult(backend.describe(lane), tuple(results)))  # with the number of threads that was chosen
     return failed
@@ -139,7 +139,7 @@ def _assistant(bench: Bench) -> list[Measurement]:
     """Measures an assistant cut from the target. Acceptance does not matter here, since both sides draft the same."""
     models = bench.models
     assistant = _cut_from(models.target)
-    models = replace(models, drafting=assistant, pair=replace(models.pair, weights={"assistant": assistant.name}))
+    models = replace(models, drafting=assistant, pair=with_assistant(models.pair, assistant.name))
     config = assistant.model.generation_config
     config.num_assistant_tokens = LOOKAHEAD
     config.num_assistant_tokens_schedule = "constant"
@@ -147,6 +147,11 @@ def _assistant(bench: Bench) -> list[Measurement]:
     lane = assisted_lane(models.pair, "assistant", LOOKAHEAD, policy="constant")
     what = f"assistant lane against generate(assistant_model), assistant {assistant.name}"
     return _against_generate(what, bench, models, lane, {"assistant_model": assistant.model})
+
+
+def with_assistant(pair: Pair, name: str) -> Pair:
+    """Returns the pair with an assistant alone, in place of its own drafters."""
+    return replace(pair, weights={"assistant": name}, drafter="assistant", drafters=(), without=())
 
 
 def _page(bench: Bench) -> list[Measurement]:

@@ -13,8 +13,11 @@ from benchmarks.__main__ import main
 from playground import results
 from playground.backends import llama_server
 from playground.errors import PlaygroundError
+from playground.lane import assisted_lane
+from playground.models.load import LoadedModel
 from playground.models.store import LoadedPair
-from playground.presets import custom_pair
+from playground.presets import custom_pair, load_pairs
+from tests import architectures
 from tests.packing import needs_packing
 
 packed = pytest.param("float16", marks=needs_packing)
@@ -75,6 +78,40 @@ def test_a_part_that_fails_is_named_and_the_others_are_measured(tiny_folder):
     result, said, failed = run(tiny_folder, ["cpu", "ngram"])
     assert failed == ["cpu"] and any("Choose --pair starter" in line for line in said)
     assert result.results[0].identical
+
+
+@pytest.mark.parametrize("name", load_pairs()[0])
+def test_an_assistant_is_cut_from_every_presets_target(name):
+    pair = parts.with_assistant(load_pairs()[0][name], "the first layers")
+    assert assisted_lane(pair, "assistant").assistant == "the first layers"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3", "gemma4_text", "glm4_moe_lite"])
+def test_the_assistant_of_a_presets_architecture_drafts_as_in_generate(architecture, tiny_tokenizer, monkeypatch):
+    assert parts._assistant(bench_of(architecture, tiny_tokenizer, monkeypatch))[0].identical
+
+
+def test_a_recurrent_target_has_no_such_assistant_in_a_sentence(tiny_tokenizer, monkeypatch):
+    with pytest.raises(PlaygroundError, match="cannot draft here"):
+        parts._assistant(bench_of("qwen3_5_text", tiny_tokenizer, monkeypatch))
+
+
+def bench_of(architecture, tokenizer, monkeypatch):
+    for field in ("vocab_size", "vocab_size_per_layer_input"):
+        monkeypatch.setitem(architectures.SIZES, field, 300)
+    target = LoadedModel(architectures.tiny(architecture), tokenizer, "tiny", "tiny")
+    return parts.Bench(LoadedPair(custom_pair("tiny", None), target), None, 1, 8, "auto")
+
+
+def test_what_a_part_measured_stays_whatever_it_then_raises(tiny_folder, monkeypatch):
+    def breaks(bench):
+        yield parts.measured("the first half", [1.0])
+        raise NotImplementedError
+
+    monkeypatch.setitem(parts.PARTS, "standard", breaks)
+    result, said, failed = run(tiny_folder, ["standard", "ngram"])
+    assert failed == ["standard"] and "standard failed: NotImplementedError" in said
+    assert result.results[0].what == "the first half" and len(result.results) > 1
 
 
 def test_without_llama_cpp_there_is_a_sentence(monkeypatch):
